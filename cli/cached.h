@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "dataset/cached.h"
+#include "dataset/cached_settings.h"
 #include "dataset/door.h"
 
 /* ---- the daemon (cached_run.c) ---- */

@@ -320,7 +320,6 @@ static const struct opt options[] = {
     {OPT_U64, .name = "epoch", .arg = "N", .at = AT(epoch), .help = "from this epoch on (0)"},
     {OPT_U64, .name = "epochs", .arg = "N", .at = AT(epochs), .least = 1,
      .help = "so many epochs (1)"},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 
 static const struct opts command = {
@@ -332,8 +331,7 @@ static const struct opts command = {
         "standard input.",
     .column = 16,
     .operands = true,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 /* Returns an exit status, or -1 to go on. */

@@ -189,7 +189,7 @@ static void print_passed(FILE *f, const struct vv_node_counters *c)
                {c->passed_full, "no room"},
                {c->passed_behind, "large, being fetched"},
                {c->passed_late, "no answer in time"},
-               {c->passed_changing, "changed a moment ago"},
+               {c->passed_changing, "being changed, or changed a moment ago"},
                {c->passed_error, "errors"},
                {c->passed_missing, "no such file, or a folder"},
                {c->passed_denied, "not to be read"},

@@ -19,6 +19,7 @@ int cli_rm(int argc, char **argv);
 int cli_top(int argc, char **argv);
 int cli_trace(int argc, char **argv);
 int cli_trace_report(int argc, char **argv); /* a part of trace */
+int cli_trace_script(int argc, char **argv); /* the same */
 int cli_verify(int argc, char **argv);
 
 #endif

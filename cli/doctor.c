@@ -24,14 +24,14 @@
 #include "base/config.h"
 #include "base/topo.h"
 #include "build_info.h"
-#include "ckpt/options.h"
+#include "ckpt/ckpt_options.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "dataset/cached.h"
+#include "dataset/cached_settings.h"
 #include "device/cuda/cuda.h"
 #include "net/net.h"
-#include "stats/page.h"
+#include "stats/stats_page.h"
 #include "store/aio/gds.h"
 
 enum status { FOUND, MISSING, WARNING, INFO };
@@ -417,7 +417,6 @@ static void print_json(const struct doctor *d)
 static const struct opt options[] = {
     {OPT_FLAG, .name = "json", .help = "print one JSON object",
      .at = offsetof(struct doctor, json)},
-    {OPT_HELP, .name = "help", .help = "print this"},
 };
 
 static const struct opts command = {
@@ -429,8 +428,7 @@ static const struct opts command = {
         "names, or the current one.",
     .column = 10,
     .operands = true,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 int cli_doctor(int argc, char **argv)

@@ -71,7 +71,6 @@ static const struct opt options[] = {
     {OPT_FLAG, .name = "background", .at = AT(background),
      .help = "return when it is ready, or another one is"},
     {OPT_FLAG, .name = "json", .help = "print what it did as a JSON object", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 
 static const struct opts command = {
@@ -80,8 +79,7 @@ static const struct opts command = {
     .about = "Reads and writes files for processes of the same user on this node that were\n"
              "opened with helper_process = on, which start it if it is not there.",
     .column = 17,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 /* ---- running ---- */

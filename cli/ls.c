@@ -9,10 +9,10 @@
 
 #include "base/bytes.h"
 #include "base/util.h"
+#include "cli/checkpoint_files.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "cli/files.h"
 #include "store/files/ckfile.h"
 #include "store/partner/partner.h"
 #include "store/remote/group.h"
@@ -200,7 +200,6 @@ static const struct opt options[] = {
              "set or FOLDER has a slash in it"},
     {OPT_TEXT, .name = "remote", .arg = "FOLDER", .help = "the same", .at = AT(local)},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "print this"},
 };
 
 static const struct opts command = {
@@ -211,8 +210,7 @@ static const struct opts command = {
              "or complete there on all ranks; partner is a copy that is kept for another node.",
     .column = 18,
     .operands = true,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 int cli_ls(int argc, char **argv)

@@ -23,7 +23,7 @@
 
 #include "base/bytes.h"
 #include "base/memory.h"
-#include "cli/probe.h"
+#include "cli/probe_command.h"
 #include "store/os.h"
 
 #define GIB (UINT64_C(1) << 30)

@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "cli/common/json.h"
-#include "cli/probe.h"
+#include "cli/probe_command.h"
 
 #define SAY(row, ...) snprintf((row)->so, sizeof((row)->so), __VA_ARGS__)
 

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/files.h"
+#include "cli/checkpoint_files.h"
 #include "store/files/ckfile.h"
-#include "store/remote/remote.h"
+#include "store/remote/ckcopy.h"
 
 struct file {
     char history[VV_CKFILE_HISTORY_MAX + 1], name[VV_CKFILE_NAME_MAX];

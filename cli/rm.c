@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/checkpoint_files.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "cli/files.h"
 #include "store/files/ckfile.h"
 #include "store/remote/group.h"
 #include "store/store.h"
@@ -312,7 +312,6 @@ static const struct opt options[] = {
     {OPT_FLAG, .letter = 'n', .name = "dry-run", .at = AT(dry_run),
      .help = "only tell what would be removed"},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "print this"},
 };
 
 static const struct opts command = {
@@ -324,8 +323,7 @@ static const struct opts command = {
              "stay: remove them there as well.",
     .column = 18,
     .operands = true,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 int cli_rm(int argc, char **argv)

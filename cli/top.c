@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/checkpoint_files.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "cli/files.h"
 #include "cli/top.h"
 #include "stats/prometheus.h"
 
@@ -354,7 +354,6 @@ static const struct opt options[] = {
     {OPT_TEXT, .name = "stats", .arg = "FOLDER", .at = AT(folder),
      .help = "look only where processes publish whose setting `stats`\n"
              "names this folder; by default as VARVE_STATS says"},
-    {OPT_HELP, .name = "help", .help = "print this"},
 };
 
 static const struct opts command = {
@@ -366,8 +365,7 @@ static const struct opts command = {
              "otherwise it prints the same once.",
     .column = 22,
     .operands = true,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 int cli_top(int argc, char **argv)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/util.h"
-#include "stats/page.h"
+#include "stats/stats_page.h"
 
 /* The pages that were asked for, by process and context. */
 struct top_pages {

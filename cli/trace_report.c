@@ -14,7 +14,7 @@
 #include "cli/cli.h"
 #include "cli/common/options.h"
 #include "cli/report/trace_view.h"
-#include "cli/trace.h"
+#include "cli/trace_command.h"
 
 #define COMMAND    "varve trace report"
 #define PATH_BYTES 4096
@@ -32,7 +32,6 @@ static const struct opt options[] = {
     {OPT_FLAG, .name = "json", .at = offsetof(struct report_opts, json),
      .help = "print the figures of the page as JSON, and write no page unless\n"
              "-o says where"},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 
 static const struct opts command = {
@@ -45,8 +44,7 @@ static const struct opts command = {
         "application attached, the configuration and the machine.",
     .column = 21,
     .operands = true,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 /* run.vtrace -> run.html, in the same folder. */

@@ -10,10 +10,10 @@
 #include <sys/stat.h>
 
 #include "base/bytes.h"
+#include "cli/checkpoint_files.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
-#include "cli/files.h"
 #include "cli/repair.h"
 #include "store/files/ckfile.h"
 #include "store/partner/partner.h"
@@ -318,7 +318,6 @@ static const struct opt options[] = {
      .help = "the same; with --repair the other folder, by default the one that\n"
              "VARVE_REMOTE names"},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "print this"},
 };
 
 static const struct opts command = {
@@ -334,8 +333,7 @@ static const struct opts command = {
              "back to the shared one, and writes damaged records and markers again.",
     .column = 18,
     .operands = true,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 /* A path to a file, not a folder or the name of a history. Where no folder is known, there are no

@@ -39,14 +39,9 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
 endif()
 foreach(source ${varve_cuda_benches})
     get_filename_component(name ${source} NAME_WE)
-    set(libraries)
-    if(name STREQUAL "ooc_gpu")
-        set(libraries $<TARGET_FILE:varve_lab> $<TARGET_FILE:varve_tool>) # all of it but the kernels
-    endif()
-    varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin ${libraries})
-    if(libraries)
-        add_dependencies(bench_${name} varve_lab varve_tool)
-    endif()
+    # Options, and all of `varve bench ooc` but the kernels; nothing of them is in an example.
+    varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin $<TARGET_FILE:varve_lab> $<TARGET_FILE:varve_tool>)
+    add_dependencies(bench_${name} varve_lab varve_tool)
 endforeach()
 
 # Each is a test, as those in C are; without a GPU they are skipped.

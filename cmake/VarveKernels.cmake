@@ -54,7 +54,7 @@ add_custom_command(OUTPUT ${varve_fatbin}
     COMMAND ${NVCC_PROGRAM} ${varve_nvcc_flags} -o ${varve_fatbin} ${CMAKE_SOURCE_DIR}/src/device/cuda/kernels.cu
     DEPENDS ${CMAKE_SOURCE_DIR}/src/device/cuda/kernels.cu ${CMAKE_SOURCE_DIR}/src/device/cuda/gather.h
     ${CMAKE_SOURCE_DIR}/src/base/pattern.h ${CMAKE_SOURCE_DIR}/src/base/xxh3.h
-    ${CMAKE_SOURCE_DIR}/src/device/cuda/hash.cuh ${CMAKE_SOURCE_DIR}/src/device/cuda/hash.h
+    ${CMAKE_SOURCE_DIR}/src/device/cuda/hash_kernel.cuh ${CMAKE_SOURCE_DIR}/src/device/cuda/hash_kernel.h
     COMMENT "Compiling kernels" VERBATIM)
 add_custom_command(OUTPUT ${varve_fatbin_c}
     COMMAND ${CMAKE_COMMAND} -DINPUT=${varve_fatbin} -DOUTPUT=${varve_fatbin_c} -DNAME=vvi_cuda_fatbin

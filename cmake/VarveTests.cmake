@@ -87,7 +87,7 @@ foreach(file ${program_files})
     get_filename_component(base ${name} NAME)
     string(REPLACE "/" ";" labels ${folder})
     file(STRINGS ${file} has_threads
-        REGEX "#include.*(pthread|engine/runtime|device/|store/|net/|varve/|trace/|base/(lock|copy|log)|veloc)")
+        REGEX "#include.*(pthread|engine/runtime|device/|store/|net/|dataset/node|varve/|trace/|base/(lock|copy|log)|veloc)")
     if(has_threads)
         list(APPEND labels threads)
     elseif(VARVE_SANITIZE MATCHES "thread")

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The commands of varve-lab; main.c lists them. */
+/* The commands of varve-lab; lab.c lists them. */
 #ifndef LAB_LAB_H
 #define LAB_LAB_H
 
@@ -7,11 +7,15 @@
 
 int lab_model(int argc, char **argv);
 int lab_bench_shot(int argc, char **argv);
+int lab_bench_script(int argc, char **argv);
 int lab_bench_paper(int argc, char **argv);
 int lab_bench_outofcore(int argc, char **argv);
 int lab_bench_ooc(int argc, char **argv);
 int lab_bench_gpufile(int argc, char **argv);
 int lab_sim_shot(int argc, char **argv);
+int lab_sim_script(int argc, char **argv);
+int lab_sim_make(int argc, char **argv);
+int lab_sim_set(int argc, char **argv);
 int lab_sim_scale(int argc, char **argv);
 int lab_sim_training(int argc, char **argv);
 int lab_ring_sim(int argc, char **argv);

@@ -57,64 +57,38 @@ static void end_both(struct pair *p)
     vvi_preload_end(&p->b);
 }
 
+#define CHANGE_BOTH(name, at_a, a, at_b, b, call) \
+    __typeof__(&name) next = NEXT(name);          \
+    struct pair p;                                \
+    int rc;                                       \
+    begin_both(&p, at_a, a, at_b, b);             \
+    rc = next ? next call : none();               \
+    end_both(&p);                                 \
+    return rc
+
 HOOK(int, rename, const char *from, const char *to)
 {
-    __typeof__(&rename) next = NEXT(rename);
-    struct pair p;
-    int rc;
-
-    begin_both(&p, AT_FDCWD, from, AT_FDCWD, to);
-    rc = next ? next(from, to) : none();
-    end_both(&p);
-    return rc;
+    CHANGE_BOTH(rename, AT_FDCWD, from, AT_FDCWD, to, (from, to));
 }
 
 HOOK(int, renameat, int from_at, const char *from, int to_at, const char *to)
 {
-    __typeof__(&renameat) next = NEXT(renameat);
-    struct pair p;
-    int rc;
-
-    begin_both(&p, from_at, from, to_at, to);
-    rc = next ? next(from_at, from, to_at, to) : none();
-    end_both(&p);
-    return rc;
+    CHANGE_BOTH(renameat, from_at, from, to_at, to, (from_at, from, to_at, to));
 }
 
 HOOK(int, renameat2, int from_at, const char *from, int to_at, const char *to, unsigned flags)
 {
-    __typeof__(&renameat2) next = NEXT(renameat2);
-    struct pair p;
-    int rc;
-
-    begin_both(&p, from_at, from, to_at, to);
-    rc = next ? next(from_at, from, to_at, to, flags) : none();
-    end_both(&p);
-    return rc;
+    CHANGE_BOTH(renameat2, from_at, from, to_at, to, (from_at, from, to_at, to, flags));
 }
 
 HOOK(int, link, const char *from, const char *to)
 {
-    __typeof__(&link) next = NEXT(link);
-    struct pair p;
-    int rc;
-
-    begin_both(&p, AT_FDCWD, from, AT_FDCWD, to);
-    rc = next ? next(from, to) : none();
-    end_both(&p);
-    return rc;
+    CHANGE_BOTH(link, AT_FDCWD, from, AT_FDCWD, to, (from, to));
 }
 
 HOOK(int, linkat, int from_at, const char *from, int to_at, const char *to, int flags)
 {
-    __typeof__(&linkat) next = NEXT(linkat);
-    struct pair p;
-    int rc;
-
-    begin_both(&p, from_at, from, to_at, to);
-    rc = next ? next(from_at, from, to_at, to, flags) : none();
-    end_both(&p);
-    return rc;
+    CHANGE_BOTH(linkat, from_at, from, to_at, to, (from_at, from, to_at, to, flags));
 }
 
 HOOK(int, symlink, const char *target, const char *path)

@@ -23,7 +23,7 @@
     __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__) __asm__(#name); \
     __attribute__((visibility("default"))) type hook_##name(__VA_ARGS__)
 
-/* ---- next.c ---- */
+/* ---- next_calls.c ---- */
 
 enum vvi_preload_hook {
 #define X(name) VVI_PRELOAD_##name,
@@ -112,7 +112,7 @@ bool vvi_preload_give_way(void);
 /* This process sees other files under the same names from here on. */
 void vvi_preload_view_changed(void);
 
-/* ---- client_index.c ---- */
+/* ---- client_lookup.c ---- */
 
 /* Which index is mapped (vv_door_index.boot); 0: none. */
 uint64_t vvi_preload_index_mapped(void);

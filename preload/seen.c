@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -81,11 +82,20 @@ static bool write_entry(struct entry *e, const uint64_t *words)
     return true;
 }
 
+/* Whether an entry seems to be of this file: most are not, and need not be copied out. */
+static bool is_of(struct entry *e, const struct key *k)
+{
+    return atomic_load_explicit(&e->word[offsetof(struct key, ino) / sizeof(uint64_t)],
+                                memory_order_relaxed) == k->ino &&
+           atomic_load_explicit(&e->word[offsetof(struct key, dev) / sizeof(uint64_t)],
+                                memory_order_relaxed) == k->dev;
+}
+
 void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *original)
 {
     /* Takes turns in a full set. Synchronization: relaxed, any value will do. */
     static _Atomic unsigned turn;
-    struct key k = key_of(real), is;
+    struct key k = key_of(real);
     uint64_t words[WORDS], found[WORDS];
     struct entry *set = set_of(&k), *to = NULL;
 
@@ -96,15 +106,12 @@ void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *origina
             to = to ? to : &set[i];
             continue;
         }
-        if (!read_entry(&set[i], found))
+        if (!is_of(&set[i], &k))
             continue;
-        if (memcmp(found, words, sizeof(words)) == 0)
+        if (read_entry(&set[i], found) && memcmp(found, words, sizeof(words)) == 0)
             return;
-        memcpy(&is, found, sizeof(is));
-        if (is.dev == k.dev && is.ino == k.ino) {
-            to = &set[i];
-            break;
-        }
+        to = &set[i];
+        break;
     }
     if (!to)
         to = &set[atomic_fetch_add_explicit(&turn, 1, memory_order_relaxed) % WAYS];
@@ -117,7 +124,7 @@ static bool in_table(const struct key *k, struct vv_door_stat *ret_original)
     uint64_t words[WORDS];
 
     for (int i = 0; i < WAYS; i++) {
-        if (!read_entry(&set[i], words) || memcmp(words, k, sizeof(*k)) != 0)
+        if (!is_of(&set[i], k) || !read_entry(&set[i], words) || memcmp(words, k, sizeof(*k)) != 0)
             continue;
         memcpy(ret_original, (char *)words + sizeof(*k), sizeof(*ret_original));
         return true;

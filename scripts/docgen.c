@@ -17,7 +17,7 @@
 #include "base/config.h"
 #include "base/lock.h"
 #include "base/settings.h"
-#include "dataset/cached.h"
+#include "dataset/cached_settings.h"
 #include "engine/core/core.h"
 
 /* For names only: what its values may be is for base/config.c. */

@@ -6,8 +6,7 @@
 #include <stdarg.h>
 
 #include "base/assert.h"
-#include "cli/common/page.h"
-#include "trace/text.h"
+#include "cli/common/text.h"
 
 static uint64_t level(const struct json *j)
 {
@@ -40,9 +39,9 @@ static void separate(struct json *j, bool comma)
 static void put_text(struct json *j, const char *text)
 {
     if (j->style == JSON_IN_PAGE)
-        page_json_string(j->f, text);
+        text_json_in_page(j->f, text);
     else
-        vv_text_json(j->f, text);
+        text_json(j->f, text);
 }
 
 /* In front of a value. */

@@ -140,7 +140,8 @@ static void complain_number(const struct opt *opt)
 
 static void complain(const struct opts *o, const struct opt *opt, const char *value)
 {
-    fprintf(stderr, "%s: --%s: '%s' is not ", o->command, opt->name, value);
+    fprintf(stderr, "%s: %s%s: '%s' is not ", o->command, opt->name ? "--" : "",
+            opt->name ? opt->name : opt->arg, value);
     if (opt->takes)
         fprintf(stderr, "%s", opt->takes);
     else if (opt->kind == OPT_BYTES)
@@ -159,13 +160,13 @@ static void complain(const struct opts *o, const struct opt *opt, const char *va
 static void print_option(FILE *f, const struct opts *o, const struct opt *opt)
 {
     const char *text = opt->help;
-    char letter[8] = "";
-    int n;
+    int n = fprintf(f, "  ");
 
     if (opt->letter)
-        snprintf(letter, sizeof(letter), "-%c, ", opt->letter);
-    n = fprintf(f, "  %s--%s%s%s", letter, opt->name, opt->arg ? " " : "",
-                opt->arg ? opt->arg : "");
+        n += fprintf(f, "-%c, ", opt->letter);
+    if (opt->name)
+        n += fprintf(f, "--%s%s", opt->name, opt->arg ? " " : "");
+    n += fprintf(f, "%s", opt->arg ? opt->arg : "");
     /* Too long a name has a line of its own. */
     if (n >= o->column) {
         fputc('\n', f);
@@ -191,6 +192,7 @@ void opts_usage(FILE *f, const struct opts *o)
         else if (o->list[i].help)
             print_option(f, o, &o->list[i]);
     }
+    print_option(f, o, &(struct opt){.name = "help", .help = "this text"});
     if (o->tail)
         fprintf(f, "\n%s\n", o->tail);
 }
@@ -220,12 +222,13 @@ static void make_tables(const struct opts *o, struct option *longs, char *letter
 {
     size_t n = 0;
 
-    vv_assert(count(o) < OPTIONS_MAX);
+    vv_assert(count(o) + 1 < OPTIONS_MAX);
     *letters++ = 'h';
+    longs[n++] = (struct option){"help", no_argument, NULL, 'h'};
     for (size_t i = 0; i < count(o); i++) {
         const struct opt *opt = option_at(o, i);
 
-        if (opt->kind == OPT_NOTE || is_listed(longs, n, opt->name))
+        if (!opt->name || is_listed(longs, n, opt->name))
             continue;
         longs[n++] = (struct option){opt->name, opt->arg ? required_argument : no_argument, NULL,
                                      FIRST_ID + (int)i};
@@ -246,40 +249,71 @@ static const struct opt *find(const struct opts *o, int id)
     for (size_t i = 0; i < count(o); i++)
         if (option_at(o, i)->letter && option_at(o, i)->letter == id)
             return option_at(o, i);
-    return NULL; /* -h */
+    return NULL; /* help */
+}
+
+/* 0, or the exit status after a message. */
+static int take(const struct opts *o, const struct opt *opt, const char *value, void *options)
+{
+    int rc = set_value(opt, value, options);
+
+    if (rc < 0)
+        complain(o, opt, value ? value : "");
+    if (rc == 0 && opt->given)
+        *(bool *)((char *)options + opt->given - 1) = true;
+    return rc < 0 ? CLI_USAGE : rc;
+}
+
+/* The operands in the list, from argv[*first] on. */
+static int take_operands(const struct opts *o, int argc, char **argv, void *options, int *first)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < o->nr; i++) {
+        const struct opt *opt = &o->list[i];
+
+        if (opt->name || opt->kind == OPT_NOTE)
+            continue;
+        if (*first < argc) {
+            rc = take(o, opt, argv[(*first)++], options);
+        } else if (!opt->optional) {
+            fprintf(stderr, "%s: %s is missing; see --help\n", o->command, opt->arg);
+            rc = CLI_USAGE;
+        }
+    }
+    return rc;
 }
 
 int opts_parse(const struct opts *o, int argc, char **argv, void *options, int *ret_first)
 {
     struct option longs[OPTIONS_MAX];
     char letters[2 * OPTIONS_MAX + 2];
+    int rc = 0;
 
     make_tables(o, longs, letters);
     optind = 0; /* from the beginning */
-    for (int id; (id = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
+    for (int id; rc == 0 && (id = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
         const struct opt *opt = find(o, id);
-        int rc;
 
         if (id == '?') {
             fprintf(stderr, "'%s --help' lists the options\n", o->command);
             return CLI_USAGE;
         }
-        if (!opt || opt->kind == OPT_HELP) {
+        if (!opt) {
             opts_usage(stdout, o);
             return CLI_OK;
         }
-        rc = set_value(opt, optarg, options);
-        if (rc < 0)
-            complain(o, opt, optarg ? optarg : "");
-        if (rc != 0)
-            return rc < 0 ? CLI_USAGE : rc;
-        if (opt->given)
-            *(bool *)((char *)options + opt->given - 1) = true;
+        rc = take(o, opt, optarg, options);
     }
-    if (!o->operands && optind < argc) {
+    if (rc == 0)
+        rc = take_operands(o, argc, argv, options, &optind);
+    if (rc == 0 && !o->operands && optind < argc) {
         fprintf(stderr, "%s: unexpected argument '%s'; see --help\n", o->command, argv[optind]);
-        return CLI_USAGE;
+        rc = CLI_USAGE;
     }
-    *ret_first = optind;
+    if (rc != 0)
+        return rc;
+    if (ret_first)
+        *ret_first = optind;
     return -1;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The options of a command: one table yields the parser, the help text, and messages about wrong values. Options are
- * written as getopt_long(3) takes them, among the operands or in front of them; of several, the last counts.
+ * written as getopt_long(3) takes them, among the operands or in front of them; of several, the last counts. Every
+ * command has --help and -h. A row without a name is an operand: the first such row takes the first one, and so on.
  */
 #ifndef CLI_COMMON_OPTIONS_H
 #define CLI_COMMON_OPTIONS_H
@@ -23,15 +24,15 @@ enum opt_kind {
     OPT_REAL,  /* double, `low` to `high`, both included */
     OPT_WORD,  /* int: the place of the value in `words` */
     OPT_SET,   /* what `set` does */
-    OPT_HELP,  /* --help */
     OPT_NOTE   /* no option: a line of the help text */
 };
 
 struct opt {
     enum opt_kind kind;
     char letter;      /* a short name besides; 0: none */
-    const char *name; /* without dashes */
+    const char *name; /* without dashes; NULL: an operand */
     const char *arg;  /* what its value is called in the help text; NULL: it takes none */
+    bool optional;    /* of an operand: it may be left out */
     const char *help; /* its lines are separated by \n; NULL: the help text leaves the option out */
     size_t at;        /* the field, in the structure of options */
     size_t given;     /* OPT_GIVEN of a bool that tells whether the option was given; 0: none */
@@ -47,6 +48,8 @@ struct opt {
 };
 
 #define OPT_GIVEN(type, field) (offsetof(type, field) + 1)
+/* In an initializer of struct opts. */
+#define OPT_LIST(rows) .list = (rows), .nr = VV_ARRAY_SIZE(rows)
 
 struct opts {
     const char *command; /* "varve ls" */
@@ -54,7 +57,7 @@ struct opts {
     const char *about; /* what the command does */
     const char *tail;  /* text behind the options; NULL: none */
     int column;        /* of the help text of options */
-    bool operands;     /* it takes some */
+    bool operands;     /* it takes some besides those in the list */
     const struct opt *list;
     size_t nr;
     /* Options of another command that it takes, too; NULL: none. Its help text does not list them, and of one name its
@@ -62,8 +65,8 @@ struct opts {
     const struct opts *also;
 };
 
-/* Sets fields of `options`. -1: go on, with operands in argv from *ret_first on. Otherwise the exit status: after --help, and
- * after a message. */
+/* Sets fields of `options`. -1: go on, with operands that are not in the list in argv from *ret_first on. Otherwise the exit status: after --help, and
+ * after a message. ret_first may be NULL. */
 VV_WARN_UNUSED int opts_parse(const struct opts *o, int argc, char **argv, void *options,
                               int *ret_first);
 

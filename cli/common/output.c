@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/thread.h"
 #include "cli/common/command.h"
@@ -171,5 +172,23 @@ int output_parse_list(const char *list, uint64_t max, uint64_t *values, size_t r
         values[n++] = v;
     } while (*list);
     *ret_nr = n;
+    return 0;
+}
+
+int output_parse_rates(const char *value, uint64_t least, double *ret_write, double *ret_read)
+{
+    char text[64];
+    uint64_t write, read;
+
+    if (snprintf(text, sizeof(text), "%s", value) >= (int)sizeof(text))
+        return -EINVAL;
+    char *colon = strchr(text, ':');
+    if (colon)
+        *colon = '\0';
+    if (vv_rate_parse(text, &write) < 0 || vv_rate_parse(colon ? colon + 1 : text, &read) < 0 ||
+        write < least || read < least)
+        return -EINVAL;
+    *ret_write = (double)write;
+    *ret_read = (double)read;
     return 0;
 }

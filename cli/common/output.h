@@ -48,6 +48,10 @@ int output_watch(int (*fn)(void *arg), void *arg, struct sim_progress *progress,
 VV_WARN_UNUSED int output_parse_list(const char *list, uint64_t max, uint64_t *values, size_t room,
                                      size_t *ret_nr);
 
+/* WRITE[:READ], rates such as 2G:1G. -EINVAL: something else, or one below `least`. */
+VV_WARN_UNUSED int output_parse_rates(const char *value, uint64_t least, double *ret_write,
+                                      double *ret_read);
+
 /* The i-th word of a list, cut off at the comma; false: there is none, or it does not fit. */
 bool output_next_word(const char **list, char *word, size_t size);
 

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "trace/text.h"
+#include "cli/common/text.h"
 
 /* Made from cli/common/page.css and cli/report/trace_page.js. */
 extern const unsigned char page_css[], trace_page_js[], trace_page_js_sha256[32];
@@ -16,7 +16,7 @@ extern const size_t page_css_bytes, trace_page_js_bytes;
 
 void page_text(FILE *f, const char *s)
 {
-    vv_text_xml(f, s);
+    text_xml(f, s);
 }
 
 void page_base64(FILE *f, const void *bytes, size_t nr_bytes)
@@ -37,22 +37,6 @@ void page_base64(FILE *f, const void *bytes, size_t nr_bytes)
         fputc(left > 1 ? digits[v >> 6 & 63] : '=', f);
         fputc(left > 2 ? digits[v & 63] : '=', f);
     }
-}
-
-void page_json_string(FILE *f, const char *s)
-{
-    fputc('"', f);
-    for (; *s; s++) {
-        unsigned char c = (unsigned char)*s;
-
-        if (c == '"' || c == '\\')
-            fprintf(f, "\\%c", c);
-        else if (c < 0x20 || c == '<' || c == '>' || c == '&')
-            fprintf(f, "\\u%04x", c);
-        else
-            s += vv_text_character(f, s) - 1;
-    }
-    fputc('"', f);
 }
 
 void page_begin(FILE *f, const char *title, bool script)

@@ -19,9 +19,6 @@ void page_text(FILE *f, const char *s);
 /* Bytes in base64, on one line. */
 void page_base64(FILE *f, const void *bytes, size_t nr_bytes);
 
-/* A string of JSON that may stand inside a <script> element: no '<', '>' or '&' as such. */
-void page_json_string(FILE *f, const char *s);
-
 /* From the doctype to the start of the body. With `script`, the one that page_end will write may
  * run; no other can. */
 void page_begin(FILE *f, const char *title, bool script);

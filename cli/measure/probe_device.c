@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "cli/measure/probe_private.h"
+#include "cli/measure/samples.h"
 
 #define UNIT            ((size_t)2 << 20)
 #define BATCH_BYTES     ((size_t)16 << 20)
@@ -159,13 +160,6 @@ static int copy_once(struct probe_device *p, uint64_t *ret_ns)
     return rc;
 }
 
-static int compare_ns(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 static void spend(uint64_t ns)
 {
     uint64_t until_ns = vv_now_ns() + ns;
@@ -193,7 +187,7 @@ int probe_device_copy(struct probe_device *p, double seconds, uint64_t interval_
             return rc;
         p->samples[n++] = ns;
     } while (n < SAMPLES_MAX && (n < least || vv_now_ns() < deadline));
-    qsort(p->samples, n, sizeof(*p->samples), compare_ns);
+    samples_sort_ns(p->samples, n);
     *ret_copies = (struct probe_copies){
         .bps = (double)p->bytes * 1e9 / (double)p->samples[n / 2],
         .median_ns = p->samples[n / 2],

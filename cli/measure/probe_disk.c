@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "cli/measure/probe.h"
 #include "cli/measure/probe_private.h"
+#include "cli/measure/samples.h"
 
 #define ALIGN 4096
 
@@ -130,13 +131,6 @@ int probe_disk_pass(struct probe_disk *d, enum probe_disk_op op, unsigned depth,
     return rc;
 }
 
-static int compare_ns(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return x < y ? -1 : x > y;
-}
-
 int probe_disk_sync(struct probe_disk *d, unsigned times, uint64_t *ret_ns)
 {
     uint64_t ns[64];
@@ -153,7 +147,7 @@ int probe_disk_sync(struct probe_disk *d, unsigned times, uint64_t *ret_ns)
             return -errno;
         ns[i] = vv_now_ns() - ns[i];
     }
-    qsort(ns, times, sizeof(*ns), compare_ns);
+    samples_sort_ns(ns, times);
     *ret_ns = ns[times / 2];
     return rc;
 }

@@ -10,12 +10,31 @@
  * lies outside, because the window opens when call j starts.
  *
  *   copy      one call: its bytes over the rate of the first copy.
- *   write     what was put in j..i and is live when i returns, less what fits above the hop, has
- *             gone down.
- *   restore   the distinct objects that calls j..i read and that existed before j, less what was
- *             above the hop when j started, have come up.
+ *   write     what was put in j..i has gone down, less the most that can have stayed above the hop
+ *             until it died, or until i returned.
+ *   restore   what calls j..i read has come up, less the most that can have stayed above the hop
+ *             since it was put or read before, or since j started.
  *   cross     for a cut m inside the window, both at once: a byte above the hop at m saves one
- *             crossing if it was put in j..m or is read in m+1..i, and two if both.
+ *             crossing if it was put in j..m or is read in m+1..i, and two if both. Or the bytes of
+ *             the two edges above, added up.
+ *
+ * "The most that can have stayed" is a packing of intervals of calls, each of a width (its bytes, of
+ * which any part may be taken), with at most C side by side at any node. Every byte taken saves one
+ * crossing, however long its interval, so short ones are worth most:
+ *
+ *   - Reads, in the order in which their intervals end: take as much of each as is free. This is
+ *     optimal. Proof: let OPT agree with the choice before interval k = [u, g) and have less of k
+ *     than the choice has. Add a little of k to OPT. At nodes of [u, g) that are now too full, OPT
+ *     has some of an interval that comes later in the order, because the choice was feasible there
+ *     with k. Of the first such node t take that interval: it ends at g or later, so it covers
+ *     [t, g) and with it every node that is too full. Give up as much of it: OPT is feasible again
+ *     and as large. The choice for one read does not depend on reads that end later: one pass over
+ *     i serves all windows that begin at j. C is kept as amounts with the node since which they are
+ *     free; a read from u takes those that became free last, up to u.
+ *   - Lives of what was put in the window, in the order in which they begin: take all of each, and
+ *     while more than C are side by side give up those that end last (Belady's rule; the same
+ *     argument, mirrored). A window that ends at i cuts all longer lives off there, which leaves
+ *     their order as it is, so what was given up by i is the answer for i.
  *
  * A window never spans a fence: the time of the fence belongs to nobody. Leaving edges out only
  * lowers the bound, so very long scripts are handled by taking fewer start nodes and cuts.
@@ -63,9 +82,23 @@ struct entry {
     size_t last_get;
 };
 
+/* For the start node at hand, and one hop: what can have stayed above it. */
+struct packing {
+    /* Of reads: free[n] bytes of the capacity are free since node n. A node whose amount is used up
+     * leads to an earlier one. */
+    double *free;
+    size_t *earlier;
+    /* Of lives: a heap of those that stay, the one that ends last on top. */
+    size_t *heap;
+    size_t nr_heap;
+    double *stays; /* by life: bytes of it */
+    double up, down, side_by_side;
+};
+
 struct graph {
     const struct bound_params *params;
-    struct call *calls; /* 1..nr_calls */
+    struct packing *packings; /* one for each hop */
+    struct call *calls;       /* 1..nr_calls */
     size_t nr_calls;
     struct life *lives;
     size_t nr_lives;
@@ -81,6 +114,13 @@ struct graph {
 
 static void graph_fini(struct graph *g)
 {
+    for (size_t h = 0; g->packings && h < g->params->nr_hops; h++) {
+        free(g->packings[h].free);
+        free(g->packings[h].earlier);
+        free(g->packings[h].heap);
+        free(g->packings[h].stays);
+    }
+    free(g->packings);
     free(g->calls);
     free(g->lives);
     free(g->entries);
@@ -119,9 +159,25 @@ static void collect_versions(struct graph *g, const struct bound_event *events, 
     g->nr_entries = unique;
 }
 
+static int packing_alloc(struct packing *p, size_t n)
+{
+    p->free = calloc(n, sizeof(*p->free));
+    p->earlier = calloc(n, sizeof(*p->earlier));
+    p->heap = calloc(n, sizeof(*p->heap));
+    p->stays = calloc(n, sizeof(*p->stays));
+    return p->free && p->earlier && p->heap && p->stays ? 0 : -ENOMEM;
+}
+
 static int graph_alloc(struct graph *g, size_t nr_events)
 {
     size_t n = nr_events + 1;
+
+    g->packings = calloc(g->params->nr_hops + 1, sizeof(*g->packings));
+    if (!g->packings)
+        return -ENOMEM;
+    for (size_t h = 0; h < g->params->nr_hops; h++)
+        if (packing_alloc(&g->packings[h], n) < 0)
+            return -ENOMEM;
 
     g->calls = calloc(n, sizeof(*g->calls));
     g->lives = calloc(n, sizeof(*g->lives));
@@ -151,7 +207,7 @@ static int add_call(struct graph *g, const struct bound_event *ev)
     size_t n = ++g->nr_calls;
     struct call *call = &g->calls[n];
 
-    call->kind = ev->kind;
+    call->kind = ev->kind == BOUND_PUT ? BOUND_PUT : BOUND_GET;
     call->gap_until_s = g->calls[n - 1].gap_until_s + (double)ev->gap_ns * 1e-9;
     if (ev->kind == BOUND_PUT) {
         if (e->life != NONE)
@@ -167,7 +223,7 @@ static int add_call(struct graph *g, const struct bound_event *ev)
     call->life = e->life;
     call->prev_get = e->last_get;
     e->last_get = n;
-    if (g->params->consume_once)
+    if (g->params->consume_once || ev->kind == BOUND_TAKE)
         end_life(g, e, n);
     return 0;
 }
@@ -185,6 +241,7 @@ static int build_calls(struct graph *g, const struct bound_event *events, size_t
         switch (ev->kind) {
         case BOUND_PUT:
         case BOUND_GET:
+        case BOUND_TAKE:
             rc = add_call(g, ev);
             if (rc < 0)
                 return rc;
@@ -236,10 +293,18 @@ static void relax(struct graph *g, size_t from, size_t to, double weight, enum e
     }
 }
 
+static double copy_bps(const struct bound_params *p, enum bound_kind kind, double bytes)
+{
+    if (kind != BOUND_PUT)
+        return p->get_copy_bps;
+    return p->put_beyond_bps > 0 && bytes > p->first_bytes ? p->put_beyond_bps : p->put_copy_bps;
+}
+
 static void relax_copy(struct graph *g, size_t n)
 {
-    double bps = g->calls[n].kind == BOUND_PUT ? g->params->put_copy_bps : g->params->get_copy_bps;
-    double seconds = bps > 0 ? g->lives[g->calls[n].life].bytes / bps : 0;
+    double bytes = g->lives[g->calls[n].life].bytes;
+    double bps = copy_bps(g->params, g->calls[n].kind, bytes);
+    double seconds = bps > 0 ? bytes / bps : 0;
 
     relax(g, n - 1, n, seconds, EDGE_COPY);
     /* A free copy is still an edge: the path must not end here. */
@@ -250,35 +315,161 @@ static void relax_copy(struct graph *g, size_t n)
     }
 }
 
-/* Write and restore windows that open at call j. Leaves in cut_written what the cross windows need.
- */
+/* ---- what can have stayed ---- */
+
+/* The last node up to `n` since which some of the capacity is free; `none` if there is none. Nodes whose amount
+ * is used up are skipped ever after. */
+static size_t last_free(struct packing *p, size_t n, size_t none)
+{
+    size_t root = n;
+
+    while (root > none && p->free[root] <= 0)
+        root = p->earlier[root];
+    while (n > root) {
+        size_t next = p->earlier[n];
+        p->earlier[n] = root;
+        n = next;
+    }
+    return root;
+}
+
+/* The read at node `at` of `bytes`, which were used before at node `since`; the window opens after `start`. */
+static void pack_read(struct packing *p, size_t start, size_t since, size_t at, double bytes)
+{
+    double left = bytes;
+
+    for (size_t n = last_free(p, since, start); left > 0 && p->free[n] > 0;
+         n = last_free(p, since, start)) {
+        double taken = fmin(left, p->free[n]);
+        p->free[n] -= taken;
+        p->free[at] += taken;
+        left -= taken;
+    }
+    p->up += left;
+}
+
+static bool ends_later(const struct graph *g, size_t a, size_t b)
+{
+    return g->lives[a].dead > g->lives[b].dead;
+}
+
+static void heap_push(const struct graph *g, struct packing *p, size_t life)
+{
+    size_t i = p->nr_heap++;
+
+    for (; i > 0 && ends_later(g, life, p->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        p->heap[i] = p->heap[(i - 1) / 2];
+    p->heap[i] = life;
+}
+
+static void heap_pop(const struct graph *g, struct packing *p)
+{
+    size_t last = p->heap[--p->nr_heap], i = 0;
+
+    for (size_t c = 1; c < p->nr_heap; c = 2 * i + 1) {
+        if (c + 1 < p->nr_heap && ends_later(g, p->heap[c + 1], p->heap[c]))
+            c++;
+        if (!ends_later(g, p->heap[c], last))
+            break;
+        p->heap[i] = p->heap[c];
+        i = c;
+    }
+    p->heap[i] = last;
+}
+
+/* The put of a life; what does not fit beside the others goes down, the latest end first. A life that has ended
+ * has no bytes here any more; it never comes to the top while one that lasts is left. */
+static void pack_life(const struct graph *g, struct packing *p, size_t life, double above)
+{
+    p->stays[life] = g->lives[life].bytes;
+    p->side_by_side += p->stays[life];
+    heap_push(g, p, life);
+    while (p->side_by_side > above && p->nr_heap > 0) {
+        size_t latest = p->heap[0];
+        double given_up = fmin(p->stays[latest], p->side_by_side - above);
+        p->stays[latest] -= given_up;
+        p->side_by_side -= given_up;
+        p->down += given_up;
+        if (p->stays[latest] <= 0)
+            heap_pop(g, p);
+    }
+}
+
+static void pack_death(struct packing *p, size_t life)
+{
+    p->side_by_side -= p->stays[life];
+    p->stays[life] = 0;
+}
+
+/* Windows that open at call j. */
+static void pack_begin(struct graph *g, size_t j)
+{
+    for (size_t h = 0; h < g->params->nr_hops; h++) {
+        struct packing *p = &g->packings[h];
+        for (size_t n = j - 1; n <= g->calls[j].segment_end; n++) {
+            p->free[n] = 0;
+            p->earlier[n] = n ? n - 1 : 0;
+        }
+        p->free[j - 1] = g->params->hops[h].above_bytes;
+        p->nr_heap = 0;
+        p->up = p->down = p->side_by_side = 0;
+    }
+}
+
+static void pack_call(struct graph *g, size_t j, size_t i)
+{
+    const struct call *call = &g->calls[i];
+    const struct life *life = &g->lives[call->life];
+    size_t since = VV_MAX(VV_MAX(life->put, call->prev_get), j - 1);
+
+    for (size_t h = 0; h < g->params->nr_hops; h++) {
+        struct packing *p = &g->packings[h];
+        for (size_t d = call->dying; d != NONE; d = g->lives[d].next_dying)
+            if (g->lives[d].put >= j)
+                pack_death(p, d);
+        if (call->kind == BOUND_PUT)
+            pack_life(g, p, call->life, g->params->hops[h].above_bytes);
+        else
+            pack_read(p, j - 1, since, i, life->bytes);
+    }
+}
+
+/* The edges of the window j..i over one hop. */
+static void relax_window(struct graph *g, size_t j, size_t i, size_t h)
+{
+    const struct bound_hop *hop = &g->params->hops[h];
+    const struct packing *p = &g->packings[h];
+    double gaps = g->calls[i].gap_until_s - g->calls[j].gap_until_s;
+    double both_bps = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
+
+    if (hop->down_bps > 0)
+        relax(g, j - 1, i, p->down / hop->down_bps - gaps, EDGE_WRITE);
+    if (hop->up_bps > 0)
+        relax(g, j - 1, i, p->up / hop->up_bps - gaps, EDGE_RESTORE);
+    if (hop->down_bps > 0 && hop->up_bps > 0)
+        relax(g, j - 1, i, (p->down + p->up) / both_bps - gaps, EDGE_CROSS);
+}
+
+/* Windows that open at call j. Leaves in cut_written what the cross windows need. */
 static void relax_windows(struct graph *g, size_t j, size_t first_cut)
 {
-    double written = 0, read = 0;
+    double written = 0;
     size_t cut = first_cut;
 
+    pack_begin(g, j);
     for (size_t i = j; i <= g->calls[j].segment_end; i++) {
         const struct call *call = &g->calls[i];
-        double gaps = call->gap_until_s - g->calls[j].gap_until_s;
-        double bytes = g->lives[call->life].bytes;
 
         for (size_t d = call->dying; d != NONE; d = g->lives[d].next_dying)
             if (g->lives[d].put >= j)
                 written -= g->lives[d].bytes;
         if (call->kind == BOUND_PUT)
-            written += bytes;
-        else if (g->lives[call->life].put < j && call->prev_get < j)
-            read += bytes;
+            written += g->lives[call->life].bytes;
         if (cut < g->nr_cuts && g->cuts[cut] == i)
             g->cut_written[cut++] = written;
-        for (size_t h = 0; h < g->params->nr_hops; h++) {
-            const struct bound_hop *hop = &g->params->hops[h];
-
-            if (hop->down_bps > 0)
-                relax(g, j - 1, i, (written - hop->above_bytes) / hop->down_bps - gaps, EDGE_WRITE);
-            if (hop->up_bps > 0)
-                relax(g, j - 1, i, (read - hop->above_bytes) / hop->up_bps - gaps, EDGE_RESTORE);
-        }
+        pack_call(g, j, i);
+        for (size_t h = 0; h < g->params->nr_hops; h++)
+            relax_window(g, j, i, h);
     }
 }
 
@@ -375,7 +566,8 @@ static bool is_amount(double x)
 
 static bool params_valid(const struct bound_params *p)
 {
-    if (!is_amount(p->put_copy_bps) || !is_amount(p->get_copy_bps) || (p->nr_hops && !p->hops))
+    if (!is_amount(p->put_copy_bps) || !is_amount(p->get_copy_bps) || (p->nr_hops && !p->hops) ||
+        !is_amount(p->first_bytes) || !is_amount(p->put_beyond_bps))
         return false;
     for (size_t h = 0; h < p->nr_hops; h++) {
         const struct bound_hop *hop = &p->hops[h];

@@ -16,8 +16,9 @@ enum bound_kind {
     BOUND_PUT,     /* a call: the application waits until the bytes are taken         */
     BOUND_GET,     /* a call: the application waits until the bytes are given back    */
     BOUND_DISCARD, /* no call: from here on the version need not be kept              */
-    BOUND_FENCE    /* no call: time passes here that counts neither as blocked nor as */
+    BOUND_FENCE,   /* no call: time passes here that counts neither as blocked nor as */
                    /* compute (a wait for the flushes); no window reaches across it   */
+    BOUND_TAKE     /* BOUND_GET, and from then on the version need not be kept        */
 };
 
 struct bound_event {
@@ -41,6 +42,9 @@ struct bound_params {
     bool consume_once;   /* a version that was read need not be kept any longer */
     const struct bound_hop *hops;
     size_t nr_hops;
+    /* A put of more than this does not fit the first tier; it may go on to the next one at the same time. */
+    double first_bytes;
+    double put_beyond_bps; /* then, all ways in together; 0: as any put */
 };
 
 /* The parts add up to the total: what the longest path spends on each kind of edge. */

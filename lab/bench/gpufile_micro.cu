@@ -5,8 +5,6 @@
  * change. Every byte of every run is checked, outside of the times that are about bandwidth alone, by
  * reading the same way once more into a kernel that compares.
  *
- *     gpufile_micro [--folder DIR] [--bytes N] [--servers N] [--only WORD]
- *
  * The file is written first and stays in the page cache, so that disks do not matter. Times are taken
  * around the launch and the end of the kernel. C is the lesser of the link's pull and, for what servers
  * bring, what as many threads as there are servers read with pread.
@@ -27,7 +25,8 @@
 #include "base/pattern.h"
 
 extern "C" {
-#include "gpufile/hooks.h"
+#include "cli/common/options.h"
+#include "gpufile/gpufile_hooks.h"
 }
 
 enum { THREADS = 256, SEED = 7 };
@@ -35,7 +34,7 @@ enum { THREADS = 256, SEED = 7 };
 #define MIB (1ull << 20)
 #define GIB (1ull << 30)
 
-static struct {
+static struct micro_opts {
     const char *folder, *only;
     uint64_t bytes;
     uint32_t servers;
@@ -749,33 +748,54 @@ static void tables(void)
     all_random();
 }
 
+#define AT(field) offsetof(struct micro_opts, field)
+
+static const struct opt options[] = {
+    {.kind = OPT_TEXT,
+     .name = "folder",
+     .arg = "DIR",
+     .help = "for the file (/tmp)",
+     .at = AT(folder)},
+    {.kind = OPT_BYTES,
+     .name = "bytes",
+     .arg = "SIZE",
+     .help = "of the file, in steps of 16M (4G)",
+     .at = AT(bytes),
+     .least = 64 * MIB},
+    {.kind = OPT_U32,
+     .name = "servers",
+     .arg = "N",
+     .help = "threads (all processors but two)",
+     .at = AT(servers),
+     .most = 64},
+    {.kind = OPT_TEXT,
+     .name = "only",
+     .arg = "WORD",
+     .help = "rows with it in their names",
+     .at = AT(only)},
+};
+
+static const struct opts command = {.command = "gpufile_micro",
+                                    .usage = "[OPTION]...",
+                                    .about =
+                                        "Measures GPU files on a real GPU, one figure at a time.",
+                                    .column = 16,
+                                    OPT_LIST(options)};
+
 int main(int argc, char **argv)
 {
     struct varve_opts o;
     cudaDeviceProp prop;
+    int status = opts_parse(&command, argc, argv, &opt, NULL);
 
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--folder") && i + 1 < argc)
-            opt.folder = argv[++i];
-        else if (!strcmp(argv[i], "--bytes") && i + 1 < argc)
-            opt.bytes = strtoull(argv[++i], NULL, 0) / (16 * MIB) * (16 * MIB);
-        else if (!strcmp(argv[i], "--servers") && i + 1 < argc)
-            opt.servers = (uint32_t)strtoul(argv[++i], NULL, 0);
-        else if (!strcmp(argv[i], "--only") && i + 1 < argc)
-            opt.only = argv[++i];
-        else {
-            fprintf(stderr, "usage: gpufile_micro [--folder DIR] [--bytes N] [--servers N] "
-                            "[--only WORD]\n");
-            return 2;
-        }
-    }
+    if (status >= 0)
+        return status;
+    opt.bytes = opt.bytes / (16 * MIB) * (16 * MIB);
     if (!opt.servers) {
         long n = sysconf(_SC_NPROCESSORS_ONLN);
 
         opt.servers = n > 16 ? 14 : n > 3 ? (uint32_t)n - 2 : 1;
     }
-    if (opt.bytes < 64 * MIB || opt.servers > 64)
-        return 2;
     /* First: where no GPU can be used, the library says why. */
     must(varve_opts_init(&o, sizeof(o)), "options");
     o.device = VARVE_DEVICE_CUDA;

@@ -260,7 +260,6 @@ static const struct opt options[] = {
      .help = "of what is in the files (1)"},
     {OPT_FLAG, .name = "list", .help = "say what would run, and do nothing", .at = AT(list)},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 
 static const struct opts command = {
@@ -270,8 +269,7 @@ static const struct opts command = {
              "compares what the library does with its ways, and with reading and copying. Writes\n"
              "tables, charts and a page. Every word that was read is compared, every result too.",
     .column = 20,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 /* What was not given depends on the device. */

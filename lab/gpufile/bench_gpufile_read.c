@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "gpufile/hooks.h"
+#include "gpufile/gpufile_hooks.h"
 #include "lab/gpufile/bench_gpufile.h"
 #include "lab/gpufile/gf_kernels.h"
 

@@ -131,7 +131,6 @@ static const struct opt option_list[] = {
     {OPT_TEXT, .name = "out", .arg = "FOLDER", .at = AT(out),
      .help = "write rows, samples, charts and index.html into it"},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "this text"},
     {OPT_NOTE, .help = "\nThe wave:"},
     {OPT_U32, .name = "points", .arg = "N", .at = AT(wave.points), .least = 1, .most = 1u << 30,
      .help = "(1000000; emulated 5000)"},
@@ -163,8 +162,7 @@ static const struct opts command = {
         "--tables, items of work go through tables in the order of a survey: everything resident,\n"
         "tables in both layouts, by the policy of the paper, double buffering, and the same two.",
     .column = 20,
-    .list = option_list,
-    .nr = VV_ARRAY_SIZE(option_list),
+    OPT_LIST(option_list),
 };
 
 static int check_ways(const struct ooc_options *o)

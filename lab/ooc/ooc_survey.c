@@ -28,7 +28,7 @@
 #include "lab/ooc/ooc.h"
 #include "lab/ooc/ooc_survey.h"
 #include "lab/ooc/survey.h"
-#include "ooc/hooks.h"
+#include "ooc/ooc_hooks.h"
 
 static const char *const way_names[OOC_SURVEY_WAYS] = {
     "resident", "flat", "chunked", "paper", "double buffer", "zero copy", "uvm"};

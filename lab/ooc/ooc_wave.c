@@ -24,7 +24,7 @@
 #include "ckpt/face.h"
 #include "cli/common/parallel.h"
 #include "lab/ooc/ooc.h"
-#include "ooc/hooks.h"
+#include "ooc/ooc_hooks.h"
 
 enum way { RESIDENT, BLOCKS, NONE_AHEAD, PAPER, ZERO_COPY, UVM, WAYS };
 

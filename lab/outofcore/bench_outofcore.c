@@ -77,19 +77,7 @@ struct ooc_rows {
 
 static int parse_rate(const char *value, struct ooc_rate *ret_rate)
 {
-    char text[64];
-    uint64_t write, read;
-
-    if (snprintf(text, sizeof(text), "%s", value) >= (int)sizeof(text))
-        return -EINVAL;
-    char *colon = strchr(text, ':');
-    if (colon)
-        *colon = '\0';
-    if (vv_rate_parse(text, &write) < 0 || vv_rate_parse(colon ? colon + 1 : text, &read) < 0 ||
-        write < 1000 || read < 1000)
-        return -EINVAL;
-    *ret_rate = (struct ooc_rate){(double)write, (double)read};
-    return 0;
+    return output_parse_rates(value, 1000, &ret_rate->write, &ret_rate->read);
 }
 
 static int set_ratios(const char *value, void *arg)
@@ -172,7 +160,6 @@ static const struct opt options[] = {
      .help = "write the rows as CSV; -: to standard output"},
     {OPT_TEXT, .name = "svg", .arg = "FILE", .help = "draw them", .at = AT(svg)},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 
 static const struct opts command = {
@@ -183,8 +170,7 @@ static const struct opts command = {
         "of it back, with blocking I/O on a slow and on a fast layer, and with a vector that\n"
         "uses host memory and both; and tells how long it waited, and what the model expects.",
     .column = 20,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 static int refuse(const char *text)

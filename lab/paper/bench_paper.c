@@ -241,7 +241,6 @@ static const struct opt options[] = {
      .help = "end a run after S seconds (600)"},
     {OPT_FLAG, .name = "list", .help = "only print the commands of the runs", .at = AT(list)},
     {OPT_FLAG, .name = "json", .help = "print one JSON object at the end", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 _Static_assert(SHORT_CKPTS == 60 && SHORT_LIMIT_S == 450 && RUN_LIMIT_S == 600,
                "the help text says so");
@@ -253,8 +252,7 @@ static const struct opts command = {
         "Runs the experiments of the HPDC'23 paper and leaves a CSV and an SVG for each figure,\n"
         "and index.html, in a folder.",
     .column = 24,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 /* A share of what the uniform checkpoints take; in whole MiB where that does not matter. */

@@ -147,7 +147,6 @@ static const struct opt options[] = {
     {OPT_U32, .name = "replicas", .arg = "N", .at = AT(replicas), .least = 1,
      .most = VV_PLACE_REPLICAS_MAX, .help = "copies (2; at most 8)"},
     {OPT_FLAG, .name = "json", .help = "print a JSON array", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 _Static_assert(VV_PLACE_VNODES == 100 && VV_PLACE_REPLICAS_MAX == 8 && VV_PLACE_NODES_MAX == 65536,
                "the help text says so");
@@ -159,8 +158,7 @@ static const struct opts command = {
              "hrw-bounded), and which would if that one failed. Paths are taken as they are.",
     .column = 18,
     .operands = true,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 /* Returns an exit status, or -1 to go on. */

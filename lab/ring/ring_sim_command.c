@@ -107,7 +107,6 @@ static const struct opt options[] = {
      .help = "write the rows as CSV; -: to standard output"},
     {OPT_TEXT, .name = "svg", .arg = "FILE", .help = "draw them", .at = AT(svg)},
     {OPT_FLAG, .name = "json", .help = "print a JSON array of objects", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 _Static_assert(VV_PLACE_LIMIT_PCT == 105, "the help text says so");
 
@@ -118,8 +117,7 @@ static const struct opts command = {
         "Places files on nodes, lets one node fail, many times over, and tells how many nodes\n"
         "take its files over, how even the load is, and whether healthy files moved.",
     .column = 20,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 /* Returns an exit status, or -1 to go on. */

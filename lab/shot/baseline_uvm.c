@@ -45,8 +45,8 @@
 
 #include "base/bytes.h"
 #include "device/cuda/managed.h"
-#include "lab/shot/managed.h"
 #include "lab/shot/shot_engine.h"
+#include "lab/shot/shot_managed.h"
 
 #define SLOT_ALIGN    ((size_t)2 << 20)
 #define RESERVE_BYTES ((size_t)1 << 30) /* for the application, the driver and our kernels */

@@ -11,13 +11,14 @@
  */
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "cli/measure/probe_device.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
@@ -30,22 +31,11 @@
 #define PROBE_ALIGN     (UINT64_C(2) << 20)
 #define PROBE_FILES     4
 
-/* What a child needs while it runs. */
+/* What a thread of a child needs while it runs. */
 struct child_env {
     struct bench *bench;
     struct bench_child *child;
 };
-
-VV_PRINTF(3, 4)
-static int fail(char *err, int rc, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start(ap, fmt);
-    vsnprintf(err, BENCH_TEXT_BYTES, fmt, ap);
-    va_end(ap);
-    return rc;
-}
 
 static int wait_at_barrier(void *arg)
 {
@@ -53,7 +43,8 @@ static int wait_at_barrier(void *arg)
     struct bench_shared *sh = b->shared;
     uint32_t round = atomic_load_explicit(&sh->round, memory_order_acquire);
 
-    if (atomic_fetch_add_explicit(&sh->arrived, 1, memory_order_acq_rel) + 1 == b->opts.procs) {
+    if (atomic_fetch_add_explicit(&sh->arrived, 1, memory_order_acq_rel) + 1 ==
+        b->opts.procs * b->nr_threads) {
         atomic_store_explicit(&sh->arrived, 0, memory_order_relaxed);
         atomic_store_explicit(&sh->round, round + 1, memory_order_release);
         return 0;
@@ -90,7 +81,7 @@ static int open_device(const struct bench *b, char *err, struct vv_device **ret_
     o.engine[VV_DEVICE_HOST_D2H].bytes_per_s = b->opts.rate[SHOT_HOP_D2H];
     o.engine[VV_DEVICE_HOST_H2D].bytes_per_s = b->opts.rate[SHOT_HOP_H2D];
     rc = vv_device_open_host(&o, ret_device);
-    return rc ? fail(err, rc, "emulated device: %s", varve_strerror(rc)) : 0;
+    return rc ? bench_fail(err, rc, "emulated device: %s", varve_strerror(rc)) : 0;
 }
 
 static int init_app(const struct bench *b, struct vv_device *device, size_t bytes, char *err,
@@ -99,10 +90,11 @@ static int init_app(const struct bench *b, struct vv_device *device, size_t byte
     int rc = shot_app_init(device, bytes, b->opts.calls == SHOT_CALLS_ON, ret_app);
 
     if (rc == -ENOTSUP)
-        return fail(err, rc,
-                    "our kernels, which check every byte, are not in this build or do not run on "
-                    "this device ('varve doctor' says more)");
-    return rc ? fail(err, rc, "memory for the application: %s", varve_strerror(rc)) : 0;
+        return bench_fail(
+            err, rc,
+            "our kernels, which check every byte, are not in this build or do not run on "
+            "this device ('varve doctor' says more)");
+    return rc ? bench_fail(err, rc, "memory for the application: %s", varve_strerror(rc)) : 0;
 }
 
 /* ---- engines ---- */
@@ -136,7 +128,7 @@ static int open_context(const struct bench *b, uint32_t rank, char *err, struct 
     int rc = varve_opts_init(&o, sizeof(o));
 
     if (rc < 0)
-        return fail(err, rc, "options: %s", varve_strerror(rc));
+        return bench_fail(err, rc, "options: %s", varve_strerror(rc));
     o.device = b->opts.device;
     o.policy = b->opts.policy;
     o.level = b->opts.level;
@@ -150,38 +142,33 @@ static int open_context(const struct bench *b, uint32_t rank, char *err, struct 
     o.remote[0] = '\0';
     rc = set_trace_file(b, &o);
     if (rc < 0)
-        return fail(err, rc, "--trace: too long");
+        return bench_fail(err, rc, "--trace: too long");
     rc = shot_opts_rates(&b->opts, o.rate, sizeof(o.rate));
     if (rc < 0)
-        return fail(err, rc, "--rate: too long");
+        return bench_fail(err, rc, "--rate: too long");
     rc = varve_open(&o, ret_ctx);
     if (rc < 0)
-        return fail(err, rc, "opening the library: %s",
-                    varve_last_error(NULL, &error) == 0 && error.text[0] ? error.text
-                                                                         : varve_strerror(rc));
+        return bench_fail(
+            err, rc, "opening the library: %s",
+            varve_last_error(NULL, &error) == 0 && error.text[0] ? error.text : varve_strerror(rc));
     return 0;
 }
 
-static int open_varve(const struct bench *b, uint32_t rank, char *err, struct shot_varve *ret_varve)
+/* One history as an engine. */
+static int open_history(const struct bench *b, const struct shot_hist *hist, struct shot_varve *v,
+                        struct shot_engine **ret_engine)
 {
-    struct shot_varve v = {.has_disk = b->folder[0] != '\0',
-                           .on_stream = b->opts.calls == SHOT_CALLS_ON};
     struct varve_history_opts ho;
-    int rc = open_context(b, rank, err, &v.ctx);
+    int rc = varve_history_opts_init(&ho, sizeof(ho));
 
-    if (rc)
-        return rc;
-    rc = varve_history_opts_init(&ho, sizeof(ho));
+    v->has_disk = b->folder[0] != '\0';
+    v->on_stream = b->opts.calls == SHOT_CALLS_ON;
     if (rc == 0) {
-        ho.consume = b->opts.consume == SHOT_CONSUME_ONCE ? VARVE_CONSUME_ONCE : VARVE_CONSUME_KEEP;
-        rc = varve_history_open_with(v.ctx, "shot", &ho, &v.history);
+        ho.consume = hist->consume_once ? VARVE_CONSUME_ONCE : VARVE_CONSUME_KEEP;
+        ho.order = hist->order;
+        rc = varve_history_open_with(v->ctx, hist->name, &ho, &v->history);
     }
-    if (rc) {
-        varve_close(v.ctx);
-        return fail(err, rc, "opening the history: %s", varve_strerror(rc));
-    }
-    *ret_varve = v;
-    return 0;
+    return rc < 0 ? rc : shot_engine_varve(v, ret_engine);
 }
 
 /* The host's memory is ready unless the shot is to begin at once, as with the library. */
@@ -223,10 +210,24 @@ static int open_baseline(const struct bench *b, uint32_t rank, struct vv_device 
 
 /* What has been opened so far, to be closed in the reverse order. */
 struct opened {
-    struct vv_device *device; /* opened here */
-    struct shot_app app;
-    struct shot_engine *engine;
+    struct vv_device *device;     /* opened here */
+    struct varve_ctx *ctx;        /* of the library, which the engines share */
+    struct shot_app *apps;        /* one for each thread */
+    struct shot_engine **engines; /* one for each history */
+    uint32_t nr_apps, nr_engines; /* so many are open */
 };
+
+/* Memory for each thread, of the size of its largest version. */
+static int init_apps(const struct bench *b, const struct shot_work *work, struct vv_device *device,
+                     char *err, struct opened *o)
+{
+    int rc = 0;
+
+    for (; rc == 0 && o->nr_apps < work->nr_threads; o->nr_apps += rc == 0)
+        rc = init_app(b, device, VV_MAX(work->threads[o->nr_apps].largest_bytes, UINT64_C(1)), err,
+                      &o->apps[o->nr_apps]);
+    return rc;
+}
 
 /* The host cache is made ready behind the first checkpoints, and registering it holds up other calls
  * of a device: a shot that does not ask for this waits until it is over. */
@@ -239,7 +240,7 @@ static int wait_until_ready(struct varve_ctx *ctx, uint64_t host_bytes, char *er
     for (;;) {
         rc = varve_stats(ctx, &s);
         if (rc)
-            return fail(err, rc, "statistics: %s", varve_strerror(rc));
+            return bench_fail(err, rc, "statistics: %s", varve_strerror(rc));
         /* What is left of a size beyond whole pages is never made ready. */
         if (s.host_ready_bytes >= host_bytes - host_bytes % s.page_bytes)
             return 0;
@@ -247,34 +248,33 @@ static int wait_until_ready(struct varve_ctx *ctx, uint64_t host_bytes, char *er
             last = s.host_ready_bytes;
             seen_ns = vv_now_ns();
         } else if (vv_now_ns() - seen_ns > READY_WAIT_NS) {
-            return fail(err, -ETIMEDOUT, "the host cache is not getting ready");
+            return bench_fail(err, -ETIMEDOUT, "the host cache is not getting ready");
         }
         vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);
     }
 }
 
 /* The library, with an application on its device where only the library has that. */
-static int open_with_varve(const struct bench *b, uint32_t rank, size_t bytes,
+static int open_with_varve(const struct bench *b, uint32_t rank, const struct shot_work *work,
                            struct bench_child *c, struct opened *o)
 {
     uint64_t start = vv_now_ns();
-    struct shot_varve v;
-    int rc = open_varve(b, rank, c->err, &v);
+    struct shot_varve v = {.shares = true};
+    int rc = open_context(b, rank, c->err, &o->ctx);
 
     c->open_s = (double)(vv_now_ns() - start) * 1e-9;
+    if (rc == 0 && o->nr_apps == 0)
+        rc = init_apps(b, work, vv_ckpt_device(o->ctx), c->err, o);
     if (rc)
         return rc;
-    if (!o->app.buf) {
-        rc = init_app(b, vv_ckpt_device(v.ctx), bytes, c->err, &o->app);
-        if (rc) {
-            varve_close(v.ctx);
-            return rc;
-        }
+    v.ctx = o->ctx;
+    v.stream = o->apps[0].native;
+    for (uint32_t h = 0; rc == 0 && h < work->nr_hists; h++) {
+        rc = open_history(b, &work->hists[h], &v, &o->engines[h]);
+        o->nr_engines += rc == 0;
     }
-    v.stream = o->app.native;
-    rc = shot_engine_varve(&v, &o->engine);
     if (rc)
-        return fail(c->err, rc, "%s", varve_strerror(rc));
+        return bench_fail(c->err, rc, "opening the history: %s", varve_strerror(rc));
     if (b->opts.at_once)
         return 0;
     /* What does not fill a page is never used. */
@@ -291,55 +291,141 @@ static size_t probe_bytes(const struct bench *b)
     return (size_t)VV_MIN(VV_MAX(bytes, UINT64_C(64) << 10), UINT64_C(128) << 20);
 }
 
-static int open_all(const struct bench *b, uint32_t rank, size_t bytes, struct bench_child *c,
-                    struct opened *o)
+static int open_all(const struct bench *b, uint32_t rank, const struct shot_work *work,
+                    struct bench_child *c, struct opened *o)
 {
     bool baseline = b->opts.engine != SHOT_ENGINE_VARVE;
     bool own_device = baseline || b->opts.device == VARVE_DEVICE_CUDA;
     uint64_t start;
-    int rc = own_device ? open_device(b, c->err, &o->device) : 0;
+    int rc;
 
+    o->apps = calloc(work->nr_threads, sizeof(*o->apps));
+    o->engines = calloc(work->nr_hists, sizeof(struct shot_engine *));
+    if (!o->apps || !o->engines)
+        return bench_fail(c->err, -ENOMEM, "out of memory");
+    rc = own_device ? open_device(b, c->err, &o->device) : 0;
     /* The application is there before the engine is opened. */
     if (rc == 0 && own_device)
-        rc = init_app(b, o->device, bytes, c->err, &o->app);
+        rc = init_apps(b, work, o->device, c->err, o);
     if (rc)
         return rc;
     if (!baseline)
-        return open_with_varve(b, rank, bytes, c, o);
+        return open_with_varve(b, rank, work, c, o);
     start = vv_now_ns();
-    rc = open_baseline(b, rank, o->device, c->err, &o->engine);
+    rc = open_baseline(b, rank, o->device, c->err, &o->engines[0]);
+    o->nr_engines = rc == 0;
     c->open_s = (double)(vv_now_ns() - start) * 1e-9;
     return rc;
 }
 
+static int close_all(struct opened *o)
+{
+    int rc = 0;
+
+    /* The application's memory may be the library's device's. */
+    while (o->nr_apps > 0)
+        shot_app_fini(&o->apps[--o->nr_apps]);
+    while (o->nr_engines > 0)
+        if (shot_engine_close(o->engines[--o->nr_engines]) < 0)
+            rc = -EIO;
+    if (o->ctx && varve_close(o->ctx) < 0)
+        rc = -EIO;
+    vv_device_close(o->device);
+    free(o->apps);
+    free(o->engines);
+    return rc;
+}
+
+/* A thread of the work. */
+struct worker {
+    struct child_env env;
+    struct shot_run run;
+    pthread_t thread;
+    bool started;
+};
+
+static void *run_worker(void *arg)
+{
+    struct worker *w = arg;
+    struct bench_child *c = w->env.child;
+
+    c->rc = shot_run(&w->run, c->err, sizeof(c->err), &c->trace);
+    if (c->rc < 0)
+        atomic_store_explicit(&w->env.bench->shared->failed, true, memory_order_relaxed);
+    return NULL;
+}
+
+/* The first thread is this one. Returns the result of the first that failed by itself, and leaves its text in c[0]. */
+static int run_threads(struct bench *b, uint32_t rank, const struct shot_work *work,
+                       const struct opened *o, struct bench_child *c)
+{
+    struct worker *w = calloc(work->nr_threads, sizeof(*w));
+    uint32_t failed = 0;
+    int rc = 0;
+
+    if (!w)
+        return bench_fail(c->err, -ENOMEM, "out of memory");
+    for (uint32_t t = work->nr_threads; t-- > 0;) {
+        w[t].env = (struct child_env){b, &c[t]};
+        w[t].run = (struct shot_run){.script = &work->threads[t],
+                                     .engines = o->engines,
+                                     .app = &o->apps[t],
+                                     .gpu_compute = b->opts.compute == SHOT_COMPUTING_GPU,
+                                     .seed = b->opts.seed + rank,
+                                     .barrier = wait_at_barrier,
+                                     .progress = note_progress,
+                                     .arg = &w[t].env};
+        if (t == 0) {
+            run_worker(&w[0]);
+        } else if (pthread_create(&w[t].thread, NULL, run_worker, &w[t]) == 0) {
+            w[t].started = true;
+        } else {
+            c[t].rc = bench_fail(c[t].err, -EAGAIN, "a thread cannot be started");
+            atomic_store_explicit(&b->shared->failed, true, memory_order_relaxed);
+        }
+    }
+    for (uint32_t t = 0; t < work->nr_threads; t++) {
+        if (w[t].started)
+            pthread_join(w[t].thread, NULL);
+        if (c[t].rc < 0 && (rc == 0 || rc == -ECANCELED)) {
+            rc = c[t].rc;
+            failed = t;
+        }
+    }
+    if (failed > 0)
+        memcpy(c[0].err, c[failed].err, sizeof(c[0].err));
+    free(w);
+    return rc;
+}
+
+int bench_work(const struct bench *b, uint32_t rank, struct shot_work *own,
+               const struct shot_work **ret_work)
+{
+    struct shot_plan plan;
+
+    *own = (struct shot_work){0};
+    *ret_work = b->work ? b->work : own;
+    if (b->work)
+        return 0;
+    shot_plan_init(&plan);
+    return shot_work_init(&b->opts, &plan, &b->sizes, b->interval_ns, rank, own);
+}
+
 int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c)
 {
-    struct child_env env = {b, c};
-    struct shot_script script = {0};
+    struct shot_work own;
+    const struct shot_work *work;
     struct opened o = {0};
-    int rc = shot_script_init(&b->opts, &b->sizes, b->interval_ns, rank, &script);
+    int rc = bench_work(b, rank, &own, &work);
 
     if (rc < 0)
-        return fail(c->err, rc, "script: %s", strerror(-rc));
-    rc = open_all(b, rank, script.largest_bytes, c, &o);
-    if (rc == 0) {
-        struct shot_run run = {.script = &script,
-                               .engine = o.engine,
-                               .app = &o.app,
-                               .gpu_compute = b->opts.compute == SHOT_COMPUTING_GPU,
-                               .seed = b->opts.seed + rank,
-                               .barrier = wait_at_barrier,
-                               .progress = note_progress,
-                               .arg = &env};
-
-        rc = shot_run(&run, c->err, sizeof(c->err), &c->trace);
-    }
-    /* The application's memory may be the library's device's. */
-    shot_app_fini(&o.app);
-    if (shot_engine_close(o.engine) < 0 && rc == 0)
-        rc = fail(c->err, -EIO, "closing the engine failed");
-    vv_device_close(o.device);
-    shot_script_fini(&script);
+        return bench_fail(c->err, rc, "script: %s", strerror(-rc));
+    rc = open_all(b, rank, work, c, &o);
+    if (rc == 0)
+        rc = run_threads(b, rank, work, &o, c);
+    if (close_all(&o) < 0 && rc == 0)
+        rc = bench_fail(c->err, -EIO, "closing the engine failed");
+    shot_work_fini(&own);
     return rc;
 }
 
@@ -357,7 +443,7 @@ static int expect_ondemand(const struct bench *b, struct vv_device *d, char *err
     int rc = probe_link_waited(d, probe_bytes(b), PROBE_SECONDS, &x->put_bps, &x->get_bps);
 
     if (rc)
-        return fail(err, rc, "measuring the link: %s", varve_strerror(rc));
+        return bench_fail(err, rc, "measuring the link: %s", varve_strerror(rc));
     snprintf(x->text, sizeof(x->text), "the link, %.2f GB/s down and %.2f GB/s up",
              x->put_bps / 1e9, x->get_bps / 1e9);
     return 0;
@@ -371,10 +457,10 @@ static int expect_file(const struct bench *b, struct vv_device *d, char *err,
     int rc = probe_link_waited(d, probe_bytes(b), PROBE_SECONDS, &down, &up);
 
     if (rc)
-        return fail(err, rc, "measuring the link: %s", varve_strerror(rc));
+        return bench_fail(err, rc, "measuring the link: %s", varve_strerror(rc));
     rc = probe_file(b->folder, direct, probe_bytes(b), PROBE_FILES, &write_bps, &read_bps);
     if (rc)
-        return fail(err, rc, "measuring files: %s", strerror(-rc));
+        return bench_fail(err, rc, "measuring files: %s", strerror(-rc));
     x->put_bps = in_turn(down, write_bps);
     x->get_bps = in_turn(up, read_bps);
     snprintf(x->text, sizeof(x->text),
@@ -433,7 +519,7 @@ int bench_child_probe(const struct bench *b, struct bench_probe *p)
     default:
         rc = measure_hops(b, d, p);
         if (rc)
-            fail(p->err, rc, "measuring the device: %s", varve_strerror(rc));
+            bench_fail(p->err, rc, "measuring the device: %s", varve_strerror(rc));
         break;
     }
     p->expected.known = rc == 0 && p->expected.put_bps > 0;

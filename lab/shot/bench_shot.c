@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve bench shot: the experiment on the library itself.
+ * varve bench shot and varve bench script: the experiment on the library itself.
  *
  * The parent parses, measures the bandwidths that are not throttled, forks one child per process of
  * the shot, waits, measures again, and prints. A child (bench_child.c) opens an engine of its own,
@@ -36,10 +36,10 @@
 #include "cli/measure/probe.h"
 #include "lab/lab.h"
 #include "lab/shot/bench_shot.h"
+#include "lab/shot/script_file.h"
 #include "lab/shot/shot_csv.h"
-#include "lab/sim/run.h"
+#include "lab/sim/sim_run.h"
 
-#define COMMAND          "varve bench shot"
 #define VOID_TOLERANCE   0.10
 #define PROGRESS_NS      (200 * VV_NS_PER_MS)
 #define PROBE_POLL_NS    (5 * VV_NS_PER_MS)
@@ -68,8 +68,7 @@ static void set_signals(void (*handler)(int))
             sigaction(ending_signals[i], &action, NULL);
 }
 
-VV_PRINTF(3, 4)
-static int fail(char *err, int rc, const char *fmt, ...)
+int bench_fail(char *err, int rc, const char *fmt, ...)
 {
     va_list ap;
 
@@ -124,7 +123,7 @@ static int probe_in_child(struct bench *b, struct bench_probe *ret_probe)
     pid_t pid;
 
     if (p == MAP_FAILED)
-        return fail(b->err, -errno, "memory for the results: %s", strerror(errno));
+        return bench_fail(b->err, -errno, "memory for the results: %s", strerror(errno));
     fflush(NULL);
     pid = fork();
     if (pid == 0) {
@@ -134,16 +133,16 @@ static int probe_in_child(struct bench *b, struct bench_probe *ret_probe)
         _exit(0);
     }
     if (pid < 0)
-        rc = fail(b->err, -errno, "fork: %s", strerror(errno));
+        rc = bench_fail(b->err, -errno, "fork: %s", strerror(errno));
     while (rc == 0 && waitpid(pid, &status, WNOHANG) == 0) {
         if (interrupted)
             kill(pid, SIGKILL);
         vv_sleep_until_ns(vv_now_ns() + PROBE_POLL_NS);
     }
     if (rc == 0 && !interrupted && !p->finished)
-        rc = fail(b->err, -ECHILD, "the process that measures the device died");
+        rc = bench_fail(b->err, -ECHILD, "the process that measures the device died");
     else if (rc == 0 && p->rc < 0)
-        rc = fail(b->err, p->rc, "%s", p->err);
+        rc = bench_fail(b->err, p->rc, "%s", p->err);
     if (rc == 0)
         *ret_probe = *p;
     munmap(p, sizeof(*p));
@@ -173,7 +172,7 @@ static int measure_memory(struct bench *b, struct rates *r)
     if (cuda || b->opts.engine != SHOT_ENGINE_VARVE)
         rc = probe_in_child(b, &p);
     else if (open && (rc = probe_memory(b, &memory)) < 0)
-        fail(b->err, rc, "measuring memory: %s", strerror(-rc));
+        bench_fail(b->err, rc, "measuring memory: %s", strerror(-rc));
     if (rc < 0)
         return rc;
     r->expected = p.expected;
@@ -204,7 +203,7 @@ static int measure(struct bench *b, struct rates *ret_rates)
     if (disk_open)
         rc = probe_folder(b, &disk);
     if (rc < 0)
-        return fail(b->err, rc, "measuring the disk: %s", strerror(-rc));
+        return bench_fail(b->err, rc, "measuring the disk: %s", strerror(-rc));
     r.hop[SHOT_HOP_H2F] = larger(set[SHOT_HOP_H2F], disk.write_bps);
     r.hop[SHOT_HOP_F2H] = larger(set[SHOT_HOP_F2H], disk.read_bps);
     r.hop[SHOT_HOP_DISK] = larger(set[SHOT_HOP_DISK], disk.both_bps);
@@ -254,7 +253,7 @@ static int make_folder(struct bench *b)
     if (snprintf(b->folder, sizeof(b->folder), "%s/varve-bench-XXXXXX", base) >=
         (int)sizeof(b->folder)) {
         b->folder[0] = '\0';
-        return fail(b->err, -ENAMETOOLONG, "--local %s: too long", base);
+        return bench_fail(b->err, -ENAMETOOLONG, "--local %s: too long", base);
     }
     /* As the library does: this folder, but none above it. */
     if (b->opts.local && mkdir(base, 0777) == 0)
@@ -263,7 +262,7 @@ static int make_folder(struct bench *b)
         int rc = -errno;
 
         b->folder[0] = '\0';
-        return fail(b->err, rc, "--local %s: %s", base, strerror(-rc));
+        return bench_fail(b->err, rc, "--local %s: %s", base, strerror(-rc));
     }
     return 0;
 }
@@ -278,30 +277,43 @@ static void remove_folder(struct bench *b)
 
 /* ---- shared memory ---- */
 
-static int map_shared(struct bench *b, size_t nr_puts, size_t nr_gets)
+/* The memory of one thread's figures. */
+static size_t trace_bytes(const struct shot_script *script)
 {
-    size_t calls = nr_puts + nr_gets;
-    size_t per_child = sizeof(struct bench_child) + calls * (sizeof(double) + sizeof(uint64_t)) +
-                       nr_gets * sizeof(uint32_t) + 64;
-    size_t bytes = 4096 + b->opts.procs * vv_align_up(per_child, 64);
-    char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    char *next = map + 4096;
+    size_t calls = script->nr_puts + script->nr_gets;
 
+    return vv_align_up(
+        calls * (sizeof(double) + sizeof(uint64_t)) + script->nr_gets * sizeof(uint32_t), 8);
+}
+
+static void place_trace(struct shot_trace *t, const struct shot_script *script, char *at)
+{
+    t->put_blocked_s = (double *)(void *)at;
+    t->get_blocked_s = t->put_blocked_s + script->nr_puts;
+    t->gaps_ns = (uint64_t *)(void *)(t->get_blocked_s + script->nr_gets);
+    t->distance = (uint32_t *)(void *)(t->gaps_ns + script->nr_puts + script->nr_gets);
+}
+
+/* Every process makes as many calls as the work of the first has. */
+static int map_shared(struct bench *b, const struct shot_work *work)
+{
+    uint32_t slots = b->opts.procs * b->nr_threads;
+    size_t bytes = 4096 + slots * sizeof(struct bench_child);
+    char *map, *next;
+
+    for (uint32_t t = 0; t < work->nr_threads; t++)
+        bytes += b->opts.procs * trace_bytes(&work->threads[t]);
+    map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
-        return fail(b->err, -errno, "memory for the results: %s", strerror(errno));
+        return bench_fail(b->err, -errno, "memory for the results: %s", strerror(errno));
     b->mapping_bytes = bytes;
     b->shared = (struct bench_shared *)(void *)map;
-    b->children = (struct bench_child *)(void *)next;
-    next += b->opts.procs * sizeof(struct bench_child);
-    for (uint32_t i = 0; i < b->opts.procs; i++) {
-        struct shot_trace *t = &b->children[i].trace;
-
-        t->put_blocked_s = (double *)(void *)next;
-        t->get_blocked_s = t->put_blocked_s + nr_puts;
-        t->gaps_ns = (uint64_t *)(void *)(t->get_blocked_s + nr_gets);
-        t->distance = (uint32_t *)(void *)(t->gaps_ns + calls);
-        next += vv_align_up(
-            calls * (sizeof(double) + sizeof(uint64_t)) + nr_gets * sizeof(uint32_t), 8);
+    b->children = (struct bench_child *)(void *)(map + 4096);
+    next = map + 4096 + slots * sizeof(struct bench_child);
+    for (uint32_t i = 0; i < slots; i++) {
+        const struct shot_script *script = &work->threads[i % b->nr_threads];
+        place_trace(&b->children[i].trace, script, next);
+        next += trace_bytes(script);
     }
     return 0;
 }
@@ -311,15 +323,16 @@ static int map_shared(struct bench *b, size_t nr_puts, size_t nr_gets)
 static void show_progress(const struct bench *b, size_t nr_ops, bool end)
 {
     uint64_t done = 0, all = (uint64_t)nr_ops * b->opts.procs;
+    uint32_t slots = b->opts.procs * b->nr_threads;
 
     if (!isatty(STDERR_FILENO))
         return;
-    for (uint32_t i = 0; i < b->opts.procs; i++)
+    for (uint32_t i = 0; i < slots; i++)
         done += atomic_load_explicit(&b->children[i].ops_done, memory_order_relaxed);
     if (end)
         fprintf(stderr, "\r\033[K");
     else
-        fprintf(stderr, "\r" COMMAND ": %3.0f%%", all ? 100.0 * (double)done / (double)all : 0);
+        fprintf(stderr, "\r%s: %3.0f%%", b->command, all ? 100.0 * (double)done / (double)all : 0);
     fflush(stderr);
 }
 
@@ -328,6 +341,12 @@ static void end_children(const pid_t *pids, uint32_t started)
     for (uint32_t i = 0; i < started; i++)
         if (pids[i] > 0)
             kill(pids[i], SIGKILL); /* their files are removed with the folder */
+}
+
+/* What a process leaves, in the place of its first thread. */
+static struct bench_child *child_of(const struct bench *b, uint32_t rank)
+{
+    return &b->children[rank * b->nr_threads];
 }
 
 /* Waits for all children that were started; a child that ended badly makes the others give up. */
@@ -339,19 +358,19 @@ static void reap(struct bench *b, pid_t *pids, uint32_t started, size_t nr_ops)
         if (interrupted)
             end_children(pids, started);
         for (uint32_t i = 0; i < started; i++) {
+            struct bench_child *c;
             int status;
 
             if (pids[i] <= 0 || waitpid(pids[i], &status, WNOHANG) != pids[i])
                 continue;
             pids[i] = 0;
             left--;
-            if (!b->children[i].finished) {
-                b->children[i].rc =
-                    fail(b->children[i].err, -ECHILD, "the process died (%s %d)",
-                         WIFSIGNALED(status) ? "signal" : "status",
-                         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-            }
-            if (b->children[i].rc < 0)
+            c = child_of(b, i);
+            if (!c->finished)
+                c->rc = bench_fail(c->err, -ECHILD, "the process died (%s %d)",
+                                   WIFSIGNALED(status) ? "signal" : "status",
+                                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+            if (c->rc < 0)
                 atomic_store_explicit(&b->shared->failed, true, memory_order_relaxed);
         }
         show_progress(b, nr_ops, left == 0);
@@ -364,18 +383,18 @@ static int run_children(struct bench *b, size_t nr_ops)
 {
     pid_t *pids = calloc(b->opts.procs, sizeof(*pids));
     uint32_t started = 0;
-    int rc = pids ? 0 : fail(b->err, -ENOMEM, "out of memory");
+    int rc = pids ? 0 : bench_fail(b->err, -ENOMEM, "out of memory");
 
     fflush(NULL); /* or a child would print what the parent has buffered */
     for (; rc == 0 && started < b->opts.procs; started++) {
         pids[started] = fork();
         if (pids[started] < 0) {
-            rc = fail(b->err, -errno, "fork: %s", strerror(errno));
+            rc = bench_fail(b->err, -errno, "fork: %s", strerror(errno));
             atomic_store_explicit(&b->shared->failed, true, memory_order_relaxed);
             break;
         }
         if (pids[started] == 0) {
-            struct bench_child *c = &b->children[started];
+            struct bench_child *c = child_of(b, started);
 
             set_signals(SIG_DFL);
             c->rc = bench_child_run(b, started, c);
@@ -387,14 +406,16 @@ static int run_children(struct bench *b, size_t nr_ops)
     free(pids);
     /* Name the one that failed, not those that gave up because of it. */
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
-        if (b->children[i].rc < 0 && b->children[i].rc != -ECANCELED)
-            rc = fail(b->err, b->children[i].rc, "process %" PRIu32 ": %s", i, b->children[i].err);
+        if (child_of(b, i)->rc < 0 && child_of(b, i)->rc != -ECANCELED)
+            rc = bench_fail(b->err, child_of(b, i)->rc, "process %" PRIu32 ": %s", i,
+                            child_of(b, i)->err);
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
-        if (b->children[i].rc < 0)
-            rc = fail(b->err, b->children[i].rc, "process %" PRIu32 " gave up", i);
-    for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
+        if (child_of(b, i)->rc < 0)
+            rc = bench_fail(b->err, child_of(b, i)->rc, "process %" PRIu32 " gave up", i);
+    for (uint32_t i = 0; rc == 0 && i < b->opts.procs * b->nr_threads; i++)
         if (!b->children[i].trace.verified)
-            fprintf(stderr, COMMAND ": process %" PRIu32 ": %s\n", i, b->children[i].err);
+            fprintf(stderr, "%s: %s %" PRIu32 ": %s\n", b->command, b->work ? "thread" : "process",
+                    i, b->children[i].err);
     return rc;
 }
 
@@ -414,46 +435,59 @@ static void set_machine(const struct bench *b, const struct rates *rates, struct
     memcpy(m->rate, rates->hop, sizeof(m->rate));
 }
 
-/* One process's part of the report, its bound from the gaps as they were. */
-static int collect(struct bench *b, uint32_t rank, struct shot_report *report)
+/* One thread's part of the report, its bound from the gaps as they were. */
+static int collect(const struct bench *b, uint32_t slot, const struct shot_script *script,
+                   struct shot_report *report)
 {
-    const struct shot_trace *t = &b->children[rank].trace;
-    struct shot_proc *p = &report->procs[rank];
-    struct shot_script script;
-    int rc = shot_script_init(&b->opts, &b->sizes, b->interval_ns, rank, &script);
+    const struct shot_trace *t = &b->children[slot].trace;
+    const struct bench_child *c = child_of(b, slot / b->nr_threads);
+    struct shot_proc *p = &report->procs[slot];
+    int rc = shot_report_calls(p, script->nr_puts, script->nr_gets);
 
     if (rc < 0)
         return rc;
-    memcpy(p->put_blocked_s, t->put_blocked_s, script.nr_puts * sizeof(double));
-    memcpy(p->get_blocked_s, t->get_blocked_s, script.nr_gets * sizeof(double));
-    memcpy(p->distance, t->distance, script.nr_gets * sizeof(uint32_t));
-    p->put_bytes = script.put_bytes;
-    p->get_bytes = script.get_bytes;
+    memcpy(p->put_blocked_s, t->put_blocked_s, script->nr_puts * sizeof(double));
+    memcpy(p->get_blocked_s, t->get_blocked_s, script->nr_gets * sizeof(double));
+    memcpy(p->distance, t->distance, script->nr_gets * sizeof(uint32_t));
+    p->put_bytes = script->put_bytes;
+    p->get_bytes = script->get_bytes;
     p->wall_s = t->wall_s;
     p->wait_s = t->wait_s;
     p->barrier_s = t->barrier_s;
     p->utilisation = t->utilisation;
     p->first_utilisation = t->first_utilisation;
-    p->open_s = b->children[rank].open_s;
-    p->host_ready_s = b->children[rank].host_ready_s;
+    p->open_s = c->open_s;
+    p->host_ready_s = c->host_ready_s;
     memcpy(p->rate, t->rate, sizeof(p->rate));
     p->verified = t->verified;
-    if (shot_has_bound(&b->opts))
-        rc = shot_bound(&script, b->opts.consume == SHOT_CONSUME_ONCE, &report->machine, t->gaps_ns,
-                        &p->bound);
-    shot_script_fini(&script);
+    p->no_bound = script->foreign;
+    if (!shot_has_bound(&b->opts) || script->foreign)
+        return 0;
+    return shot_bound(script, &report->machine, t->gaps_ns, &p->bound);
+}
+
+/* The threads of one process. */
+static int collect_child(const struct bench *b, uint32_t rank, struct shot_report *report)
+{
+    struct shot_work own;
+    const struct shot_work *work;
+    int rc = bench_work(b, rank, &own, &work);
+
+    for (uint32_t t = 0; rc == 0 && t < b->nr_threads; t++)
+        rc = collect(b, rank * b->nr_threads + t, &work->threads[t], report);
+    shot_work_fini(&own);
     return rc;
 }
 
-static int make_report(struct bench *b, const struct rates *rates, const struct shot_script *script,
-                       struct shot_report *ret_report)
+static int make_report(struct bench *b, const struct rates *rates, struct shot_report *ret_report)
 {
     struct shot_report r;
-    int rc = shot_report_init(b->opts.procs, script->nr_puts, script->nr_gets, &r);
+    int rc = shot_report_init(b->opts.procs * b->nr_threads, &r);
 
     if (rc < 0)
-        return fail(b->err, rc, "report: %s", strerror(-rc));
+        return bench_fail(b->err, rc, "report: %s", strerror(-rc));
     r.command = "bench";
+    r.script = b->script;
     r.head_printed = true;
     r.opts = b->opts;
     r.interval_ns = b->interval_ns;
@@ -462,111 +496,203 @@ static int make_report(struct bench *b, const struct rates *rates, const struct 
     r.expected = rates->expected;
     set_machine(b, rates, &r.machine);
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
-        rc = collect(b, i, &r);
+        rc = collect_child(b, i, &r);
     if (rc < 0) {
         shot_report_fini(&r);
-        return fail(b->err, rc, "bound: %s", strerror(-rc));
+        return bench_fail(b->err, rc, "bound: %s", strerror(-rc));
     }
     shot_report_finish(&r);
     *ret_report = r;
     return 0;
 }
 
+/* What every process does, as far as it is the same for all; the first one's work is in *own. */
+static int prepare(struct bench *b, const struct rates *before, struct shot_work *own,
+                   const struct shot_work **ret_work)
+{
+    /* What an unthrottled disk takes is shared by all; a throttle is each process's own. */
+    double sharing = b->opts.rate[SHOT_HOP_H2F] ? 1 : b->opts.procs;
+    int rc = 0;
+
+    if (!b->work && shot_interval_ns(&b->opts, &b->sizes, before->hop[SHOT_HOP_H2F] / sharing,
+                                     &b->interval_ns) < 0)
+        return bench_fail(b->err, -EINVAL, "--load needs a disk");
+    rc = bench_work(b, 0, own, ret_work);
+    if (rc < 0)
+        return rc;
+    b->nr_threads = (*ret_work)->nr_threads;
+    b->history_bytes = (*ret_work)->peak_live_bytes;
+    sim_core_cfg(&b->opts, b->history_bytes, &b->core);
+    return map_shared(b, *ret_work);
+}
+
 /* Everything between the folder's making and its removal. */
 static int run_bench(struct bench *b, struct shot_report *ret_report)
 {
     struct rates before, after, rates;
-    struct shot_script script = {0};
+    struct shot_work own = {0};
+    const struct shot_work *work;
     int rc = measure(b, &before);
 
-    /* What an unthrottled disk takes is shared by all; a throttle is each process's own. */
-    if (rc == 0 && shot_interval_ns(&b->opts, &b->sizes,
-                                    before.hop[SHOT_HOP_H2F] /
-                                        (b->opts.rate[SHOT_HOP_H2F] ? 1 : b->opts.procs),
-                                    &b->interval_ns) < 0)
-        rc = fail(b->err, -EINVAL, "--load needs a disk");
     if (rc == 0)
-        rc = shot_script_init(&b->opts, &b->sizes, b->interval_ns, 0, &script);
-    if (rc == 0) {
-        b->history_bytes = script.peak_live_bytes;
-        sim_core_cfg(&b->opts, b->history_bytes, &b->core);
-        rc = map_shared(b, script.nr_puts, script.nr_gets);
-    }
+        rc = prepare(b, &before, &own, &work);
     if (rc == 0 && !interrupted) {
         FILE *out = b->opts.json ? stderr : stdout;
+        size_t nr_ops = 0;
 
-        shot_report_print_head(out, "bench", &b->opts);
+        for (uint32_t t = 0; t < work->nr_threads; t++)
+            nr_ops += work->threads[t].nr_ops;
+        shot_report_print_head(out, "bench", b->script, &b->opts);
         fflush(out);
-        rc = run_children(b, script.nr_ops);
+        rc = run_children(b, nr_ops);
     }
     after = before;
     if (rc == 0 && !interrupted && shot_has_bound(&b->opts))
         rc = measure(b, &after);
     if (rc == 0 && interrupted)
-        rc = fail(b->err, -EINTR, "interrupted");
+        rc = bench_fail(b->err, -EINTR, "interrupted");
     if (rc == 0) {
         merge_rates(&before, &after, &rates);
-        rc = make_report(b, &rates, &script, ret_report);
+        rc = make_report(b, &rates, ret_report);
     }
-    shot_script_fini(&script);
+    shot_work_fini(&own);
     if (b->shared)
         munmap(b->shared, b->mapping_bytes);
     return rc;
 }
 
-static int print_report(const struct shot_report *report)
+static int print_report(const struct bench *b, const struct shot_report *report)
 {
     char err[BENCH_TEXT_BYTES];
-    int rc;
+    int rc = 0;
 
     if (report->opts.json)
         shot_report_print_json(stdout, report);
     else
         shot_report_print(stdout, report);
-    rc = report->opts.csv ? shot_csv_write(report->opts.csv, report, err, sizeof(err)) : 0;
+    if (report->opts.csv)
+        rc = shot_csv_write(report->opts.csv, report, b->work, err, sizeof(err));
     if (rc == 0)
         rc = shot_report_check(report, err, sizeof(err));
     if (rc < 0)
-        fprintf(stderr, COMMAND ": %s\n", err);
+        fprintf(stderr, "%s: %s\n", b->command, err);
     return rc < 0 ? CLI_FAILED : CLI_OK;
 }
 
-int lab_bench_shot(int argc, char **argv)
+/* Whether the options can be. */
+static int check_options(const struct bench *b)
 {
-    struct bench b = {0};
-    struct shot_report report;
-    int rc, status = shot_opts_parse(COMMAND, argc, argv, &b.opts);
+    const uint64_t *rate = b->opts.rate;
 
-    if (status >= 0)
-        return status;
-    status = CLI_FAILED;
-    if (b.opts.device == VARVE_DEVICE_CUDA &&
-        (b.opts.rate[SHOT_HOP_D2D] || b.opts.rate[SHOT_HOP_D2H] || b.opts.rate[SHOT_HOP_H2D])) {
-        fprintf(stderr, COMMAND ": --rate: a real device cannot be throttled\n");
-        return CLI_USAGE;
+    if (b->opts.device == VARVE_DEVICE_CUDA &&
+        (rate[SHOT_HOP_D2D] || rate[SHOT_HOP_D2H] || rate[SHOT_HOP_H2D])) {
+        fprintf(stderr, "%s: --rate: a real device cannot be throttled\n", b->command);
+        return -EINVAL;
     }
-    if (b.opts.trace && b.opts.engine != SHOT_ENGINE_VARVE) {
-        fprintf(stderr, COMMAND ": --trace: only the library records what it does\n");
-        return CLI_USAGE;
+    if (b->opts.trace && b->opts.engine != SHOT_ENGINE_VARVE) {
+        fprintf(stderr, "%s: --trace: only the library records what it does\n", b->command);
+        return -EINVAL;
     }
-    if (output_try(COMMAND, b.opts.csv) < 0)
+    return 0;
+}
+
+/* Runs and reports. Returns the exit status. */
+static int bench(struct bench *b)
+{
+    struct shot_report report;
+    int rc, status = CLI_FAILED;
+
+    if (output_try(b->command, b->opts.csv) < 0)
         return CLI_FAILED;
-    rc = shot_sizes_init(&b.opts, b.err, sizeof(b.err), &b.sizes);
+    rc = b->work ? 0 : shot_sizes_init(&b->opts, b->err, sizeof(b->err), &b->sizes);
     set_signals(note_signal);
     if (rc == 0)
-        rc = make_folder(&b);
+        rc = make_folder(b);
     if (rc == 0)
-        rc = run_bench(&b, &report);
-    remove_folder(&b);
+        rc = run_bench(b, &report);
+    remove_folder(b);
     set_signals(SIG_DFL);
     if (interrupted)
         raise(interrupted);
     if (rc == 0) {
-        status = print_report(&report);
+        status = print_report(b, &report);
         shot_report_fini(&report);
     } else {
-        fprintf(stderr, COMMAND ": %s\n", b.err[0] ? b.err : varve_strerror(rc));
+        fprintf(stderr, "%s: %s\n", b->command, b->err[0] ? b->err : varve_strerror(rc));
     }
-    shot_sizes_fini(&b.sizes);
+    shot_sizes_fini(&b->sizes);
+    return status;
+}
+
+int lab_bench_shot(int argc, char **argv)
+{
+    struct bench b = {.command = "varve bench shot"};
+    int status = shot_opts_parse(b.command, argc, argv, &b.opts);
+
+    if (status >= 0)
+        return status;
+    return check_options(&b) < 0 ? CLI_USAGE : bench(&b);
+}
+
+/* ---- scripts ---- */
+
+/* A history of the library has one set of regions, so that two threads cannot use it at the same time. */
+static int check_histories(const struct shot_work *work, const char *command)
+{
+    uint32_t user[SHOT_MAX_HISTS];
+
+    memset(user, 0xff, sizeof(user));
+    for (uint32_t t = 0; t < work->nr_threads; t++)
+        for (size_t i = 0; i < work->threads[t].nr_ops; i++) {
+            const struct shot_op *op = &work->threads[t].ops[i];
+
+            if (op->kind != SHOT_PUT && op->kind != SHOT_GET)
+                continue;
+            if (user[op->hist] != UINT32_MAX && user[op->hist] != t) {
+                fprintf(stderr,
+                        "%s: line %" PRIu32 ": history '%s' is used by threads %" PRIu32
+                        " and %" PRIu32 ", expected one; 'varve sim script' can do that\n",
+                        command, op->line, work->hists[op->hist].name, user[op->hist], t);
+                return -EINVAL;
+            }
+            user[op->hist] = t;
+        }
+    return 0;
+}
+
+/* What is refused, and sizes for the probes. */
+static int check_script(struct bench *b)
+{
+    if (b->opts.engine != SHOT_ENGINE_VARVE) {
+        fprintf(stderr, "%s: --engine: scripts are for the library\n", b->command);
+        return -EINVAL;
+    }
+    for (int h = 0; h < SHOT_HOP_NR; h++)
+        if (b->opts.latency_ns[h]) {
+            fprintf(stderr, "%s: --latency is for 'varve sim script'\n", b->command);
+            return -EINVAL;
+        }
+    for (uint32_t t = 0; t < b->work->nr_threads; t++) {
+        b->sizes.nr += b->work->threads[t].nr_puts;
+        b->sizes.total_bytes += b->work->threads[t].put_bytes;
+    }
+    b->sizes.nr = VV_MAX(b->sizes.nr, (size_t)1);
+    return check_histories(b->work, b->command);
+}
+
+int lab_bench_script(int argc, char **argv)
+{
+    struct bench b = {.command = "varve bench script"};
+    struct script_file file;
+    int status = script_file_open(b.command, argc, argv, &file);
+
+    if (status >= 0)
+        return status;
+    b.script = file.name;
+    b.work = &file.work;
+    b.opts = file.opts;
+    b.opts.procs = 1;
+    status = check_script(&b) < 0 || check_options(&b) < 0 ? CLI_USAGE : bench(&b);
+    script_file_close(&file);
     return status;
 }

@@ -8,10 +8,12 @@
 #include "engine/core/core.h"
 #include "lab/shot/report.h"
 #include "lab/shot/shot_run.h"
+#include "lab/shot/work.h"
 
 #define BENCH_TEXT_BYTES 512
 
-/* What one child leaves. Synchronization: the child's until it is reaped, but for ops_done. */
+/* What one thread of a child leaves. Synchronization: the child's until it is reaped, but for ops_done. The first
+ * of a child has its result. */
 struct bench_child {
     int rc;
     bool finished;
@@ -42,24 +44,35 @@ struct bench_shared {
 };
 
 struct bench {
+    const char *command;          /* for messages */
+    const char *script;           /* the file; NULL: a shot */
+    const struct shot_work *work; /* of the script */
     struct shot_opts opts;
-    struct shot_sizes sizes;
+    struct shot_sizes sizes; /* of a script only how many and how much */
+    uint32_t nr_threads;     /* of each child */
     uint64_t interval_ns;
     uint64_t history_bytes;        /* what shares are shares of */
     char folder[VARVE_PATH_BYTES]; /* empty: no disk */
     const char *made;              /* the folder around it, if it was missing; NULL: it was not */
     struct vv_core_cfg core;       /* for the capacities and the size of the transit buffers */
     struct bench_shared *shared;
-    struct bench_child *children;
+    struct bench_child *children; /* nr_threads for each process */
     size_t mapping_bytes;
     char err[BENCH_TEXT_BYTES];
 };
 
+/* Writes a message of BENCH_TEXT_BYTES at most; returns rc. */
+VV_PRINTF(3, 4) int bench_fail(char *err, int rc, const char *fmt, ...);
+
 /* Both run in a child of their own, and only there is a device used: neither CUDA nor the emulated
  * device's threads survive a fork. */
 
-/* Carries the script of process `rank` out. */
+/* Carries the work of process `rank` out. `c`: of its threads. */
 VV_WARN_UNUSED int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c);
+
+/* The work of process `rank`: that of the script, or made in *own, for the caller to free in any case. */
+VV_WARN_UNUSED int bench_work(const struct bench *b, uint32_t rank, struct shot_work *own,
+                              const struct shot_work **ret_work);
 
 /* Measures the device and its link, and what the baseline ought to take. */
 VV_WARN_UNUSED int bench_child_probe(const struct bench *b, struct bench_probe *probe);

@@ -99,7 +99,7 @@ static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
 static int close_engine(struct shot_engine *e)
 {
     int rc = varve_history_close(of(e)->v.history);
-    int ctx_rc = varve_close(of(e)->v.ctx);
+    int ctx_rc = of(e)->v.shares ? 0 : varve_close(of(e)->v.ctx);
 
     free(e);
     return rc ? rc : ctx_rc;
@@ -124,7 +124,8 @@ int shot_engine_varve(const struct shot_varve *v, struct shot_engine **ret_engin
 
     if (!e) {
         varve_history_close(v->history);
-        varve_close(v->ctx);
+        if (!v->shares)
+            varve_close(v->ctx);
         return -ENOMEM;
     }
     *e = (struct varve_engine){.base.ops = &ops, .v = *v};

@@ -10,32 +10,29 @@
 #include "cli/common/json.h"
 #include "policy/model.h"
 
-int shot_report_init(uint32_t nr_procs, size_t nr_puts, size_t nr_gets,
-                     struct shot_report *ret_report)
+int shot_report_init(uint32_t nr_procs, struct shot_report *ret_report)
 {
     struct shot_report r = {.command = "", .nr_procs = nr_procs};
-    bool complete;
 
     if (nr_procs == 0)
         return -EINVAL;
-    r.nr_puts = nr_puts;
-    r.nr_gets = nr_gets;
     r.procs = calloc(nr_procs, sizeof(*r.procs));
-    complete = r.procs != NULL;
-    for (uint32_t i = 0; complete && i < nr_procs; i++) {
-        struct shot_proc *p = &r.procs[i];
-
-        /* One more than asked for: none is a legal number. */
-        p->put_blocked_s = calloc(nr_puts + 1, sizeof(*p->put_blocked_s));
-        p->get_blocked_s = calloc(nr_gets + 1, sizeof(*p->get_blocked_s));
-        p->distance = calloc(nr_gets + 1, sizeof(*p->distance));
-        complete = p->put_blocked_s && p->get_blocked_s && p->distance;
-    }
-    if (!complete) {
-        shot_report_fini(&r);
+    if (!r.procs)
         return -ENOMEM;
-    }
     *ret_report = r;
+    return 0;
+}
+
+int shot_report_calls(struct shot_proc *p, size_t nr_puts, size_t nr_gets)
+{
+    /* One more than asked for: none is a legal number. */
+    p->put_blocked_s = calloc(nr_puts + 1, sizeof(*p->put_blocked_s));
+    p->get_blocked_s = calloc(nr_gets + 1, sizeof(*p->get_blocked_s));
+    p->distance = calloc(nr_gets + 1, sizeof(*p->distance));
+    if (!p->put_blocked_s || !p->get_blocked_s || !p->distance)
+        return -ENOMEM;
+    p->nr_puts = nr_puts;
+    p->nr_gets = nr_gets;
     return 0;
 }
 
@@ -64,11 +61,6 @@ static double sum(const double *x, size_t n)
 static double ratio(double a, double b)
 {
     return b > 0 ? a / b : 0;
-}
-
-static bool has_bound(const struct shot_report *r)
-{
-    return shot_has_bound(&r->opts);
 }
 
 static void expect(struct shot_report *r, double put_bytes, double get_bytes)
@@ -102,7 +94,7 @@ static void ask_model(struct shot_report *r, double put_bytes, double get_bytes)
     const double *rate = h->rate, *running = r->nr_procs == 1 ? r->procs[0].rate : rate;
 
     r->expected_speedup = r->expected_speedup_running = r->speedup = 0;
-    if (r->nr_procs != 1 || !has_bound(r) || !h->has_disk || put_bytes != get_bytes ||
+    if (r->nr_procs != 1 || r->script || !r->has_bound || !h->has_disk || put_bytes != get_bytes ||
         rate[SHOT_HOP_H2F] <= 0 || rate[SHOT_HOP_F2H] <= 0)
         return;
     struct vv_model m = model_of(r, put_bytes, rate);
@@ -124,24 +116,31 @@ void shot_report_finish(struct shot_report *r)
     r->blocked_checkpoint_s = r->blocked_restore_s = r->bound_s = 0;
     r->utilisation = r->first_utilisation = r->wall_s = r->wait_s = r->barrier_s = 0;
     r->open_s = r->ready_s = r->host_ready_s = 0;
+    r->nr_puts = r->nr_gets = 0;
+    r->lp_s = 0;
     r->verified = true;
+    r->has_bound = shot_has_bound(&r->opts);
     for (uint32_t i = 0; i < r->nr_procs; i++) {
         struct shot_proc *p = &r->procs[i];
 
-        p->blocked_checkpoint_s = sum(p->put_blocked_s, r->nr_puts);
-        p->blocked_restore_s = sum(p->get_blocked_s, r->nr_gets);
+        p->blocked_checkpoint_s = sum(p->put_blocked_s, p->nr_puts);
+        p->blocked_restore_s = sum(p->get_blocked_s, p->nr_gets);
+        r->nr_puts += p->nr_puts;
+        r->nr_gets += p->nr_gets;
+        r->has_bound = r->has_bound && !p->no_bound;
         put_bytes += (double)p->put_bytes;
         get_bytes += (double)p->get_bytes;
-        for (size_t g = 0; g < r->nr_gets; g++)
+        for (size_t g = 0; g < p->nr_gets; g++)
             distances += p->distance[g];
         r->blocked_checkpoint_s += p->blocked_checkpoint_s;
         r->blocked_restore_s += p->blocked_restore_s;
         r->bound_s += p->bound.total_s;
+        r->lp_s += p->lp_s;
         r->utilisation += p->utilisation / r->nr_procs;
         r->first_utilisation += p->first_utilisation / r->nr_procs;
         r->open_s = fmax(r->open_s, p->open_s);
         r->host_ready_s = fmax(r->host_ready_s, p->host_ready_s);
-        if (p->open_s > 0 && r->nr_puts > 0 && p->host_ready_s == 0)
+        if (p->open_s > 0 && p->nr_puts > 0 && p->host_ready_s == 0)
             r->ready_s = fmax(r->ready_s, p->open_s + p->put_blocked_s[0]);
         r->wall_s = fmax(r->wall_s, p->wall_s);
         r->wait_s += p->wait_s;
@@ -151,7 +150,7 @@ void shot_report_finish(struct shot_report *r)
     r->checkpoint_gbps = ratio(put_bytes, r->blocked_checkpoint_s) / 1e9;
     r->restore_gbps = ratio(get_bytes, r->blocked_restore_s) / 1e9;
     r->bound_ratio = ratio(r->blocked_checkpoint_s + r->blocked_restore_s, r->bound_s);
-    r->prefetch_distance_mean = ratio(distances, (double)r->nr_gets * r->nr_procs);
+    r->prefetch_distance_mean = ratio(distances, (double)r->nr_gets);
     expect(r, put_bytes, get_bytes);
     ask_model(r, put_bytes, get_bytes);
 }
@@ -208,7 +207,7 @@ static void print_machine(FILE *f, const struct shot_machine *m)
 
 static void print_procs(FILE *f, const struct shot_report *r)
 {
-    fprintf(f, "process   checkpoint   restore    bound    ratio\n");
+    fprintf(f, "%s   checkpoint   restore    bound    ratio\n", r->script ? "thread " : "process");
     for (uint32_t i = 0; i < r->nr_procs; i++) {
         const struct shot_proc *p = &r->procs[i];
 
@@ -219,10 +218,16 @@ static void print_procs(FILE *f, const struct shot_report *r)
     }
 }
 
-void shot_report_print_head(FILE *f, const char *command, const struct shot_opts *opts)
+void shot_report_print_head(FILE *f, const char *command, const char *script,
+                            const struct shot_opts *opts)
 {
-    fprintf(f, "varve %s shot ", command);
-    shot_opts_print(f, opts);
+    if (script) {
+        fprintf(f, "varve %s script %s ", command, script);
+        shot_opts_print_machine(f, opts);
+    } else {
+        fprintf(f, "varve %s shot ", command);
+        shot_opts_print(f, opts);
+    }
     fprintf(f, "\n");
 }
 
@@ -251,21 +256,26 @@ void shot_report_print(FILE *f, const struct shot_report *r)
         snprintf(running, sizeof(running), ", and %.3f of the bandwidths while it ran",
                  r->expected_speedup_running);
     if (!r->head_printed)
-        shot_report_print_head(f, r->command, &r->opts);
+        shot_report_print_head(f, r->command, r->script, &r->opts);
     fprintf(f, "\n");
     print_machine(f, &r->machine);
-    fprintf(f, "interval      %.3f ms\n\n", (double)r->interval_ns / 1e6);
+    if (!r->script)
+        fprintf(f, "interval      %.3f ms\n", (double)r->interval_ns / 1e6);
+    fprintf(f, "\n");
     fprintf(f, "              blocked     throughput\n");
     fprintf(f, "checkpoint  %9.4f s  %9.3f GB/s\n", r->blocked_checkpoint_s, r->checkpoint_gbps);
     fprintf(f, "restore     %9.4f s  %9.3f GB/s\n", r->blocked_restore_s, r->restore_gbps);
     if (r->expected.known) {
         print_expected(f, r);
-    } else if (!has_bound(r)) {
+    } else if (!r->has_bound) {
         fprintf(f, "bound        not computed\n\n");
     } else {
         fprintf(f, "bound       %9.4f s  (copies %.4f, writing %.4f, restoring %.4f, both %.4f)\n",
                 r->bound_s, parts.copy_s, parts.write_s, parts.restore_s, parts.cross_s);
         fprintf(f, "ratio       %9.3f\n", r->bound_ratio);
+        if (r->lp_s > 0)
+            fprintf(f, "program     %9.4f s  (a linear program), ratio %.3f\n", r->lp_s,
+                    ratio(r->blocked_checkpoint_s + r->blocked_restore_s, r->lp_s));
         if (r->speedup > 0)
             fprintf(
                 f, "speed-up    %9.3f    over blocking I/O on the disk; the model expects %.3f%s\n",
@@ -280,8 +290,8 @@ void shot_report_print(FILE *f, const struct shot_report *r)
         fprintf(f, "fastest tier %.1f%% in use since it was full\n", 100 * r->first_utilisation);
     if (r->opts.calls == SHOT_CALLS_ON)
         fprintf(f, "host time of a call: checkpoint %.1f us, restore %.1f us\n",
-                1e6 * ratio(r->blocked_checkpoint_s, (double)r->nr_puts * r->nr_procs),
-                1e6 * ratio(r->blocked_restore_s, (double)r->nr_gets * r->nr_procs));
+                1e6 * ratio(r->blocked_checkpoint_s, (double)r->nr_puts),
+                1e6 * ratio(r->blocked_restore_s, (double)r->nr_gets));
     if (r->opts.barrier)
         fprintf(f, "waited for other processes %.3f s, which counts as compute time\n",
                 r->barrier_s);
@@ -322,7 +332,7 @@ static void json_machine(struct json *j, const struct shot_machine *m)
     json_close(j);
 }
 
-static void json_proc(struct json *j, const struct shot_report *r, const struct shot_proc *p)
+static void json_proc(struct json *j, const struct shot_proc *p)
 {
     json_object(j, NULL);
     json_uint(j, "put_bytes", p->put_bytes);
@@ -339,10 +349,10 @@ static void json_proc(struct json *j, const struct shot_report *r, const struct 
     json_real(j, "wait_s", p->wait_s);
     json_real(j, "barrier_s", p->barrier_s);
     json_real(j, "utilisation", p->utilisation);
-    json_reals(j, "checkpoint_blocked_s", p->put_blocked_s, r->nr_puts);
-    json_reals(j, "restore_blocked_s", p->get_blocked_s, r->nr_gets);
+    json_reals(j, "checkpoint_blocked_s", p->put_blocked_s, p->nr_puts);
+    json_reals(j, "restore_blocked_s", p->get_blocked_s, p->nr_gets);
     json_array(j, "prefetch_distance");
-    for (size_t g = 0; g < r->nr_gets; g++)
+    for (size_t g = 0; g < p->nr_gets; g++)
         json_uint(j, NULL, p->distance[g]);
     json_close(j);
     json_close(j);
@@ -366,8 +376,10 @@ void shot_report_print_json(FILE *f, const struct shot_report *r)
     json_real(&j, "restore_gbps", r->restore_gbps);
     json_real(&j, "blocked_checkpoint_s", r->blocked_checkpoint_s);
     json_real(&j, "blocked_restore_s", r->blocked_restore_s);
-    json_real(&j, "bound_s", has_bound(r) ? r->bound_s : NAN);
-    json_real(&j, "bound_ratio", has_bound(r) ? r->bound_ratio : NAN);
+    json_real(&j, "bound_s", r->has_bound ? r->bound_s : NAN);
+    json_real(&j, "bound_ratio", r->has_bound ? r->bound_ratio : NAN);
+    if (r->lp_s > 0)
+        json_real(&j, "lp_s", r->lp_s);
     json_real(&j, "prefetch_distance_mean", r->prefetch_distance_mean);
     json_real(&j, "utilisation", r->utilisation);
     json_known(&j, "first_tier_utilisation", r->first_utilisation);
@@ -385,13 +397,16 @@ void shot_report_print_json(FILE *f, const struct shot_report *r)
     json_real(&j, "wall_s", r->wall_s);
     json_real(&j, "wait_s", r->wait_s);
     json_real(&j, "barrier_s", r->barrier_s);
-    json_real(&j, "interval_s", (double)r->interval_ns / 1e9);
+    if (r->script)
+        json_text(&j, "script", r->script);
+    else
+        json_real(&j, "interval_s", (double)r->interval_ns / 1e9);
     json_text(&j, "failure", rc < 0 ? err : NULL);
-    shot_opts_print_json(&j, "options", &r->opts);
+    shot_opts_print_json(&j, "options", &r->opts, r->script != NULL);
     json_machine(&j, &r->machine);
-    json_array(&j, "processes");
+    json_array(&j, r->script ? "threads" : "processes");
     for (uint32_t i = 0; i < r->nr_procs; i++)
-        json_proc(&j, r, &r->procs[i]);
+        json_proc(&j, &r->procs[i]);
     json_close(&j);
     json_close(&j);
     json_end(&j);

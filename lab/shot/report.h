@@ -5,8 +5,11 @@
 
 #include "lab/shot/shot.h"
 
-/* One process. The caller fills in everything but what is marked; the arrays are the report's. */
+/* One process, or a thread of a script. The caller fills in everything but what is marked; the arrays
+ * are the report's. */
 struct shot_proc {
+    size_t nr_puts;
+    size_t nr_gets;
     double *put_blocked_s; /* nr_puts, in the order of the calls */
     double *get_blocked_s; /* nr_gets                            */
     uint32_t *distance; /* nr_gets: successors already prefetched when the restore was asked for */
@@ -22,7 +25,9 @@ struct shot_proc {
     double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
     double rate[SHOT_HOP_NR]; /* bytes/s, measured while it ran; 0: not known */
     bool verified;            /* every byte that came back was right */
+    bool no_bound;            /* there is none: it reads what another thread wrote */
     struct bound_result bound;
+    double lp_s;                 /* the bound by a linear program; 0: not computed */
     double blocked_checkpoint_s; /* by shot_report_finish */
     double blocked_restore_s;    /* by shot_report_finish */
 };
@@ -39,6 +44,7 @@ struct shot_expected {
  * is that of the average process, and a ratio compares all blocked time with all bounds. */
 struct shot_report {
     const char *command; /* "bench" or "sim" */
+    const char *script;  /* the file; NULL: a shot */
     struct shot_opts opts;
     struct shot_machine machine; /* rates and capacities behind the bound */
     uint64_t interval_ns;
@@ -48,15 +54,17 @@ struct shot_report {
     struct shot_expected expected; /* of baselines, instead of a bound */
     struct shot_proc *procs;
     uint32_t nr_procs;
-    size_t nr_puts;
-    size_t nr_gets;
     /* By shot_report_finish: */
+    size_t nr_puts; /* of all processes */
+    size_t nr_gets;
+    bool has_bound; /* of every process */
     double checkpoint_gbps;
     double restore_gbps;
     double blocked_checkpoint_s;
     double blocked_restore_s;
     double bound_s;
     double bound_ratio;
+    double lp_s; /* of all processes; 0: not computed */
     double prefetch_distance_mean;
     double utilisation;
     double first_utilisation;
@@ -80,9 +88,10 @@ struct shot_report {
  */
 #define SHOT_MIN_BOUND_RATIO 0.98
 
-/* Allocates the arrays; every process makes the same number of calls. -ENOMEM, -EINVAL. */
-VV_WARN_UNUSED int shot_report_init(uint32_t nr_procs, size_t nr_puts, size_t nr_gets,
-                                    struct shot_report *ret_report);
+/* Processes that have made no calls yet. -ENOMEM, -EINVAL. */
+VV_WARN_UNUSED int shot_report_init(uint32_t nr_procs, struct shot_report *ret_report);
+/* Allocates the arrays of one. */
+VV_WARN_UNUSED int shot_report_calls(struct shot_proc *proc, size_t nr_puts, size_t nr_gets);
 void shot_report_fini(struct shot_report *report);
 
 /* Adds up. Call it after the last process was filled in. */
@@ -93,7 +102,8 @@ void shot_report_finish(struct shot_report *report);
 VV_WARN_UNUSED int shot_report_check(const struct shot_report *report, char *err, size_t err_size);
 
 /* The line that repeats the run. */
-void shot_report_print_head(FILE *f, const char *command, const struct shot_opts *opts);
+void shot_report_print_head(FILE *f, const char *command, const char *script,
+                            const struct shot_opts *opts);
 void shot_report_print(FILE *f, const struct shot_report *report);
 void shot_report_print_json(FILE *f, const struct shot_report *report);
 

@@ -18,7 +18,15 @@
 #include "cli/report/bound.h"
 
 enum shot_order { SHOT_ORDER_SEQ, SHOT_ORDER_REV, SHOT_ORDER_IRR, SHOT_ORDER_BINOMIAL };
-enum shot_hints { SHOT_HINTS_NONE, SHOT_HINTS_ONE, SHOT_HINTS_ALL };
+enum shot_hints {
+    SHOT_HINTS_NONE,
+    SHOT_HINTS_ONE,     /* each get, at the beginning of the iteration before it */
+    SHOT_HINTS_ALL,     /* every get, in order, before anything else             */
+    SHOT_HINTS_LATE,    /* each get, just before it                              */
+    SHOT_HINTS_PARTIAL, /* the first tenth of all                                */
+    SHOT_HINTS_SWAPPED, /* all, but two of them change places                    */
+    SHOT_HINTS_WRONG    /* all, in the reverse of the order of the gets          */
+};
 enum shot_consume { SHOT_CONSUME_ONCE, SHOT_CONSUME_KEEP };
 /* What carries the calls out: the library, or one of the baselines (lab/shot/shot_engine.h). */
 enum shot_engine_kind {
@@ -57,6 +65,7 @@ struct shot_opts {
     bool json;
     bool barrier;
     bool no_bound; /* measure no bandwidths, compute no bound */
+    bool lp;       /* simulated scripts: a second bound by a linear program */
     bool at_once;  /* begin while the host cache is still being made ready */
     bool wait;
     uint32_t ckpts;
@@ -84,9 +93,11 @@ struct shot_opts {
     const char *local;           /* folder; NULL: a temporary one; "none": no disk tier */
     const char *csv;             /* file for the figures of every call, or NULL */
     const char *trace;           /* file for what happened when, or NULL */
-    const char *uvm;             /* for shot_uvm_opts_parse (lab/shot/managed.h), or NULL */
+    const char *uvm;             /* for shot_uvm_opts_parse (lab/shot/shot_managed.h), or NULL */
     uint64_t page_bytes;
     uint64_t rate[SHOT_HOP_NR]; /* bytes per second; 0: not throttled */
+    /* Simulated: how long a transfer occupies its hop besides the time of its bytes. */
+    uint64_t latency_ns[SHOT_HOP_NR];
 };
 
 void shot_opts_init(struct shot_opts *opts);
@@ -101,10 +112,12 @@ VV_WARN_UNUSED int shot_opts_parse(const char *command, int argc, char **argv,
 struct shot_args {
     struct shot_opts o;
     int wait; /* -1: not given, as o.consume and o.compute */
-    bool given_size, given_sizes, given_interval, given_load;
+    bool given_size, given_sizes, given_order, given_interval, given_load;
 };
 
 extern const struct opts shot_options;
+/* Those of them that tell of the machine, the library and the report, not of the workload. */
+extern const struct opts shot_machine_options;
 
 void shot_args_init(struct shot_args *args);
 /* Fills in defaults that depend on other options. -EINVAL: `err` says in one line which options exclude each
@@ -113,8 +126,13 @@ VV_WARN_UNUSED int shot_args_settle(struct shot_args *args, char *err, size_t er
 
 /* The options as one line that shot_opts_parse reads back to the same values. */
 void shot_opts_print(FILE *f, const struct shot_opts *opts);
-/* The same as one JSON object. */
-void shot_opts_print_json(struct json *j, const char *key, const struct shot_opts *opts);
+/* The same without the workload. */
+void shot_opts_print_machine(FILE *f, const struct shot_opts *opts);
+/* The machine's that differ from the defaults, as lines of a script: "set device-cache 64M". */
+void shot_opts_print_set(FILE *f, const struct shot_opts *opts);
+/* The same as one JSON object; `machine`: without the workload. */
+void shot_opts_print_json(struct json *j, const char *key, const struct shot_opts *opts,
+                          bool machine);
 
 /* The throttled movers as the library's option `rate` takes them: "d2d=4000000000,h2f=40000000".
  * -ENOSPC when it does not fit. */
@@ -167,8 +185,12 @@ struct shot_op {
     uint64_t version;
     uint64_t bytes;
     uint64_t ns;
+    uint32_t hist;
+    uint32_t line; /* of a text; 0: none */
+    bool once;     /* SHOT_GET: the version is discarded */
 };
 
+/* What one thread does. */
 struct shot_script {
     struct shot_op *ops;
     size_t nr_ops;
@@ -179,6 +201,7 @@ struct shot_script {
     uint64_t get_bytes;
     uint64_t largest_bytes;
     uint64_t peak_live_bytes; /* the most that has to be kept at one time */
+    bool foreign;             /* it reads versions that another thread wrote */
 };
 
 /* What process `rank` does. Ranks differ in the permutation of an irregular order. -ENOMEM,
@@ -202,8 +225,7 @@ struct shot_machine {
  * call n, counting puts and gets from 0, as measured; NULL: the compute time of the script.
  * Measured gaps are what makes the bound valid for a run, because sleeps and barriers last longer
  * than asked. Errors: those of bound_compute. */
-VV_WARN_UNUSED int shot_bound(const struct shot_script *script, bool consume_once,
-                              const struct shot_machine *machine, const uint64_t *gaps_ns,
-                              struct bound_result *ret_bound);
+VV_WARN_UNUSED int shot_bound(const struct shot_script *script, const struct shot_machine *machine,
+                              const uint64_t *gaps_ns, struct bound_result *ret_bound);
 
 #endif

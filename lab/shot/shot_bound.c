@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "lab/shot/bound_lp.h"
 #include "lab/shot/shot.h"
 
 /* The rates of ways that may be used at the same time; without limit if one is. */
@@ -21,8 +22,9 @@ static double either(double a, double b)
     return a > 0 && b > 0 ? fmax(a, b) : 0;
 }
 
-/* A put enters through one way, a restore may come through two: the resident part from the first
- * tier while the rest comes from below. */
+/* A put enters through one way, unless it is larger than the first tier: then what does not fit may go to
+ * the host at the same time. A restore may come through two: the resident part from the first tier while the
+ * rest comes from below. */
 static void set_copies(const struct shot_machine *m, struct bound_params *p)
 {
     const double *rate = m->rate;
@@ -30,6 +32,8 @@ static void set_copies(const struct shot_machine *m, struct bound_params *p)
     if (m->has_device && m->device_bytes > 0) {
         p->put_copy_bps = either(rate[SHOT_HOP_D2D], rate[SHOT_HOP_D2H]);
         p->get_copy_bps = together(rate[SHOT_HOP_D2D], rate[SHOT_HOP_H2D]);
+        p->first_bytes = (double)m->device_bytes;
+        p->put_beyond_bps = together(rate[SHOT_HOP_D2D], rate[SHOT_HOP_D2H]);
     } else if (m->has_device) {
         p->put_copy_bps = rate[SHOT_HOP_D2H];
         p->get_copy_bps = rate[SHOT_HOP_H2D];
@@ -64,6 +68,12 @@ static size_t set_hops(const struct shot_machine *m, struct bound_hop *hops)
     return n;
 }
 
+/* One number for a version of a history. Versions of texts are small enough; of shots there is one history. */
+static uint64_t number_of(const struct shot_op *op)
+{
+    return op->version << 16 | op->hist;
+}
+
 static size_t make_events(const struct shot_script *script, const uint64_t *gaps_ns,
                           struct bound_event *events)
 {
@@ -80,8 +90,10 @@ static size_t make_events(const struct shot_script *script, const uint64_t *gaps
         case SHOT_PUT:
         case SHOT_GET:
             events[n++] = (struct bound_event){
-                .kind = op->kind == SHOT_PUT ? BOUND_PUT : BOUND_GET,
-                .version = op->version,
+                .kind = op->kind == SHOT_PUT ? BOUND_PUT
+                        : op->once           ? BOUND_TAKE
+                                             : BOUND_GET,
+                .version = number_of(op),
                 .bytes = op->bytes,
                 .gap_ns = gaps_ns ? gaps_ns[call] : gap_ns,
             };
@@ -89,7 +101,7 @@ static size_t make_events(const struct shot_script *script, const uint64_t *gaps
             gap_ns = 0;
             break;
         case SHOT_DISCARD:
-            events[n++] = (struct bound_event){.kind = BOUND_DISCARD, .version = op->version};
+            events[n++] = (struct bound_event){.kind = BOUND_DISCARD, .version = number_of(op)};
             break;
         case SHOT_WAIT_FLUSH:
             events[n++] = (struct bound_event){.kind = BOUND_FENCE};
@@ -103,12 +115,12 @@ static size_t make_events(const struct shot_script *script, const uint64_t *gaps
     return n;
 }
 
-int shot_bound(const struct shot_script *script, bool consume_once,
-               const struct shot_machine *machine, const uint64_t *gaps_ns,
-               struct bound_result *ret_bound)
+/* Runs one of the bounds. */
+static int compute(const struct shot_script *script, const struct shot_machine *machine,
+                   const uint64_t *gaps_ns, struct bound_result *ret_bound, double *ret_lp_s)
 {
     struct bound_hop hops[2];
-    struct bound_params params = {.consume_once = consume_once, .hops = hops};
+    struct bound_params params = {.hops = hops};
     struct bound_event *events = calloc(script->nr_ops + 1, sizeof(*events));
     size_t nr_events;
     int rc;
@@ -118,7 +130,19 @@ int shot_bound(const struct shot_script *script, bool consume_once,
     set_copies(machine, &params);
     params.nr_hops = set_hops(machine, hops);
     nr_events = make_events(script, gaps_ns, events);
-    rc = bound_compute(events, nr_events, &params, ret_bound);
+    rc = ret_bound ? bound_compute(events, nr_events, &params, ret_bound)
+                   : bound_lp(events, nr_events, &params, ret_lp_s);
     free(events);
     return rc;
+}
+
+int shot_bound(const struct shot_script *script, const struct shot_machine *machine,
+               const uint64_t *gaps_ns, struct bound_result *ret_bound)
+{
+    return compute(script, machine, gaps_ns, ret_bound, NULL);
+}
+
+int shot_lp(const struct shot_script *script, const struct shot_machine *machine, double *ret_s)
+{
+    return compute(script, machine, NULL, NULL, ret_s);
 }

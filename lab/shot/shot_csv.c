@@ -32,21 +32,12 @@ static void write_proc(FILE *f, const struct shot_script *script, uint32_t rank,
     }
 }
 
-int shot_csv_write(const char *path, const struct shot_report *r, char *err, size_t err_size)
+/* The scripts of a shot, one for each process. */
+static int write_shot(FILE *f, const struct shot_report *r, char *err, size_t err_size)
 {
     struct shot_sizes sizes = {0};
-    FILE *f = NULL;
     int rc = shot_sizes_init(&r->opts, err, err_size, &sizes);
 
-    if (rc < 0)
-        return rc;
-    f = fopen(path, "we");
-    if (!f) {
-        rc = -errno;
-        snprintf(err, err_size, "%s: %s", path, strerror(-rc));
-        goto out;
-    }
-    fprintf(f, "process,call,iteration,version,bytes,blocked_s,gbps,prefetch_distance\n");
     for (uint32_t i = 0; rc == 0 && i < r->nr_procs; i++) {
         struct shot_script script;
 
@@ -56,11 +47,31 @@ int shot_csv_write(const char *path, const struct shot_report *r, char *err, siz
         write_proc(f, &script, i, &r->procs[i]);
         shot_script_fini(&script);
     }
+    shot_sizes_fini(&sizes);
+    return rc;
+}
+
+int shot_csv_write(const char *path, const struct shot_report *r, const struct shot_work *work,
+                   char *err, size_t err_size)
+{
+    FILE *f = fopen(path, "we");
+    int rc = 0;
+
+    if (!f) {
+        rc = -errno;
+        snprintf(err, err_size, "%s: %s", path, strerror(-rc));
+        return rc;
+    }
+    fprintf(f, "%s,call,iteration,version,bytes,blocked_s,gbps,prefetch_distance\n",
+            work ? "thread" : "process");
+    err[0] = '\0';
+    for (uint32_t i = 0; work && i < work->nr_threads; i++)
+        write_proc(f, &work->threads[i], i, &r->procs[i]);
+    if (!work)
+        rc = write_shot(f, r, err, err_size);
     if ((ferror(f) | fclose(f)) && rc == 0)
         rc = -EIO;
-    if (rc < 0)
+    if (rc < 0 && !err[0])
         snprintf(err, err_size, "%s: %s", path, strerror(-rc));
-out:
-    shot_sizes_fini(&sizes);
     return rc;
 }

@@ -11,8 +11,8 @@
 #include <varve/ckpt.h>
 
 #include "device/device.h"
-#include "lab/shot/managed.h"
 #include "lab/shot/shot.h"
+#include "lab/shot/shot_managed.h"
 
 /* How the caches are used now. */
 struct shot_sample {
@@ -55,12 +55,13 @@ struct shot_engine {
 struct shot_varve {
     struct varve_ctx *ctx;
     struct varve_history *history;
+    bool shares;    /* the context is another engine's, which is closed later */
     bool has_disk;  /* the slowest tier is no cache in memory */
     bool on_stream; /* checkpoint and restore in the order of `stream`, without waiting for it */
     void *stream;
 };
 
-/* The library. The engine takes context and history over, also when it fails. -ENOMEM. */
+/* The library. The engine takes history and context over, unless it shares that, also when it fails. -ENOMEM. */
 VV_WARN_UNUSED int shot_engine_varve(const struct shot_varve *v, struct shot_engine **ret_engine);
 
 /* What the baselines need to know. */

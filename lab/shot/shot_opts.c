@@ -32,6 +32,7 @@
 #define LEVELS   "cached|local|remote|complete"
 #define LOCAL_IO "auto|direct|buffered"
 #define POLICIES "next|score|score-now|fifo|lru"
+#define HINTS    "none|one|all|late|partial|swapped|wrong"
 
 static const char *const hop_names[] = {
     [SHOT_HOP_D2D] = "d2d",   [SHOT_HOP_H2H] = "h2h", [SHOT_HOP_D2H] = "d2h",
@@ -225,12 +226,13 @@ static const struct opt options[] = {
      .help = "multiply every size (1)"},
     {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed),
      .help = "of contents and permutations (1)"},
-    {OPT_WORD, .name = "order", WORDS("seq|rev|irr|binomial"), .at = AT(order),
+    {OPT_WORD, .name = "order", WORDS("seq|rev|irr|binomial"), .at = AT(order), GIVEN(given_order),
      .help = "order of the restores (rev)"},
     {OPT_U32, .name = "slots", .arg = "N", .at = AT(slots),
      .help = "binomial: states stored at once (an eighth of --ckpts, at least 2)"},
-    {OPT_WORD, .name = "hints", WORDS("none|one|all"), .at = AT(hints),
-     .help = "hints given to the library (all)"},
+    {OPT_WORD, .name = "hints", WORDS(HINTS), .at = AT(hints),
+     .help = "hints given to the library (all); late: just before a restore; partial:\n"
+             "the first tenth; swapped: one pair is; wrong: in reverse order"},
     {OPT_SET, .name = "interval-ms", .arg = "MS", .at = AT(interval_ns), .set = set_interval,
      GIVEN(given_interval), .takes = "a number of milliseconds",
      .help = "compute time before each call (10)"},
@@ -244,6 +246,9 @@ static const struct opt options[] = {
      .help = "whether a restored version is discarded (once; binomial: keep)"},
     {OPT_FLAG, .name = "barrier", .at = AT(barrier),
      .help = "processes wait for each other before every call"},
+    {OPT_U32, .name = "procs", .arg = "N", .at = AT(procs), .least = 1, .most = MAX_PROCS,
+     .help = "processes (1)"},
+    /* From here on the machine: see FIRST_OF_MACHINE. */
     {OPT_WORD, .name = "engine", WORDS(ENGINES), .at = AT(engine),
      .help = "what carries the calls out: the library (varve), or a baseline"},
     {OPT_TEXT, .name = "uvm", .arg = "WAY=N,...", .at = AT(uvm),
@@ -274,8 +279,6 @@ static const struct opt options[] = {
      .help = "eviction policy (next)"},
     {OPT_BYTES, .name = "page", .arg = "BYTES", .at = AT(page_bytes),
      .help = "unit of space and transfer (0: by the caches)"},
-    {OPT_U32, .name = "procs", .arg = "N", .at = AT(procs), .least = 1, .most = MAX_PROCS,
-     .help = "processes (1)"},
     {OPT_FLAG, .name = "at-once", .at = AT(at_once),
      .help = "begin while the host cache is still being made ready (wait for it)"},
     {OPT_FLAG, .name = "no-bound", .at = AT(no_bound),
@@ -285,7 +288,15 @@ static const struct opt options[] = {
     {OPT_TEXT, .name = "trace", .arg = "FILE", .at = AT(trace),
      .help = "record what happens when, for 'varve trace'"},
     {OPT_FLAG, .name = "json", .at = AT(json), .help = "print one JSON object"},
-    {OPT_HELP, .name = "help", .help = "this text"},
+};
+
+/* Options before this one tell of the workload. */
+#define FIRST_OF_MACHINE 15
+
+const struct opts shot_machine_options = {
+    .column = 45,
+    .list = options + FIRST_OF_MACHINE,
+    .nr = VV_ARRAY_SIZE(options) - FIRST_OF_MACHINE,
 };
 
 const struct opts shot_options = {
@@ -293,8 +304,7 @@ const struct opts shot_options = {
     .about = "Options (defaults in parentheses):",
     .tail = "Sizes: 512K, 8M, 4G (powers of 1024). Rates: 40M, 4G (powers of 1000) per second.",
     .column = 45,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 static int check_cap(const char *name, const struct shot_cap *cap, char *err, size_t err_size)
@@ -494,8 +504,6 @@ static void format_value(const struct opt *opt, const struct shot_opts *o, char 
 /* Options that say nothing in this combination, or would be refused. */
 static bool applies(const struct opt *opt, const struct shot_opts *o)
 {
-    if (opt->kind == OPT_HELP)
-        return false;
     switch (opt->at) {
     case AT(size_bytes):
         return !o->sizes;
@@ -522,11 +530,11 @@ static bool is_on(const struct opt *opt, const struct shot_opts *o)
     return opt->set == set_no_wait ? !on : on;
 }
 
-void shot_opts_print(FILE *f, const struct shot_opts *opts)
+static void print_from(FILE *f, const struct shot_opts *opts, size_t first)
 {
     const char *space = "";
 
-    for (size_t i = 0; i < VV_ARRAY_SIZE(options); i++) {
+    for (size_t i = first; i < VV_ARRAY_SIZE(options); i++) {
         const struct opt *opt = &options[i];
         char value[1280];
 
@@ -546,16 +554,50 @@ void shot_opts_print(FILE *f, const struct shot_opts *opts)
     }
 }
 
+void shot_opts_print(FILE *f, const struct shot_opts *opts)
+{
+    print_from(f, opts, 0);
+}
+
+void shot_opts_print_machine(FILE *f, const struct shot_opts *opts)
+{
+    print_from(f, opts, FIRST_OF_MACHINE);
+}
+
+void shot_opts_print_set(FILE *f, const struct shot_opts *opts)
+{
+    struct shot_opts defaults;
+
+    shot_opts_init(&defaults);
+    for (size_t i = FIRST_OF_MACHINE; i < VV_ARRAY_SIZE(options); i++) {
+        const struct opt *opt = &options[i];
+        char value[1280], unset[1280];
+
+        if (!applies(opt, opts))
+            continue;
+        if (!opt->arg) {
+            if (is_on(opt, opts))
+                fprintf(f, "set %s\n", opt->name);
+            continue;
+        }
+        format_value(opt, opts, value, sizeof(value));
+        format_value(opt, &defaults, unset, sizeof(unset));
+        if (*value && strcmp(value, unset) != 0)
+            fprintf(f, "set %s %s\n", opt->name, value);
+    }
+}
+
 static bool is_number(const struct opt *opt)
 {
     return opt->kind == OPT_U32 || opt->kind == OPT_U64 || opt->kind == OPT_BYTES ||
            opt->kind == OPT_REAL || opt->set == set_interval;
 }
 
-void shot_opts_print_json(struct json *j, const char *key, const struct shot_opts *opts)
+void shot_opts_print_json(struct json *j, const char *key, const struct shot_opts *opts,
+                          bool machine)
 {
     json_object(j, key);
-    for (size_t i = 0; i < VV_ARRAY_SIZE(options); i++) {
+    for (size_t i = machine ? FIRST_OF_MACHINE : 0; i < VV_ARRAY_SIZE(options); i++) {
         const struct opt *opt = &options[i];
         char value[1280];
 

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -36,7 +37,7 @@ struct state {
 VV_PRINTF(3, 4)
 static int fail(struct state *s, int rc, const char *fmt, ...)
 {
-    struct shot_engine *e = s->run->engine;
+    struct shot_engine *e = s->run->engines[0]; /* all of one context */
     char what[96], why[256] = "";
     va_list ap;
 
@@ -60,7 +61,7 @@ static void sample(struct state *s)
 {
     struct shot_sample now;
 
-    s->run->engine->ops->sample(s->run->engine, &now);
+    s->run->engines[0]->ops->sample(s->run->engines[0], &now);
     if (now.cache_bytes > 0) {
         s->utilisation += (double)now.used_bytes / (double)now.cache_bytes;
         s->samples++;
@@ -108,9 +109,20 @@ static int begin_call(struct state *s, uint64_t *ret_start)
     return 0;
 }
 
+static struct shot_engine *engine_of(const struct state *s, const struct shot_op *op)
+{
+    return s->run->engines[op->hist];
+}
+
+/* Versions of one number differ from history to history. */
+static uint64_t seed_of(const struct state *s, const struct shot_op *op)
+{
+    return s->run->seed + op->hist * UINT64_C(0x9e3779b97f4a7c15);
+}
+
 static int prepare(struct state *s, const struct shot_op *op)
 {
-    struct shot_engine *e = s->run->engine;
+    struct shot_engine *e = engine_of(s, op);
     int rc = e->ops->prepare ? e->ops->prepare(e, s->run->app->buf, op->bytes) : 0;
 
     return rc ? fail(s, rc, "protect") : 0;
@@ -119,9 +131,9 @@ static int prepare(struct state *s, const struct shot_op *op)
 static int put(struct state *s, const struct shot_op *op)
 {
     const struct shot_run *run = s->run;
-    struct shot_engine *e = run->engine;
+    struct shot_engine *e = engine_of(s, op);
     uint64_t start = 0, end;
-    int rc = shot_app_fill(run->app, op->bytes, run->seed, op->version);
+    int rc = shot_app_fill(run->app, op->bytes, seed_of(s, op), op->version);
 
     if (rc)
         return app_fail(s, rc, "filling");
@@ -144,7 +156,7 @@ static int verify(struct state *s, const struct shot_op *op)
 {
     const struct shot_run *run = s->run;
     uint64_t bad = 0;
-    int rc = shot_app_verify(run->app, op->bytes, run->seed, op->version, &bad);
+    int rc = shot_app_verify(run->app, op->bytes, seed_of(s, op), op->version, &bad);
 
     if (rc)
         return app_fail(s, rc, "verifying");
@@ -160,14 +172,14 @@ static int verify(struct state *s, const struct shot_op *op)
 static int get(struct state *s, const struct shot_op *op)
 {
     const struct shot_run *run = s->run;
-    struct shot_engine *e = run->engine;
+    struct shot_engine *e = engine_of(s, op);
     struct shot_sample after;
     uint64_t start = 0, end;
     int rc = prepare(s, op);
 
     /* What the last call left there must not pass for what this one brings. */
     if (rc == 0) {
-        rc = shot_app_fill(run->app, op->bytes, ~run->seed, op->version);
+        rc = shot_app_fill(run->app, op->bytes, ~seed_of(s, op), op->version);
         if (rc)
             return app_fail(s, rc, "filling");
         rc = begin_call(s, &start);
@@ -185,9 +197,9 @@ static int get(struct state *s, const struct shot_op *op)
     return verify(s, op);
 }
 
-static int wait_flush(struct state *s)
+static int wait_flush(struct state *s, const struct shot_op *op)
 {
-    struct shot_engine *e = s->run->engine;
+    struct shot_engine *e = engine_of(s, op);
     uint64_t start = vv_now_ns();
     int rc = e->ops->flush(e);
 
@@ -200,7 +212,7 @@ static int wait_flush(struct state *s)
 
 static int perform(struct state *s, const struct shot_op *op)
 {
-    struct shot_engine *e = s->run->engine;
+    struct shot_engine *e = engine_of(s, op);
     int rc = 0;
 
     switch (op->kind) {
@@ -215,7 +227,7 @@ static int perform(struct state *s, const struct shot_op *op)
     case SHOT_PUT:
         return put(s, op);
     case SHOT_WAIT_FLUSH:
-        return wait_flush(s);
+        return wait_flush(s, op);
     case SHOT_START:
         rc = e->ops->start(e);
         break;
@@ -247,8 +259,9 @@ static double first_utilisation(const struct state *s)
 
     if (!s->full || s->last.time_ns <= s->when_full.time_ns)
         return 0;
-    return (s->last.first_used_byte_s - s->when_full.first_used_byte_s) /
-           ((double)s->last.first_bytes * seconds);
+    /* A tier that is full all the time has a share of 1, or by rounding a little more. */
+    return fmin(1, (s->last.first_used_byte_s - s->when_full.first_used_byte_s) /
+                       ((double)s->last.first_bytes * seconds));
 }
 
 int shot_run(const struct shot_run *run, char *err, size_t err_size, struct shot_trace *trace)

@@ -24,10 +24,10 @@ struct shot_trace {
 
 struct shot_run {
     const struct shot_script *script;
-    struct shot_engine *engine;
-    struct shot_app *app; /* with room for the script's largest object */
-    bool gpu_compute;     /* compute by a kernel instead of sleeping */
-    uint64_t seed;        /* of the contents */
+    struct shot_engine *const *engines; /* one for each history */
+    struct shot_app *app;               /* with room for the script's largest object */
+    bool gpu_compute;                   /* compute by a kernel instead of sleeping */
+    uint64_t seed;                      /* of the contents */
     /* Called before the first operation and by SHOT_BARRIER; negative errno: give up. May be
      * NULL. */
     int (*barrier)(void *arg);

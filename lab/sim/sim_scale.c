@@ -34,7 +34,7 @@
 #include "cli/common/output.h"
 #include "cli/common/progress.h"
 #include "lab/lab.h"
-#include "lab/sim/run.h"
+#include "lab/sim/sim_run.h"
 
 #define COMMAND     "varve sim scale"
 #define LIST_MAX    32
@@ -105,19 +105,6 @@ VV_PRINTF(2, 3) static int fail(char *err, const char *fmt, ...)
 
 /* ---- the command line ---- */
 
-/* The next word of a list, cut off at the comma; false: there is none, or it does not fit. */
-static bool next_word(const char **list, char *word, size_t size)
-{
-    size_t n = strcspn(*list, ",");
-
-    if (n == 0 || n >= size)
-        return false;
-    memcpy(word, *list, n);
-    word[n] = '\0';
-    *list += n + ((*list)[n] == ',' && (*list)[n + 1] != '\0');
-    return true;
-}
-
 static int set_gpus(const char *list, void *arg)
 {
     struct scale_opts *o = arg;
@@ -126,7 +113,7 @@ static int set_gpus(const char *list, void *arg)
 
     o->nr_gpus = 0;
     do {
-        if (o->nr_gpus == LIST_MAX || !next_word(&list, word, sizeof(word)) ||
+        if (o->nr_gpus == LIST_MAX || !output_next_word(&list, word, sizeof(word)) ||
             opts_number(word, 1, 65536, &gpus) < 0)
             return -EINVAL;
         o->gpus[o->nr_gpus++] = (uint32_t)gpus;
@@ -170,7 +157,7 @@ static int set_series(const char *list, void *arg)
 
     o->nr_series = 0;
     do {
-        if (o->nr_series == LIST_MAX || !next_word(&list, word, sizeof(word)) ||
+        if (o->nr_series == LIST_MAX || !output_next_word(&list, word, sizeof(word)) ||
             parse_one_series(word, &o->series[o->nr_series++]) < 0)
             return -EINVAL;
     } while (*list);
@@ -185,7 +172,7 @@ static int set_node_rates(const char *list, void *arg)
     do {
         uint64_t bps;
 
-        if (!next_word(&list, word, sizeof(word)) || !(eq = strchr(word, '=')))
+        if (!output_next_word(&list, word, sizeof(word)) || !(eq = strchr(word, '=')))
             return -EINVAL;
         *eq = '\0';
         if (vv_rate_parse(eq + 1, &bps) < 0 || (bps && bps < VV_CONFIG_RATE_MIN))
@@ -225,7 +212,6 @@ static const struct opt options[] = {
     {OPT_FLAG, .name = "json", .at = AT(json), .help = "print one JSON object"},
     {OPT_U32, .name = "jobs", .arg = "N", .at = AT(jobs), .least = 1, .most = THREADS_MAX,
      .help = "simulations at once (a core each)"},
-    {OPT_HELP, .name = "help", .help = "this text"},
     {OPT_FLAG, .name = "barrier", .at = AT(barrier)},
     {OPT_TEXT, .name = "procs", .arg = "N", .at = AT(procs)},
     {OPT_TEXT, .name = "hints", .arg = "WORD", .at = AT(hints)},
@@ -244,8 +230,7 @@ static const struct opts command = {
             "node's\n"
             "disk here. Defaults that differ:\n  " SHOT_DEFAULTS,
     .column = 27,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
     .also = &shot_options,
 };
 
@@ -515,7 +500,7 @@ static void print_json(FILE *f, const struct scale_opts *o, const struct shot_op
     json_uint(&j, "link_gpus", o->nodes.link_procs);
     json_uint(&j, "link_bps", o->nodes.link_bps);
     json_uint(&j, "memory_bps", o->nodes.memory_bps);
-    shot_opts_print_json(&j, "options", shot);
+    shot_opts_print_json(&j, "options", shot, false);
     json_array(&j, "rows");
     for (size_t i = 0; i < nr; i++) {
         const struct point *p = &points[i];

@@ -10,7 +10,7 @@
 #include "cli/common/output.h"
 #include "lab/lab.h"
 #include "lab/shot/shot_csv.h"
-#include "lab/sim/run.h"
+#include "lab/sim/sim_run.h"
 
 static int complain(const char *text)
 {
@@ -46,7 +46,7 @@ int lab_sim_shot(int argc, char **argv)
         shot_report_print_json(stdout, &report);
     else
         shot_report_print(stdout, &report);
-    rc = opts.csv ? shot_csv_write(opts.csv, &report, err, sizeof(err)) : 0;
+    rc = opts.csv ? shot_csv_write(opts.csv, &report, NULL, err, sizeof(err)) : 0;
     if (rc == 0)
         rc = shot_report_check(&report, err, sizeof(err));
     shot_report_fini(&report);

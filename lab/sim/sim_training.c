@@ -108,7 +108,6 @@ static const struct opt options[] = {
      .help = "write the rows as CSV; -: to standard output"},
     {OPT_TEXT, .name = "svg", .arg = "FILE", .help = "draw them", .at = AT(svg)},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 
 static const struct opts command = {
@@ -118,8 +117,7 @@ static const struct opts command = {
         "Simulates training on nodes that keep the data set on their local disks, while nodes\n"
         "fail, and tells how much longer it takes than without a failure, by way of coping:",
     .column = 24,
-    .list = options,
-    .nr = VV_ARRAY_SIZE(options),
+    OPT_LIST(options),
 };
 
 static int check(const struct train_opts *o)

@@ -124,7 +124,7 @@ struct varve_ctx {
     struct vvi_publisher *publisher; /* NULL: off. Owner: who opens and closes the context */
 };
 
-/* ---- error.c ---- */
+/* ---- ckpt_error.c ---- */
 
 /* Where and what failed, for the error record. */
 struct vvi_where {
@@ -222,7 +222,7 @@ void vvi_damage_fail(struct varve_history *h, const char *operation,
 /* Regions that are lent or reserved now. */
 size_t vvi_loans_count(struct varve_history *h);
 
-/* ---- trace.c ---- */
+/* ---- ckpt_trace.c ---- */
 
 /* The history as traces know it. */
 static inline uint64_t vvi_trace_history(const struct varve_history *h)
@@ -254,7 +254,7 @@ int vvi_trace_close(struct varve_ctx *ctx);
 /* Records that, and returns it. */
 int vvi_trace_fail(const char *file, int rc);
 
-/* ---- options.c ---- */
+/* ---- ckpt_options.c ---- */
 
 /* Calls back for each key of the configuration with its value as text. */
 void vvi_opts_each(const struct varve_opts *opts,
@@ -323,7 +323,7 @@ void vvi_helper_publish(const struct varve_ctx *ctx, struct vv_stats_record *rec
 /* As one more of the library's helpers. False: there is none. */
 bool vvi_helper_describe(struct varve_ctx *ctx, struct varve_helper *ret_helper);
 
-/* ---- spill.c: level cached, what memory does not hold ---- */
+/* ---- ckpt_spill.c: level cached, what memory does not hold ---- */
 
 /* With the folders that are given. `fast`: the store of the local one. */
 VV_WARN_UNUSED int vvi_spill_open(struct varve_ctx *ctx, const struct vv_store_opts *fast,
@@ -353,7 +353,7 @@ int vvi_shared_wait(struct varve_history *h, uint64_t version, enum varve_level 
 int vvi_shared_flush(struct varve_history *h, const char *operation, bool alone,
                      uint64_t deadline_ns);
 int vvi_shared_late_error(struct varve_history *h, const char *operation);
-/* ---- partner.c: partner copies ---- */
+/* ---- ckpt_partner.c: partner copies ---- */
 
 bool vvi_transport_ok(const struct varve_transport *transport);
 /* Collective, whatever has failed before (`status`): opens the context's half, after its folder. */

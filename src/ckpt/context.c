@@ -29,15 +29,15 @@
 #include "base/crew.h"
 #include "base/error.h"
 #include "base/pid.h"
+#include "ckpt/ckpt_hooks.h"
 #include "ckpt/ckpt_private.h"
-#include "ckpt/hooks.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 #include "trace/trace.h"
 
 #define DEVICE_WAIT_NS ((int64_t)1000000000)
 
-/* Synchronization: none; see hooks.h. */
+/* Synchronization: none; see ckpt_hooks.h. */
 static const struct vv_ckpt_hooks *hooks;
 
 void vv_ckpt_set_hooks(const struct vv_ckpt_hooks *new_hooks)

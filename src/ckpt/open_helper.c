@@ -11,7 +11,7 @@
 #include "base/crew.h"
 #include "base/log.h"
 #include "ckpt/ckpt_private.h"
-#include "stats/page.h"
+#include "stats/stats_page.h"
 #include "store/aio/helper.h"
 
 void vvi_helper_open(struct varve_ctx *ctx)

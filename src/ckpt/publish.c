@@ -25,9 +25,9 @@
 #include "base/hash.h"
 #include "base/thread.h"
 #include "ckpt/ckpt_private.h"
-#include "stats/page.h"
 #include "stats/prometheus.h"
-#include "stats/text.h"
+#include "stats/stats_page.h"
+#include "stats/stats_text.h"
 
 #define INTERVAL_NS (100 * VV_NS_PER_MS)
 enum {

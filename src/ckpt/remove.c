@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "ckpt/ckpt_private.h"
-#include "store/files/purge.h"
+#include "store/remote/purge.h"
 #include "store/remote/remote.h"
 
 enum { FOLDERS = 2 };

@@ -523,7 +523,7 @@ static bool swap_is_due(struct vv_dataset *d, uint64_t bytes, uint64_t *ret_room
         d->refused = 0;
     vv_mutex_unlock(&d->lock);
     if (due)
-        *ret_room = batch * VV_MIN(bytes, UINT64_MAX / SWAP_MAX) + 1;
+        *ret_room = batch * VV_MIN(bytes, UINT64_MAX / SWAP_MAX);
     return due;
 }
 
@@ -531,7 +531,7 @@ bool vvi_dataset_may_copy(struct vv_dataset *d, uint64_t bytes, uint64_t *ret_ro
 {
     uint64_t low = share(d, d->opts.low_pct);
 
-    *ret_room = bytes;
+    *ret_room = 0;
     return bytes <= low && (used_now(d) <= low - bytes || swap_is_due(d, bytes, ret_room));
 }
 
@@ -544,7 +544,7 @@ int vvi_dataset_reserve_copy(struct vv_dataset *d, uint64_t bytes, uint64_t room
 
     if (take(d, bytes, low))
         return 0;
-    if (room <= bytes)
+    if (room == 0)
         return -ENOSPC;
     rc = evict(d, low - VV_MIN(room, low), room, vvi_dataset_rank_of_copies(), &list, &nr);
     if (rc < 0)

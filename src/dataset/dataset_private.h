@@ -176,7 +176,7 @@ void vvi_manifest_own_locked(struct vv_dataset *d, struct vvi_entry *e);
 /* fill.c: whether files of this folder can be sealed. -EOPNOTSUPP, or another error. */
 int vvi_dataset_try_seal(struct vv_dataset *d);
 
-/* verify.c: reads all of a file. -EBADMSG: its bytes or its size are others. */
+/* dataset_verify.c: reads all of a file. -EBADMSG: its bytes or its size are others. */
 int vvi_dataset_verify(const struct vv_dataset *d, int fd, uint64_t size, uint64_t sum);
 
 #endif

@@ -477,11 +477,12 @@ void vvi_door_loop_answer(struct vvi_door_job *job)
         vvi_door_add(&job->loop->door->counts.waited, job->rc == 0);
         count_answer(job->loop->door, job);
         job->send_rc = send_reply(job->sock, &reply, NULL, 0, &job->fd, job->fd >= 0);
-        if (job->fd >= 0)
-            close(job->fd);
-        job->fd = -1;
     }
     vv_mutex_unlock(&job->lock);
+    /* Not under the lock: the client may have read it by now, and the loop be waiting with its next request. */
+    if (job->fd >= 0)
+        close(job->fd);
+    job->fd = -1;
 }
 
 static void job_free(struct vvi_door_job *job)

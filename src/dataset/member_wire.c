@@ -11,24 +11,10 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/le.h"
 #include "dataset/member_private.h"
 
 enum { WIRE_VERSION = 1, RECORD_BYTES = 28 };
-
-static void put(uint8_t *p, uint64_t v, unsigned bytes)
-{
-    for (unsigned i = 0; i < bytes; i++)
-        p[i] = (uint8_t)(v >> 8 * i);
-}
-
-static uint64_t get(const uint8_t *p, unsigned bytes)
-{
-    uint64_t v = 0;
-
-    for (unsigned i = 0; i < bytes; i++)
-        v |= (uint64_t)p[i] << 8 * i;
-    return v;
-}
 
 /* Room for so many more bytes. */
 static bool grow(struct vv_member *m, size_t bytes)
@@ -66,11 +52,11 @@ void vvi_member_begin(struct vv_member *m, uint64_t to, enum vvi_member_kind kin
     p = m->bytes + m->nr_bytes;
     p[0] = (uint8_t)kind;
     p[1] = WIRE_VERSION;
-    put(p + 2, 0, 2);
-    put(p + 4, seq, 4);
-    put(p + 8, m->opts.self.id, 8);
-    put(p + 16, target, 8);
-    put(p + 24, vvi_member_digest(m), 8);
+    vv_le_put(p + 2, 0, 2);
+    vv_le_put(p + 4, seq, 4);
+    vv_le_put(p + 8, m->opts.self.id, 8);
+    vv_le_put(p + 16, target, 8);
+    vv_le_put(p + 24, vvi_member_digest(m), 8);
     m->nr_bytes += VVI_MEMBER_HEAD;
     m->building = true;
 }
@@ -88,12 +74,12 @@ bool vvi_member_put(struct vv_member *m, const struct vvi_record *r)
     if (out->bytes + bytes > VV_MEMBER_MSG_MAX || !grow(m, bytes))
         return false;
     p = m->bytes + m->nr_bytes;
-    put(p, r->info.id, 8);
-    put(p + 8, r->life, 4);
-    put(p + 12, r->refutation, 4);
+    vv_le_put(p, r->info.id, 8);
+    vv_le_put(p + 8, r->life, 4);
+    vv_le_put(p + 12, r->refutation, 4);
     p[16] = r->rank;
     p[17] = r->suspect;
-    put(p + 18, r->info.weight, 8);
+    vv_le_put(p + 18, r->info.weight, 8);
     p[26] = (uint8_t)name;
     p[27] = (uint8_t)addr;
     memcpy(p + RECORD_BYTES, r->info.name, name);
@@ -101,7 +87,7 @@ bool vvi_member_put(struct vv_member *m, const struct vvi_record *r)
     m->nr_bytes += bytes;
     out->bytes += bytes;
     p = m->bytes + out->at + 2;
-    put(p, get(p, 2) + 1, 2);
+    vv_le_put(p, vv_le_get(p, 2) + 1, 2);
     return true;
 }
 
@@ -115,14 +101,14 @@ void vvi_member_end(struct vv_member *m)
 int vvi_member_head(const uint8_t *p, size_t bytes, struct vvi_member_head *ret_head)
 {
     if (bytes < VVI_MEMBER_HEAD || bytes > VV_MEMBER_MSG_MAX || p[1] != WIRE_VERSION ||
-        p[0] < MEMBER_PING || p[0] >= MEMBER_KINDS || get(p + 8, 8) == 0)
+        p[0] < MEMBER_PING || p[0] >= MEMBER_KINDS || vv_le_get(p + 8, 8) == 0)
         return -EBADMSG;
     *ret_head = (struct vvi_member_head){.kind = p[0],
-                                         .nr = (uint16_t)get(p + 2, 2),
-                                         .seq = (uint32_t)get(p + 4, 4),
-                                         .from = get(p + 8, 8),
-                                         .target = get(p + 16, 8),
-                                         .digest = get(p + 24, 8)};
+                                         .nr = (uint16_t)vv_le_get(p + 2, 2),
+                                         .seq = (uint32_t)vv_le_get(p + 4, 4),
+                                         .from = vv_le_get(p + 8, 8),
+                                         .target = vv_le_get(p + 16, 8),
+                                         .digest = vv_le_get(p + 24, 8)};
     return 0;
 }
 
@@ -150,12 +136,12 @@ int vvi_member_get(const uint8_t *p, size_t bytes, size_t *io_at, struct vvi_rec
     if (bytes - *io_at - RECORD_BYTES < name + addr || name == 0 || addr == 0 ||
         name > VV_MEMBER_NAME_MAX || addr > VV_MEMBER_ADDR_MAX)
         return -EBADMSG;
-    r.info.id = get(p, 8);
-    r.life = (uint32_t)get(p + 8, 4);
-    r.refutation = (uint32_t)get(p + 12, 4);
+    r.info.id = vv_le_get(p, 8);
+    r.life = (uint32_t)vv_le_get(p + 8, 4);
+    r.refutation = (uint32_t)vv_le_get(p + 12, 4);
     r.rank = p[16];
     r.suspect = p[17];
-    r.info.weight = get(p + 18, 8);
+    r.info.weight = vv_le_get(p + 18, 8);
     /* The last numbers are not given out: a member must always have a greater one left. */
     if (r.info.id == 0 || r.rank >= RANKS || p[17] > 1 || r.life == UINT32_MAX ||
         r.refutation == UINT32_MAX || r.info.weight == 0 ||

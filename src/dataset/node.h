@@ -144,7 +144,7 @@ int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
     X(passed_full, "Left to the shared file system: no room.")                                   \
     X(passed_behind, "Left to the shared file system: large, and being brought.")                \
     X(passed_late, "Left to the shared file system: nobody answered in time.")                   \
-    X(passed_changing, "Left to the shared file system: changed a moment ago, or while read.")   \
+    X(passed_changing, "Left to the shared file system: being changed, or just changed.")        \
     X(passed_error, "Left to the shared file system: another error of it, or of a node.")        \
     X(passed_missing, "No such file, or a folder: the shared file system says so itself.")       \
     X(passed_denied, "No regular file, outside of the roots, or not to be read.")                \

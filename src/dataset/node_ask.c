@@ -360,6 +360,15 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64
     return rc;
 }
 
+/* A descriptor of a copy that is kept. */
+static int open_copy(struct rest *r, int *ret_fd)
+{
+    int rc = vv_dataset_get(r->n->cache, r->path, &r->gen, ret_fd, NULL);
+
+    /* It is this node's disk that does not give it back. */
+    return rc == -EBADMSG ? -ENOENT : rc;
+}
+
 /* `data`: as above. A descriptor of the copy. */
 static int spare(struct rest *r, const void *data, size_t bytes, const struct vv_shared_stat *st,
                  uint64_t age_ns, enum taking how, int *ret_fd)
@@ -368,23 +377,25 @@ static int spare(struct rest *r, const void *data, size_t bytes, const struct vv
 
     *ret_fd = -1;
     rc = copy_in(r, data, bytes, st, age_ns, how, ret_fd);
-    if (rc < 0 || *ret_fd >= 0)
-        return rc;
-    rc = vv_dataset_get(r->n->cache, r->path, &r->gen, ret_fd, NULL);
-    /* It is this node's disk that does not give it back. */
-    return rc == -EBADMSG ? -ENOENT : rc;
+    return rc < 0 || *ret_fd >= 0 ? rc : open_copy(r, ret_fd);
 }
 
 int vvi_node_ask_spare(struct vv_node *n, uint64_t peer, const char *path,
-                       const struct vv_shared_stat *st, uint64_t age_ns, int *ret_fd)
+                       const struct vv_shared_stat *st, uint64_t age_ns)
 {
     struct rest r = {.n = n,
                      .peer = peer,
                      .path = path,
                      .gen = st->gen,
                      .changes = vv_owner_changes(n->owner, path)};
+    int fd, rc;
 
-    return n->net ? spare(&r, NULL, 0, st, age_ns, LITTLE_USE, ret_fd) : -ENOTCONN;
+    rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, LITTLE_USE, NULL) : -ENOTCONN;
+    if (rc == 0)
+        rc = open_copy(&r, &fd);
+    if (rc == 0)
+        close(fd);
+    return rc;
 }
 
 /* ---- into memory ---- */

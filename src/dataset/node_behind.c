@@ -66,20 +66,26 @@ static void forget(struct vv_node *n, const char *path)
     free(e);
 }
 
-/* A descriptor of it was given: then it is here, and verified. */
+/* From the shared file system. A descriptor of it was given: then it is here, and verified. */
+static int bring(struct vv_node *n, const char *path)
+{
+    int fd, rc = vv_owner_get_large(n->owner, path, vv_now_ns() + TRY_NS, &fd, NULL);
+
+    if (rc == 0)
+        close(fd);
+    return rc;
+}
+
 static void behind_job(struct vv_node *n, struct vvi_job *job, bool stopping)
 {
-    int fd, rc = -ESHUTDOWN;
+    int rc = -ESHUTDOWN;
 
     if (!stopping && job->peer == n->id)
-        rc = vv_owner_get_large(n->owner, job->path, vv_now_ns() + TRY_NS, &fd, NULL);
+        rc = bring(n, job->path);
     else if (!stopping)
-        rc = vvi_node_ask_spare(n, job->peer, job->path, &job->st, vv_now_ns() - job->looked_ns,
-                                &fd);
-    if (rc == 0) {
-        close(fd);
+        rc = vvi_node_ask_spare(n, job->peer, job->path, &job->st, vv_now_ns() - job->looked_ns);
+    if (rc == 0)
         VVI_COUNT(n, behind);
-    }
     forget(n, job->path);
     free(job);
 }

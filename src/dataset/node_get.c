@@ -152,7 +152,7 @@ static int pass_why(struct vv_node *n, int why)
         VVI_COUNT(n, passed_behind);
     else if (why == -ENOTCONN)
         VVI_COUNT(n, passed_fenced);
-    else if (why == -EAGAIN)
+    else if (why == -EAGAIN || why == -ETXTBSY)
         VVI_COUNT(n, passed_changing);
     else if (why == -ENOENT || why == -ENOTDIR || why == -EISDIR)
         VVI_COUNT(n, passed_missing);

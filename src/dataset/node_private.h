@@ -289,9 +289,9 @@ int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint
 /* Receives a generation of a file into the cache of this node, to keep. `changes`: see vv_owner_heard. */
 int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64_t changes,
                       const struct vv_shared_stat *st, uint64_t age_ns);
-/* The same as a copy that goes first when room is needed, and a descriptor of it. */
+/* The same as a copy that goes first when room is needed. 0: it is kept, and verified. */
 int vvi_node_ask_spare(struct vv_node *n, uint64_t peer, const char *path,
-                       const struct vv_shared_stat *st, uint64_t age_ns, int *ret_fd);
+                       const struct vv_shared_stat *st, uint64_t age_ns);
 /* A short question with a short answer. */
 int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const void *body,
                        size_t bytes, uint64_t deadline_ns);

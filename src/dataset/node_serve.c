@@ -189,9 +189,9 @@ static void answer(struct vv_net_req *req, int status)
     (void)vv_net_respond(req, &reply);
 }
 
-/* Sends what was found; the descriptor is closed. */
+/* Sends what was found; the descriptor is closed. in_memory: no disk is waited for. */
 static void reply_got(struct vv_node *n, struct vv_net_req *req, const struct vvi_get *g,
-                      struct vvi_got *got, int fd)
+                      struct vvi_got *got, int fd, bool in_memory)
 {
     uint8_t body[256];
     struct vvi_pack p = {.buf = body, .max = sizeof(body)};
@@ -212,6 +212,7 @@ static void reply_got(struct vv_node *n, struct vv_net_req *req, const struct vv
     if (fd >= 0 && g->offset < size &&
         ((g->flags & VVI_GET_EXACT) || n->opts.direct_above == 0 || size <= n->opts.direct_above)) {
         reply.fd = fd;
+        reply.in_memory = in_memory;
         reply.offset = g->offset;
         reply.data_bytes =
             VV_MIN(size - g->offset, VV_MIN(VVI_NODE_PIECE, vv_net_req_data_max(req)));
@@ -233,7 +234,7 @@ static void answer_get(struct vv_node *n, struct vv_net_req *req, const struct v
     if (rc < 0)
         answer(req, rc);
     else
-        reply_got(n, req, g, &got, fd);
+        reply_got(n, req, g, &got, fd, false);
 }
 
 static void do_get(struct vv_node *n, struct vvi_job *job, bool stopping)
@@ -283,7 +284,7 @@ static bool get_at_once(struct vv_node *n, struct vv_net_req *req, const struct 
         close(fd);
         return false;
     }
-    reply_got(n, req, g, &got, fd);
+    reply_got(n, req, g, &got, fd, true);
     return true;
 }
 

@@ -3,6 +3,7 @@
  * comes in is checked here, so that nothing else sees a path that is none. */
 #include <string.h>
 
+#include "base/le.h"
 #include "dataset/node_private.h"
 
 void vvi_wire_put(struct vvi_pack *p, uint64_t value, unsigned bytes)
@@ -11,21 +12,18 @@ void vvi_wire_put(struct vvi_pack *p, uint64_t value, unsigned bytes)
         p->bad = true;
         return;
     }
-    for (unsigned i = 0; i < bytes; i++)
-        p->buf[p->at++] = (uint8_t)(value >> (8 * i));
+    vv_le_put(p->buf + p->at, value, bytes);
+    p->at += bytes;
 }
 
 uint64_t vvi_wire_take(struct vvi_pack *p, unsigned bytes)
 {
-    uint64_t value = 0;
-
     if (p->bad || p->max - p->at < bytes) {
         p->bad = true;
         return 0;
     }
-    for (unsigned i = 0; i < bytes; i++)
-        value |= (uint64_t)p->buf[p->at++] << (8 * i);
-    return value;
+    p->at += bytes;
+    return vv_le_get(p->buf + p->at - bytes, bytes);
 }
 
 void vvi_wire_put_path(struct vvi_pack *p, const char *path)

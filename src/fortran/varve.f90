@@ -288,11 +288,19 @@ contains
         integer(c_int), intent(in) :: rc
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (present(stat)) stat = 0
+        if (rc /= 0) call fail(what, rc, message_of(ctx, rc), stat, errmsg)
+    end subroutine
+
+    subroutine fail(what, rc, text, stat, errmsg)
+        character(len=*), intent(in) :: what, text
+        integer(c_int), intent(in) :: rc
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
         if (present(stat)) stat = int(rc)
-        if (rc == 0) return
-        if (present(errmsg)) errmsg = message_of(ctx, rc)
+        if (present(errmsg)) errmsg = text
         if (present(stat)) return
-        write (error_unit, '(4a)') 'varve: ', what, ': ', message_of(ctx, rc)
+        write (error_unit, '(4a)') 'varve: ', what, ': ', text
         flush (error_unit) ! before the backtrace that some compilers print
         error stop 1
     end subroutine
@@ -362,11 +370,14 @@ contains
         character(len=*), intent(inout), optional :: errmsg
         integer(c_int) :: rc
         type(c_ptr) :: c, handle
+        if (c_associated(self%c)) then
+            call fail('open', int(varve_eexist, c_int), 'this context is open already: close it first', stat, errmsg)
+            return
+        end if
         c = c_null_ptr
         handle = c_null_ptr
         rc = 0
-        if (c_associated(self%c)) rc = varve_eexist
-        if (rc == 0 .and. present(opts)) then
+        if (present(opts)) then
             rc = options_ready(opts)
             if (rc == 0) c = c_loc(opts%c)
         end if
@@ -429,15 +440,18 @@ contains
         type(c_history_opts) :: opts
         type(c_ptr) :: handle
         integer(c_int) :: rc
+        if (c_associated(self%c)) then
+            call fail('history', int(varve_eexist, c_int), &
+                'this history is open already: close it first, before its context', stat, errmsg)
+            return
+        end if
         opts = c_history_opts(c_sizeof(opts), 0, 0, 0, 0, 0)
         if (present(keep)) opts%keep = keep
         if (present(keep_every)) opts%keep_every = keep_every
         if (present(consume_once)) opts%consume = merge(1, 0, consume_once)
         if (present(overwrite)) opts%overwrite = merge(1, 0, overwrite)
         handle = c_null_ptr
-        rc = 0
-        if (c_associated(self%c)) rc = varve_eexist
-        if (rc == 0) rc = c_history_open(ctx%c, trim(name)//c_null_char, opts, handle)
+        rc = c_history_open(ctx%c, trim(name)//c_null_char, opts, handle)
         if (rc == 0) then
             self%c = handle
             self%ctx = ctx%c

@@ -150,7 +150,7 @@ int vvi_gpufile_fail(struct varve_gpufs *fs, const char *operation, int err, con
 /* Forgets all pages; no kernel runs. */
 VV_WARN_UNUSED int vvi_gpufile_drop(struct varve_gpufs *fs);
 
-/* ---- files.c ---- */
+/* ---- gpufile_files.c ---- */
 
 /* `users`: how many registrations of the host this is, 1; or 0, for a kernel. */
 VV_WARN_UNUSED int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags,
@@ -178,7 +178,7 @@ void vvi_gpufile_warm(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint
 VV_WARN_UNUSED int vvi_gpufile_control_start(struct varve_gpufs *fs);
 void vvi_gpufile_control_stop(struct varve_gpufs *fs);
 
-/* ---- serve.c ---- */
+/* ---- gpufile_serve.c ---- */
 
 VV_WARN_UNUSED int vvi_gpufile_servers_start(struct varve_gpufs *fs, uint32_t n);
 void vvi_gpufile_servers_stop(struct varve_gpufs *fs);

@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "ckpt/face.h"
+#include "gpufile/gpufile_hooks.h"
 #include "gpufile/gpufile_private.h"
-#include "gpufile/hooks.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)

@@ -2,7 +2,7 @@
 /*
  * libvarve-mpi: agreement among the processes of a job.
  *
- * Holds true: MPI is called only inside of the functions of varve/mpi.h and of the table in group.h,
+ * Holds true: MPI is called only inside of the functions of varve/mpi.h and of the table in mpi_group.h,
  * all of which the application calls together, on its own threads. Every branch that leads to another
  * number of collective operations is taken on values that were reduced before, so that all processes
  * take it.
@@ -26,7 +26,7 @@
 #include <varve/mpi.h>
 #include <varve/transport.h>
 
-#include "mpi/group.h"
+#include "mpi/mpi_group.h"
 #include "mpi/transport.h"
 
 enum { TEXT = 256 };

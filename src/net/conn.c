@@ -24,6 +24,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/le.h"
 #include "base/log.h"
 #include "net/mac.h"
 #include "net/serve.h"
@@ -91,21 +92,6 @@ static int send_plain(struct vvi_conn *c, enum vvi_net_kind kind, const void *bo
 
 /* ---- the handshake ---- */
 
-static void put64(uint8_t *p, uint64_t v)
-{
-    for (unsigned i = 0; i < 8; i++)
-        p[i] = (uint8_t)(v >> 8 * i);
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-    uint64_t v = 0;
-
-    for (unsigned i = 0; i < 8; i++)
-        v |= (uint64_t)p[i] << 8 * i;
-    return v;
-}
-
 /* role 0: whoever connected proves himself; 1: whoever was connected to. On a direct connection one byte more is proved. */
 static void proof_of(const struct vvi_conn *c, unsigned role, uint8_t ret_mac[VVI_MAC_BYTES])
 {
@@ -117,8 +103,8 @@ static void proof_of(const struct vvi_conn *c, unsigned role, uint8_t ret_mac[VV
     memcpy(msg, label[role], 16);
     memcpy(msg + 16, c->nonce[0], NONCE);
     memcpy(msg + 16 + NONCE, c->nonce[1], NONCE);
-    put64(msg + 16 + 2 * NONCE, c->peer ? net->opts.self : other);
-    put64(msg + 24 + 2 * NONCE, c->peer ? other : net->opts.self);
+    vv_le_put(msg + 16 + 2 * NONCE, c->peer ? net->opts.self : other, 8);
+    vv_le_put(msg + 24 + 2 * NONCE, c->peer ? other : net->opts.self, 8);
     msg[sizeof(msg) - 1] = 1;
     vvi_net_mac(net->token, net->opts.token_bytes, msg, sizeof(msg) - !c->direct, ret_mac);
 }
@@ -145,8 +131,8 @@ int vvi_conn_connected(struct vvi_conn *c)
     if (rc)
         return rc;
     memcpy(body, c->nonce[0], NONCE);
-    put64(body + NONCE, c->net->opts.self);
-    put64(body + NONCE + 8, c->peer->id);
+    vv_le_put(body + NONCE, c->net->opts.self, 8);
+    vv_le_put(body + NONCE + 8, c->peer->id, 8);
     body[HELLO_BYTES] = 1;
     c->state = CONN_HELLO;
     return send_plain(c, VVI_HELLO, body, c->direct ? DIRECT_BYTES : HELLO_BYTES);
@@ -195,15 +181,15 @@ static int take_hello(struct vvi_conn *c, const struct vvi_head *h, const uint8_
     /* Direct ones leave room for one of each peer. */
     if (c->direct && c->net->nr_conns > c->net->opts.peers_max + SPARE_CONNS)
         return -ENOBUFS;
-    c->from = get64(body + NONCE);
-    if (c->from == c->net->opts.self || get64(body + NONCE + 8) != c->net->opts.self)
+    c->from = vv_le_get(body + NONCE, 8);
+    if (c->from == c->net->opts.self || vv_le_get(body + NONCE + 8, 8) != c->net->opts.self)
         return deny(c);
     memcpy(c->nonce[0], body, NONCE);
     rc = draw(c->nonce[1]);
     if (rc)
         return rc;
     memcpy(out, c->nonce[1], NONCE);
-    put64(out + NONCE, c->net->opts.self);
+    vv_le_put(out + NONCE, c->net->opts.self, 8);
     proof_of(c, 1, out + NONCE + 8);
     c->state = CONN_CHALLENGED;
     return send_plain(c, VVI_CHALLENGE, out, sizeof(out));
@@ -216,7 +202,7 @@ static int take_challenge(struct vvi_conn *c, const struct vvi_head *h, const ui
     if (h->body_bytes != CHALLENGE_BYTES)
         return -EBADMSG;
     memcpy(c->nonce[1], body, NONCE);
-    if (get64(body + NONCE) != c->peer->id || !proof_is(c, 1, body + NONCE + 8)) {
+    if (vv_le_get(body + NONCE, 8) != c->peer->id || !proof_is(c, 1, body + NONCE + 8)) {
         vvi_count(c->net, denied, 1);
         log_denied(c, c->peer->id);
         return -EACCES;

@@ -6,7 +6,7 @@
  *
  *   making    a caller found none: the I/O thread makes one, and that call goes by the I/O thread. After an attempt that
  *             failed there is none for retry_max_ns
- *   idle      in net->direct; closed when it has been idle for IDLE_NS
+ *   idle      in net->direct; closed when it has been idle for idle_ns
  *   in use    of one call, which gives it back when its answer is there; otherwise it is closed
  *
  * net->nr_direct counts them from vvi_direct_begin on, until they are closed or vvi_direct_made says that there is none.
@@ -27,7 +27,6 @@
 #include "net/net_private.h"
 
 #define DIRECT_MAX 128
-#define IDLE_NS    (10 * VV_NS_PER_S) /* one that is idle for so long is closed */
 #define SLICE_US   10000
 
 struct vvi_direct {
@@ -93,7 +92,7 @@ bool vvi_direct_begin(struct vv_net *net, struct vvi_peer *p)
     p->make_direct = false;
     vv_mutex_unlock(&net->lock);
     if (begin)
-        vvi_net_at(net, vv_now_ns() + IDLE_NS); /* vvi_direct_expire */
+        vvi_net_at(net, vv_now_ns() + net->opts.idle_ns); /* vvi_direct_expire */
     return begin;
 }
 
@@ -163,12 +162,12 @@ void vvi_direct_expire(struct vv_net *net, uint64_t now_ns)
 {
     bool any;
 
-    close_idle(net, 0, IDLE_NS);
+    close_idle(net, 0, net->opts.idle_ns);
     vv_mutex_lock(&net->lock);
     any = net->nr_direct > 0;
     vv_mutex_unlock(&net->lock);
     if (any)
-        vvi_net_at(net, now_ns + IDLE_NS);
+        vvi_net_at(net, now_ns + net->opts.idle_ns);
 }
 
 /* ---- calls ---- */

@@ -15,68 +15,54 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "base/le.h"
 #include "net/net_private.h"
 
 #define WIRE_VERSION 1
 #define CHECK_AT     56
-
-static void put(uint8_t *p, uint64_t v, unsigned bytes)
-{
-    for (unsigned i = 0; i < bytes; i++)
-        p[i] = (uint8_t)(v >> 8 * i);
-}
-
-static uint64_t get(const uint8_t *p, unsigned bytes)
-{
-    uint64_t v = 0;
-
-    for (unsigned i = 0; i < bytes; i++)
-        v |= (uint64_t)p[i] << 8 * i;
-    return v;
-}
 
 /* The sum of the header without it, and of the body, as one number. */
 static uint64_t check_of(const uint8_t *wire, const void *body, size_t body_bytes)
 {
     uint8_t both[16];
 
-    put(both, vv_hash64(wire, CHECK_AT), 8);
-    put(both + 8, vv_hash64(body_bytes ? body : "", body_bytes), 8);
+    vv_le_put(both, vv_hash64(wire, CHECK_AT), 8);
+    vv_le_put(both + 8, vv_hash64(body_bytes ? body : "", body_bytes), 8);
     return vv_hash64(both, sizeof(both));
 }
 
 void vvi_head_encode(const struct vvi_head *h, const void *body, uint8_t ret_wire[VVI_NET_HEAD])
 {
-    put(ret_wire, VVI_NET_MAGIC, 4);
+    vv_le_put(ret_wire, VVI_NET_MAGIC, 4);
     ret_wire[4] = WIRE_VERSION;
     ret_wire[5] = h->kind;
-    put(ret_wire + 6, h->type, 2);
-    put(ret_wire + 8, h->id, 8);
-    put(ret_wire + 16, h->epoch, 8);
-    put(ret_wire + 24, (uint32_t)h->status, 4);
-    put(ret_wire + 28, h->body_bytes, 4);
-    put(ret_wire + 32, h->data_bytes, 8);
-    put(ret_wire + 40, h->data_sum, 8);
-    put(ret_wire + 48, h->flags, 4);
-    put(ret_wire + 52, 0, 4);
-    put(ret_wire + CHECK_AT, check_of(ret_wire, body, h->body_bytes), 8);
+    vv_le_put(ret_wire + 6, h->type, 2);
+    vv_le_put(ret_wire + 8, h->id, 8);
+    vv_le_put(ret_wire + 16, h->epoch, 8);
+    vv_le_put(ret_wire + 24, (uint32_t)h->status, 4);
+    vv_le_put(ret_wire + 28, h->body_bytes, 4);
+    vv_le_put(ret_wire + 32, h->data_bytes, 8);
+    vv_le_put(ret_wire + 40, h->data_sum, 8);
+    vv_le_put(ret_wire + 48, h->flags, 4);
+    vv_le_put(ret_wire + 52, 0, 4);
+    vv_le_put(ret_wire + CHECK_AT, check_of(ret_wire, body, h->body_bytes), 8);
 }
 
 int vvi_head_decode(const uint8_t wire[VVI_NET_HEAD], bool proved, struct vvi_head *ret_head)
 {
     struct vvi_head h = {
         .kind = wire[5],
-        .type = (uint16_t)get(wire + 6, 2),
-        .id = get(wire + 8, 8),
-        .epoch = get(wire + 16, 8),
-        .status = (int32_t)(uint32_t)get(wire + 24, 4),
-        .body_bytes = (uint32_t)get(wire + 28, 4),
-        .data_bytes = get(wire + 32, 8),
-        .data_sum = get(wire + 40, 8),
-        .flags = (uint32_t)get(wire + 48, 4),
+        .type = (uint16_t)vv_le_get(wire + 6, 2),
+        .id = vv_le_get(wire + 8, 8),
+        .epoch = vv_le_get(wire + 16, 8),
+        .status = (int32_t)(uint32_t)vv_le_get(wire + 24, 4),
+        .body_bytes = (uint32_t)vv_le_get(wire + 28, 4),
+        .data_bytes = vv_le_get(wire + 32, 8),
+        .data_sum = vv_le_get(wire + 40, 8),
+        .flags = (uint32_t)vv_le_get(wire + 48, 4),
     };
 
-    if (get(wire, 4) != VVI_NET_MAGIC || wire[4] != WIRE_VERSION)
+    if (vv_le_get(wire, 4) != VVI_NET_MAGIC || wire[4] != WIRE_VERSION)
         return -EBADMSG;
     if (h.kind < VVI_HELLO || h.kind >= VVI_KINDS || h.status > 0)
         return -EBADMSG;
@@ -97,7 +83,7 @@ int vvi_head_decode(const uint8_t wire[VVI_NET_HEAD], bool proved, struct vvi_he
 
 bool vvi_head_check(const uint8_t wire[VVI_NET_HEAD], const void *body, size_t body_bytes)
 {
-    return get(wire + CHECK_AT, 8) == check_of(wire, body, body_bytes);
+    return vv_le_get(wire + CHECK_AT, 8) == check_of(wire, body, body_bytes);
 }
 
 struct vvi_frame *vvi_frame_new(const struct vvi_head *h, const void *body)

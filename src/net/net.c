@@ -331,6 +331,7 @@ static void set_defaults(struct vv_net *net, const struct vv_net_opts *opts)
     o->connect_ns = o->connect_ns ? o->connect_ns : 2 * VV_NS_PER_S;
     o->retry_ns = o->retry_ns ? o->retry_ns : 20 * VV_NS_PER_MS;
     o->retry_max_ns = o->retry_max_ns ? o->retry_max_ns : VV_NS_PER_S;
+    o->idle_ns = o->idle_ns ? o->idle_ns : 10 * VV_NS_PER_S;
     net->inbox_last = &net->inbox;
     net->timer_ns = VV_NEVER_NS;
     net->transport = opts->transport == VV_NET_UCX ? VV_NET_UCX : VV_NET_TCP;

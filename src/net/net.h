@@ -118,6 +118,7 @@ struct vv_net_opts {
     uint64_t connect_ns;   /* until a connection is made and proved: 2 s */
     uint64_t retry_ns;     /* the first pause before connecting again: 20 ms, doubling to ... */
     uint64_t retry_max_ns; /* 1 s */
+    uint64_t idle_ns;      /* a direct connection that is not used for so long is closed: 10 s */
 };
 
 /* Listens, and starts the thread. -ENOTSUP: no such backend here; -EADDRINUSE and other errors of sockets;
@@ -240,12 +241,14 @@ struct vv_net_reply {
     /* Bulk data, or nothing: a range of a file, if data is NULL and data_bytes is not 0 ... */
     int fd; /* duplicated */
     uint64_t offset;
+    bool
+        in_memory; /* no disk is waited for: without a checksum it is sent from the file, and not read before */
     /* ... or memory, which is copied. */
     const void *data;
     uint64_t data_bytes;
 };
 
-/* Answers a request, which is gone afterwards whatever the result. Reads the file, for the checksum.
+/* Answers a request, which is gone afterwards whatever the result. Reads the file, unless it is sent as it is (in_memory).
  *   -EMSGSIZE    more data than was asked for, or a body that is too long: answered with this status
  *   -ENODATA     the file is shorter than that: answered with this status
  *   -ECONNRESET  the peer is gone

@@ -5,8 +5,8 @@
  *
  * The checksum of bulk data is computed here, on the thread that answers, which reads the file for it. So
  * the bytes are in memory when the I/O thread sends them, and a disk that is slow holds up its own request
- * only. What is sent from the file, because there is much else to be sent, may change in between: the checksum
- * tells.
+ * only. Without a checksum, and where the caller says that the bytes are in memory already, nothing is read here: the
+ * I/O thread sends them from the file. What is sent from the file may change in between: the receiver's checksum tells.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -116,15 +116,16 @@ static int read_range(struct vv_net *net, const struct vv_net_reply *r, uint8_t 
     return rc;
 }
 
-/* Bulk data: what a frame needs to send it, and its sum, unless ret_sum is NULL. It is read here, and kept in memory while
- * there is room: sending it from there takes less than sending pages of the file, one by one. */
+/* Bulk data: what a frame needs to send it, and its sum, unless ret_sum is NULL. What has to be read is kept in memory while
+ * there is room, and sent from there. */
 static int take_data(struct vv_net *net, const struct vv_net_reply *r, struct vvi_frame *data,
                      uint64_t *ret_sum)
 {
+    bool as_it_is = r->in_memory && !ret_sum && !r->data && !net->ops->from_memory;
     int rc;
 
-    if (r->data || net->ops->from_memory ||
-        vvi_pool_out(net) + r->data_bytes <= net->opts.memory_max) {
+    if (!as_it_is && (r->data || net->ops->from_memory ||
+                      vvi_pool_out(net) + r->data_bytes <= net->opts.memory_max)) {
         data->data = vvi_pool_take(net, r->data_bytes, &data->data_room);
         if (!data->data)
             return -ENOMEM;
@@ -135,7 +136,7 @@ static int take_data(struct vv_net *net, const struct vv_net_reply *r, struct vv
             *ret_sum = vv_hash64(data->data, r->data_bytes);
         return 0;
     }
-    rc = read_range(net, r, NULL, ret_sum);
+    rc = as_it_is ? 0 : read_range(net, r, NULL, ret_sum);
     if (rc)
         return rc;
     data->fd = fcntl(r->fd, F_DUPFD_CLOEXEC, 0);

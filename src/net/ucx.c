@@ -33,6 +33,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/le.h"
 #include "net/ucx_api.h"
 
 enum { AM_ID = 7, PROGRESS_MAX = 256, KEY = 16, EARLY_MAX = 256, SETTLE_MS = 300 };
@@ -108,15 +109,6 @@ struct vvi_ucx {
         if ((item)->next)                                               \
             (item)->next->prev = (item)->prev;                          \
     } while (0)
-
-static uint64_t get64(const uint8_t *p)
-{
-    uint64_t v = 0;
-
-    for (unsigned i = 0; i < 8; i++)
-        v |= (uint64_t)p[i] << 8 * i;
-    return v;
-}
 
 /* A request that UCX is done with; or was given back when everything ended. */
 static void give_back(struct vvi_ucx *u, void *request)
@@ -443,7 +435,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t header_byte
         vvi_count(u->net, malformed, 1);
         return UCS_OK; /* dropped */
     }
-    id = get64((const uint8_t *)header + KEY);
+    id = vv_le_get((const uint8_t *)header + KEY, 8);
     e = find_expected(u, id);
     if (!e)
         return keep_early(u, id, data, bytes);

@@ -14,7 +14,7 @@
 #include "base/lock.h"
 #include "base/util.h"
 #include "device/device.h"
-#include "ooc/hooks.h"
+#include "ooc/ooc_hooks.h"
 
 /* ---- slots (slots.c): decisions only, no lock, no device ---- */
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "stats/page.h"
+#include "stats/stats_page.h"
 
 /* One that is told about. `about` and `record` as a reader gets them. */
 struct vv_stats_target {

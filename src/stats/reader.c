@@ -19,10 +19,10 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "stats/page.h"
-#include "stats/page_private.h"
 #include "stats/process.h"
-#include "stats/text.h"
+#include "stats/stats_page.h"
+#include "stats/stats_page_private.h"
+#include "stats/stats_text.h"
 
 enum {
     TRIES = 5,

@@ -21,10 +21,10 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "stats/page.h"
-#include "stats/page_private.h"
 #include "stats/process.h"
-#include "stats/text.h"
+#include "stats/stats_page.h"
+#include "stats/stats_page_private.h"
+#include "stats/stats_text.h"
 
 enum { NAMES = 256 };
 

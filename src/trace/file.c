@@ -23,6 +23,7 @@
 #include "trace/format.h"
 #include "trace/map.h"
 #include "trace/pool.h"
+#include "trace/trace_private.h"
 
 enum { NAMES_MAX = 65536, KINDS_MAX = 1024, KIND_TEXTS = 1 + VV_TRACE_ARGS };
 
@@ -243,17 +244,6 @@ static int scan_step(struct scan *s)
     return rc == -EBADMSG ? 0 : rc;
 }
 
-static int by_time(const void *x, const void *y)
-{
-    const struct vv_trace_record *a = x, *b = y;
-
-    if (a->time_ns != b->time_ns)
-        return a->time_ns < b->time_ns ? -1 : 1;
-    if (a->thread != b->thread)
-        return a->thread < b->thread ? -1 : 1;
-    return a->seq < b->seq ? -1 : a->seq > b->seq;
-}
-
 static struct vvi_map_key pair_key(bool note, uint32_t context, const char *key)
 {
     return (struct vvi_map_key){{note, context, vv_hash64(key, strlen(key))}};
@@ -268,7 +258,7 @@ static int conclude(const struct scan *s)
     f->complete = s->ended;
     f->lost = s->lost_before + s->lost_now;
     if (t->records.n > 1)
-        qsort(t->records.v, t->records.n, sizeof(struct vv_trace_record), by_time);
+        qsort(t->records.v, t->records.n, sizeof(struct vv_trace_record), vvi_trace_by_time);
     f->records = t->records.v;
     f->nrecords = t->records.n;
     f->pairs = t->pairs.v;

@@ -258,7 +258,7 @@ static bool read_slot(struct ring *ring, uint64_t n, struct vv_trace_record *ret
     return true;
 }
 
-static int by_time(const void *x, const void *y)
+int vvi_trace_by_time(const void *x, const void *y)
 {
     const struct vv_trace_record *a = x, *b = y;
 
@@ -301,7 +301,7 @@ int vv_trace_snapshot(struct vv_trace_log *ret_log)
     }
     vv_mutex_unlock(&rings.lock);
     log.lost += atomic_load_explicit(&rings.dropped, memory_order_relaxed);
-    qsort(log.records, log.count, sizeof(log.records[0]), by_time);
+    qsort(log.records, log.count, sizeof(log.records[0]), vvi_trace_by_time);
     *ret_log = log;
     return 0;
 }

@@ -16,6 +16,9 @@ void vvi_trace_file_wants(bool on);
  * empty for a moment. One thread at a time, which is the writer of the trace file. */
 size_t vvi_trace_drain(struct vv_trace_record *ret_records, size_t max, uint64_t *lost);
 
+/* For qsort: the order of records in time; of one time, by thread and as they were made. */
+int vvi_trace_by_time(const void *x, const void *y);
+
 /* ---- names.c ---- */
 
 /* Names are numbered from 0; there are so many. Any thread. */

@@ -4,7 +4,7 @@
  *
  * A process has the versions that Varve can restore and the files that VELOC wrote. Of those of a
  * group only versions count that all processes have, from one and the same run: the group agrees on
- * them (mpi/group.h). VELOC_Restart_test and VELOC_Restart_begin are collective; what follows each
+ * them (mpi/mpi_group.h). VELOC_Restart_test and VELOC_Restart_begin are collective; what follows each
  * process does for itself.
  */
 #include <errno.h>

@@ -13,7 +13,7 @@
 
 #include "base/idmap.h"
 #include "base/util.h"
-#include "mpi/group.h"
+#include "mpi/mpi_group.h"
 
 /*
  * How a checkpoint of VELOC is kept in a version of Varve. Region numbers of VELOC are any int, those
@@ -31,7 +31,7 @@ static inline int vvi_veloc_number(int id)
     return id & INT32_MAX;
 }
 
-/* ---- config.c ---- */
+/* ---- veloc_config.c ---- */
 
 enum { VVI_VELOC_SETTINGS = 32 };
 
@@ -87,7 +87,7 @@ void vvi_veloc_sets_free(struct vvi_veloc_set *sets);
 /* The regions that a checkpoint of this name has: its own, or those of nobody else. NULL: none. */
 const struct vvi_veloc_set *vvi_veloc_set_for(const struct vvi_veloc_set *sets, const char *name);
 
-/* ---- client.c ---- */
+/* ---- veloc_client.c ---- */
 
 /* A few versions, in the order in which they were added. */
 struct vvi_veloc_noted {
@@ -190,7 +190,7 @@ VV_WARN_UNUSED int vvi_veloc_protect(struct vvi_veloc *c, struct vvi_veloc_hist 
                                      const struct vvi_veloc_region *regions, size_t n);
 VV_WARN_UNUSED int vvi_veloc_name_check(struct vvi_veloc *c, const char *name, int version);
 
-/* ---- checkpoint.c ---- */
+/* ---- veloc_checkpoint.c ---- */
 
 /* Writes `regions` as the version of the phase. */
 VV_WARN_UNUSED int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions,

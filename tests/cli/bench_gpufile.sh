@@ -2,16 +2,8 @@
 # varve bench gpufile on the emulated device: every way of every experiment reads the right words and computes the right
 # results, every figure has its CSV, SVG and place on the page, rows are kept, and what makes no sense is refused. Nothing is
 # asked of the numbers themselves.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "bench_gpufile: $*" >&2; exit 1; }
-expect() { # STATUS ARGUMENT...
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" bench gpufile "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "bench gpufile $*: $rc, not $want"; }
-}
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
+tool=(bench gpufile)
 tiny="--device host --folder $dir --scale 1/16384 --bytes 256K --mosaic 512K --records 64K"
 
 # Sanitizers are slow, and look at threads and memory: some of the ways are enough for them.

@@ -2,16 +2,8 @@
 # varve bench paper on the emulated device: every figure has its CSV, SVG and place on the page, the page's numbers are
 # those of the CSVs, failures are shown, results are kept, and an interrupted run leaves a page. Nothing is asked of the
 # numbers themselves.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "bench_paper: $*" >&2; exit 1; }
-expect() { # STATUS ARGUMENT...
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" bench paper "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "bench paper $*: $rc, not $want"; }
-}
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
+tool=(bench paper)
 figures="5a 5b 6a 6b 7 8a 8b 9a 9b"
 sizes=$SOURCE_DIR/lab/data/rtm-sizes-30x8.csv
 # Under a sanitizer some of them.

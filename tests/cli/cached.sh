@@ -4,28 +4,6 @@
 set -euo pipefail
 . "$SOURCE_DIR/tests/cli/cached.sh.inc"
 export VARVE_PRELOAD_PATIENCE=60000 # files that were opened are counted: a busy machine is no frozen daemon
-expect() {
-    local want=$1 rc=0
-    shift
-    timeout 180 "$VARVE_BIN" cached "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
-}
-says() { grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "no word of '$1'"; }; }
-# A figure of the daemon.
-figure() {
-    timeout 180 "$VARVE_BIN" cached status --json | sed -n "s/^[ {]*\"$1\":\"*\([^,\"]*\).*/\1/p"
-}
-start() {
-    expect 0 --daemon --log "$dir/log" "$@"
-    pid=$(cat "$dir/out")
-}
-# Ends it by a signal, and waits.
-end() {
-    kill -"$1" "$pid"
-    for _ in $(seq 2400); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
-    kill -0 "$pid" 2>/dev/null && fail "it does not end"
-    pid=
-}
 
 mkdir -p "$dir/data/sub"
 for i in 1 2 3 4 5; do head -c $((i * 30000)) /dev/urandom >"$dir/data/f$i"; done

@@ -3,26 +3,6 @@
 # job; and settings that cannot be meant.
 set -euo pipefail
 . "$SOURCE_DIR/tests/cli/cached.sh.inc"
-expect() {
-    local want=$1 rc=0
-    shift
-    timeout 180 "$VARVE_BIN" cached "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
-}
-says() { grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "no word of '$1'"; }; }
-figure() {
-    timeout 180 "$VARVE_BIN" cached status --json | sed -n "s/^[ {]*\"$1\":\"*\([^,\"]*\).*/\1/p"
-}
-start() {
-    expect 0 --daemon --log "$dir/log" "$@"
-    pid=$(cat "$dir/out")
-}
-end() {
-    kill -TERM "$pid"
-    for _ in $(seq 2400); do kill -0 "$pid" 2>/dev/null || break; sleep 0.05; done
-    kill -0 "$pid" 2>/dev/null && fail "it does not end"
-    pid=
-}
 mkdir -p "$dir/data/sub"
 for i in 1 2 3; do head -c $((i * 30000)) /dev/urandom >"$dir/data/f$i"; done
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tool's front door, and varve doctor.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "doctor: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 
 "$VARVE_BIN" --version | grep -Eq '^varve [0-9]+\.[0-9]+\.[0-9]+$' || fail "--version"
 "$VARVE_BIN" --help | grep -q '^  doctor ' || fail "--help does not list doctor"

@@ -1,16 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve bench shot with the library and with the baselines, on the emulated device: the same script, every byte checked.
 # Nothing is asked of the times but that they are there.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "engines: $*" >&2; exit 1; }
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "varve $*: $rc, not $want"; }
-}
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 check() {
     python3 -c "import json, sys; d = json.load(sys.stdin); o = d['options']
 assert $1, d" <"$dir/out" || fail "$1"

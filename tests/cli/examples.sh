@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The programs of examples/ and the code in README.md and docs/ compile without a warning against what was built, and do what
 # they say. So do the commands in README.md. Its links lead somewhere.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "examples: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 unset VARVE_LOCAL VARVE_LEVEL
 export VARVE_HOST_CACHE=128M
 

@@ -1,19 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve ls, verify and rm.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "files: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 make="$BUILD_DIR/tests/unit/store/ckfile"
 [ -x "$make" ] || { echo "skipped: no $make"; exit 77; }
 json() { python3 -c "import json, sys; d = json.load(sys.stdin); assert $1, d"; }
-# Runs a command that shall end with a status; output in $dir/out and $dir/err.
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "varve $*: $rc, not $want"; }
-}
 store="$dir/store"
 "$make" make-run "$store"
 unset VARVE_LOCAL

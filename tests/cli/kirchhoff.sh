@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve-kirchhoff as its users see it: what it writes, with the same bits on every device and with every cache, and what it
 # says about bad input.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "kirchhoff: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 for v in $(env | sed -n 's/^\(VARVE_\(DEVICE\|HOST\|LOCAL\|LEVEL\|POLICY\|TRACE\)[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
 export OMP_NUM_THREADS=1
 kirchhoff=$BUILD_DIR/bin/varve-kirchhoff

@@ -1,15 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve model: the paper's figures from its bandwidths, the forms of the answer, measuring, and what it refuses.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "model: $*" >&2; exit 1; }
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" model "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
-}
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
+tool=(model)
 
 # Table III of the paper: 4 GiB, 3500 steps, 1800 s of computing in all; 1.81 and 0.573 GiB/s.
 expect 0 --grid 1024,1024,1024 --steps 3500 --step-time 0.2571429 --ratio 1,2,3,5,50 --host-cache 0 --copy 92GiB \

@@ -1,16 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve bench ooc on the emulated device: every way gives the same sums, all forms of the result, bad input. Nothing here depends on
 # how long anything takes.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "ooc: $*" >&2; exit 1; }
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" bench ooc "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
-}
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
+tool=(bench ooc)
 
 small="--device host --volume 1M --edge 8 --points 400 --steps 20 --seed ${VARVE_TEST_SEED:-7}"
 expect 0 $small --cache 30% --out "$dir/all" --csv "$dir/rows.csv" --json

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve bench outofcore, short: every pattern, every byte verified, limits held, all forms of the result. Nothing here depends on how
 # long anything takes: whether it is as fast as it should be is asked with --check on a quiet machine.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "outofcore: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 export TMPDIR=$dir/tmp
 mkdir "$TMPDIR"
 expect() {

@@ -1,17 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve probe on the emulated device: every row is there, the file it writes is one that the library takes, files are
 # never replaced unasked, and nothing is left behind. How fast anything is is not looked at.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "probe: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 unset VARVE_LOCAL VARVE_DEVICE
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" probe "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
-}
+tool=(probe)
 mkdir "$dir/disk"
 empty() { [ -z "$(ls -A "$dir/disk")" ] || fail "it left something in the folder: $(ls -A "$dir/disk")"; }
 short="--quick --seconds 0.5 --local $dir/disk"

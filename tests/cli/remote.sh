@@ -1,18 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve ls, verify --repair and rm on a shared folder.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "remote: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 make="$BUILD_DIR/tests/unit/ckpt/remote"
 [ -x "$make" ] || { echo "skipped: no $make"; exit 77; }
 json() { python3 -c "import json, sys; d = json.load(sys.stdin); assert $1, d"; }
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "varve $*: $rc, not $want"; }
-}
 unset VARVE_LOCAL VARVE_REMOTE
 local="$dir/local" remote="$dir/remote"
 # Versions 0 to 3 of history `made`, complete; version 4 on rank 0 of 2 only, of another history.

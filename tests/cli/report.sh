@@ -1,18 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve trace report: pages are well formed, whole, and load nothing; and in a browser, where there is one, they do
 # what they should.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "report: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 page() { python3 "$SOURCE_DIR/tests/cli/report_page.py" "$@" || fail "the page $1"; }
-# Runs a command that shall end with a status; output in $dir/out and $dir/err.
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "varve $*: $rc, not $want"; }
-}
 says() { grep -q -- "$1" "$dir/err" || { cat "$dir/err"; fail "does not say '$1'"; }; }
 unset VARVE_LOCAL
 

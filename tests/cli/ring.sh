@@ -1,15 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve ring: the bars of the issue at 1024 nodes, rows as table, CSV, JSON and SVG, and what it refuses.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "ring: $*" >&2; exit 1; }
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" ring "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
-}
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
+tool=(ring)
 
 # The size that promises are made for; a sanitizer makes it ten times as long and adds nothing.
 if [ -z "${VARVE_SANITIZE:-}" ]; then

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve rm --dry-run tells what rm would do and leaves everything as it is, leftovers included.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "rm: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 make="$BUILD_DIR/tests/unit/store/ckfile"
 [ -x "$make" ] || { echo "skipped: no $make"; exit 77; }
 unset VARVE_LOCAL

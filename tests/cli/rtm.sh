@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve-rtm as its users see it: what it writes, what it says about bad input, and what is left of it when it is ended.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "rtm: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 for v in $(env | sed -n 's/^\(VARVE_\(DEVICE\|HOST\|LOCAL\|LEVEL\|POLICY\|TRACE\)[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
 export OMP_NUM_THREADS=1
 rtm=$BUILD_DIR/bin/varve-rtm

@@ -1,15 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve sim scale: the grid, its rows as table, CSV and JSON, and what it refuses.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "scale: $*" >&2; exit 1; }
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" sim scale "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
-}
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
+tool=(sim scale)
 sizes=$SOURCE_DIR/lab/data/rtm-sizes-30x8.csv
 small="--ckpts 12 --scale 0.0625 --device-cache 10M --host-cache 30M --page 64K --gpus 2,4,8 --node-gpus 4"
 

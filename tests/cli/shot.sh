@@ -1,18 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve sim shot and varve bench shot. All hops are throttled, so that nothing depends on the machine's own bandwidths,
 # and nothing is asked of the times but that they are there and not below the bound.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "shot: $*" >&2; exit 1; }
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 json() { python3 -c "import json, sys; d = json.load(sys.stdin); o = d['options']; p = d['processes']; assert $1, d"; }
-# Runs a command that shall end with a status; output in $dir/out and $dir/err.
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "varve $*: $rc, not $want"; }
-}
 keys='all(k in d for k in ("checkpoint_gbps", "restore_gbps", "blocked_checkpoint_s", "blocked_restore_s", "bound_s",
  "bound_ratio", "prefetch_distance_mean", "utilisation", "verified"))'
 sound='d["verified"] is True and d["failure"] is None and d["bound_s"] > 0 and d["bound_ratio"] >= 0.98'
@@ -113,7 +103,7 @@ refuse() { # STATUS TEXT ARGUMENT...
 refuse 2 "unrecognized option '--nonsense'" --nonsense
 refuse 2 "unexpected argument 'extra'" extra
 refuse 2 "--order: 'sideways' is not one of seq|rev|irr|binomial" --order sideways
-refuse 2 "--hints: 'some' is not one of none|one|all" --hints some
+refuse 2 "--hints: 'some' is not one of none|one|all|late|partial|swapped|wrong" --hints some
 refuse 2 "option '--size' requires an argument" --size
 refuse 2 "--size: '0' is not a size above 0" --size 0
 refuse 2 "--ckpts: '0' is not a whole number from 1 to 100000000" --ckpts 0

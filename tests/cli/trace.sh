@@ -1,17 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # A real trace, by bench shot on the emulated device, and all that varve trace makes of it.
-set -euo pipefail
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "trace: $*" >&2; exit 1; }
-# Runs a command that shall end with a status; output in $dir/out and $dir/err.
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "varve $*: $rc, not $want"; }
-}
 says() { grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "'$1' is not said"; }; }
 rates=d2d=4G,d2h=400M,h2d=400M,h2f=80M,f2h=80M
 shot="bench shot --ckpts 24 --size 1M --interval-ms 5 --no-bound --local $dir --rate $rates"

@@ -1,16 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve sim training: the paper's four points and what is lost to reads, by default parameters; rows as table, CSV, JSON and
 # SVG, and what it refuses.
-set -euo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-fail() { echo "training: $*" >&2; exit 1; }
-expect() {
-    local want=$1 rc=0
-    shift
-    "$VARVE_BIN" sim training "$@" >"$dir/out" 2>"$dir/err" || rc=$?
-    [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
-}
+. "$SOURCE_DIR/tests/cli/common.sh.inc"
+tool=(sim training)
 
 # The ring, which is the fastest to look things up in; placement hardly matters here. Seconds even so.
 if [ -z "${VARVE_SANITIZE:-}" ]; then

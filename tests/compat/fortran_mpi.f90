@@ -5,6 +5,7 @@
 !
 ! once for each life of the job, in the order of this file: each finds what the ones before have left.
 module checks
+    use, intrinsic :: iso_c_binding, only: c_size_t
     use mpi_f08
     use varve
     use varve_mpi
@@ -126,6 +127,30 @@ contains
         call goes_on_from(1_varve_version, 2)
         call done()
     end subroutine
+
+    ! Every other process has no elements, in two lives.
+    subroutine empty()
+        integer, allocatable, target :: some(:)
+        integer(c_size_t) :: bytes
+        integer :: life
+        allocate (some(merge(0, 7, mod(rank, 2) == 0)))
+        do life = 1, 2
+            call begin('complete')
+            call h%protect(1, some)
+            if (life == 1) then
+                some = rank + 5
+                call write_version(10_varve_version, 1)
+                call h%wait(10_varve_version, varve_level_complete, timeout_ms=60000)
+            end if
+            some = 0
+            call goes_on_from(10_varve_version, 1)
+            call check(all(some == rank + 5), 'what some have')
+            call h%region_size(10_varve_version, 1, bytes)
+            call check(bytes == 4*size(some), 'how much they have')
+            call h%close()
+            call done()
+        end do
+    end subroutine
 end module
 
 program fortran_mpi
@@ -145,6 +170,7 @@ program fortran_mpi
     case ('errors'); call errors()
     case ('complete'); call complete()
     case ('again'); call again()
+    case ('empty'); call empty()
     case default; call check(.false., 'a life')
     end select
     if (rank == 0) print '(a)', 'ok'

@@ -14,7 +14,7 @@ for module in mpi mpi_f08; do
 done
 "${fortran[@]}" "$SOURCE_DIR/tests/compat/fortran_mpi.f90" "${libraries[@]}" -o "$dir/test" || fail "fortran_mpi.f90 does not compile"
 mkdir "$dir/folder"
-for life in first second third errors complete again; do
+for life in first second third errors complete again empty; do
     mpi 4 "$dir/test" "$dir/folder" $life >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "$life"; }
     grep -q '^ok$' "$dir/out" || { cat "$dir/out"; fail "$life did nothing"; }
 done

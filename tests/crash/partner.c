@@ -14,7 +14,7 @@
 #include <varve/ckpt.h>
 #include <varve/transport.h>
 
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "power_os.h"
 #include "store/partner/partner_private.h"
 #include "t.h"

@@ -15,7 +15,7 @@
 
 #include <varve/ckpt.h>
 
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "fault/inject.h"
 #include "t.h"
 #include "t_cuda.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 extern "C" {
-#include "ooc/hooks.h"
+#include "ooc/ooc_hooks.h"
 #include "t.h"
 }
 #include <varve/blocks.h>

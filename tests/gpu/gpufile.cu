@@ -17,7 +17,7 @@
 #include <varve/gpufile_device.h>
 
 extern "C" {
-#include "gpufile/hooks.h"
+#include "gpufile/gpufile_hooks.h"
 #include "t.h"
 }
 

@@ -9,16 +9,21 @@ done >"$dir/stale"
 [ ! -s "$dir/stale" ] || { cat "$dir/stale"; fail "not up to date; run 'make docs'"; }
 echo "ok, $(find . -type f | wc -l) files"
 
-# Tables of files in the modules' README.md; and the check sees a name that is gone, and a file without a row.
+# Tables of files in the modules' README.md, and names in docs/architecture.md; and the check sees a name that is gone, and a file without a row.
 need python3
 cd "$SOURCE_DIR"
 python3 tests/lint/readmes.py
-mkdir -p "$dir/tree/src/base"
-touch "$dir/tree/src/base/"{there.h,there.c,left_out.c}
+mkdir -p "$dir/tree/src/base" "$dir/tree/docs"
+touch "$dir/tree/src/base/"{there.h,left_out.c}
+echo 'int vv_there(void);' >"$dir/tree/src/base/there.c"
+echo '`base/there.c: vv_there`, `there.[ch]`; `base/there.c: vv_not_there`, `lost.c`, `vv_lost`' >"$dir/tree/docs/architecture.md"
 printf '%s\n' '| `there.[ch]` | is there |' '| `gone.[ch]` | is not |' >"$dir/tree/src/base/README.md"
 if (cd "$dir/tree" && python3 "$SOURCE_DIR/tests/lint/readmes.py" >"$dir/out"); then
     fail "the check of README.md sees nothing"
 fi
 grep -q 'src/base/README.md:2: there is no gone.\[ch\]' "$dir/out" || fail "a file that is gone is not seen"
 grep -q 'no row for src/base/left_out.c' "$dir/out" || fail "a file without a row is not seen"
-[ "$(wc -l <"$dir/out")" -eq 2 ] || fail "the check of README.md sees too much"
+for name in 'no vv_not_there in base/there.c' 'there is no lost.c' 'there is no vv_lost'; do
+    grep -q "docs/architecture.md:1: $name\$" "$dir/out" || fail "$name: not seen"
+done
+[ "$(wc -l <"$dir/out")" -eq 5 ] || fail "the check of README.md sees too much"

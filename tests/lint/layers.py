@@ -4,7 +4,7 @@
 
 Reads the #include lines of src/ and the symbols of the compiled objects, and fails on an edge that points up, or from
 one face of the library to another, or from the tool to the lab. What has to be pure is checked by its symbols: policy/ and the core of the engine
-take no lock, read no clock and do no I/O.
+take no lock, read no clock and do no I/O. No two sources have one name, so that a name says which file it is.
 """
 import os
 import re
@@ -16,6 +16,8 @@ ROWS = [["base"], ["trace", "stats"], ["policy", "net"], ["device"], ["store"], 
         ["ckpt", "dataset"], ["vector", "gpufile", "ooc"], ["mpi", "fortran"], ["veloc"]]
 RANK = {module: row for row, modules in enumerate(ROWS) for module in modules}
 FIRST_FACE = RANK["ckpt"]
+# Folders of store/ above its own files, in the same way.
+STORE = {"arena": 0, "aio": 0, "spill": 1, "files": 1, "remote": 2, "partner": 3}
 
 IMPURE = re.compile(r"^(pthread_|vv_mutex_|vv_cond_|vv_now_ns|vv_sleep|clock_|nanosleep|usleep|sleep$|time$|gettimeofday|"
                     r"open(64)?$|openat|read$|write$|pread|pwrite|fopen|fread|fwrite|fsync|mmap|printf|fprintf|puts$|"
@@ -32,6 +34,17 @@ def allowed(user, used):
     if user == used:
         return True
     return RANK[used] < RANK[user]
+
+
+def store_folder(path):
+    """store/files/ckfile.h -> files; None outside of store/ and for files directly in it."""
+    parts = path.split("/")
+    return parts[1] if len(parts) > 2 and parts[0] == "store" else None
+
+
+def is_up_in_store(path, target):
+    user, used = store_folder(path[len("src/"):]), store_folder(target)
+    return user and used and user != used and STORE[used] >= STORE[user]
 
 
 def is_pure(path):
@@ -72,6 +85,8 @@ def check_includes(root):
                         bad.append(f"{path}:{number}: {target} is in no module")
                     elif top in RANK and not allowed(user, top):
                         bad.append(f"{path}:{number}: {user} includes {target}, which is above or beside it")
+                    elif is_up_in_store(path, target):
+                        bad.append(f"{path}:{number}: {target} is in a folder above or beside it")
                     elif top in RANK and target.endswith("_private.h") and top != user:
                         bad.append(f"{path}:{number}: {target} is private to {top}")
     return bad, count
@@ -91,6 +106,18 @@ def check_tool(root):
                     bad.append(f"{path}:{number}: the tool includes {match.group(1)}")
                 elif match and path.count("/") > 1 and match.group(1).count("/") == 1:
                     bad.append(f"{path}:{number}: {match.group(1)} belongs to the commands")
+    return bad
+
+
+def check_names(root):
+    bad = []
+    seen = {}
+    for top in ("src", "cli", "lab", "preload"):
+        for folder, _, files in sorted(os.walk(os.path.join(root, top))):
+            for name in sorted(files):
+                path = os.path.relpath(os.path.join(folder, name), root)
+                if name.endswith((".c", ".h", ".cu", ".cuh")) and seen.setdefault(name, path) != path:
+                    bad.append(f"{path}: {seen[name]} has that name, too")
     return bad
 
 
@@ -136,6 +163,7 @@ def check_symbols(build):
 def main():
     bad, includes = check_includes(os.environ["SOURCE_DIR"])
     bad += check_tool(os.environ["SOURCE_DIR"])
+    bad += check_names(os.environ["SOURCE_DIR"])
     more, objects = check_symbols(os.environ["BUILD_DIR"])
     for line in bad + more:
         print(line)

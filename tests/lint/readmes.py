@@ -4,6 +4,8 @@
 
 A name is relative to the module, to a folder in it, to src/, to include/ or to the root. Private headers need no row, and a .c file needs none
 where its header has one. A module without a table is left alone.
+
+All files and functions that docs/architecture.md names exist; of `file: function`, the function is in that file.
 """
 import glob
 import os
@@ -55,7 +57,33 @@ def check(module):
     return bad
 
 
+def check_page(page):
+    """Names in the text: `ckpt/checkpoint.c: varve_checkpoint`, `space.c`, `policy/next.[ch]`, `vv_core_put`."""
+    sources = {}
+    for top in ("src", "include", "cli", "lab", "preload", "tests"):
+        for path in glob.glob(top + "/**/*.*", recursive=True):
+            if path.endswith((".c", ".h", ".cu", ".sh", ".css", ".js")):
+                with open(path, encoding="utf-8") as f:
+                    sources["/" + path] = f.read()
+    known = set(re.findall(r"\w+", " ".join(sources.values())))
+    bad = []
+    with open(page, encoding="utf-8") as f:
+        for number, line in enumerate(f, 1):
+            for name in re.findall(r"`([^`]+)`", line):
+                path, _, function = name.partition(": ")
+                names = [path[:-4] + letter for letter in "ch"] if path.endswith(".[ch]") else [path]
+                texts = [[text for at, text in sources.items() if at.endswith("/" + one)] for one in names]
+                is_file = FILE.match(path) and not path.endswith(("/", ".md", ".map")) and "*" not in path
+                if is_file and not all(texts):
+                    bad.append(f"{page}:{number}: there is no {path}")
+                elif is_file and function and not any(re.search(rf"\b{function}\(", text) for text in texts[0]):
+                    bad.append(f"{page}:{number}: no {function} in {path}")
+                elif re.match(r"(vv|vvi|varve)_[a-z0-9_]+$", name) and name not in known:
+                    bad.append(f"{page}:{number}: there is no {name}")
+    return bad
+
+
 modules = sorted(os.path.dirname(path) for pattern in ("src/*", "cli", "lab", "preload") for path in glob.glob(pattern + "/README.md"))
-bad = [line for module in modules for line in check(module)]
+bad = [line for module in modules for line in check(module)] + check_page("docs/architecture.md")
 print("\n".join(bad) if bad else f"ok, {len(modules)} modules")
 sys.exit(bool(bad))

@@ -15,7 +15,7 @@
 #include <varve/ckpt.h>
 
 #include "base/util.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "model/life.h"
 #include "t.h"
 

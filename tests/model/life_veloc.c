@@ -16,7 +16,7 @@
 
 #include <varve/varve.h>
 
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "model/life.h"
 #include "t.h"
 

@@ -9,9 +9,9 @@
 
 #include "base/lock.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/cuda_ranges.h"
 #include "device/cuda/driver.h"
 #include "device/cuda/kernels.h"
-#include "device/cuda/ranges.h"
 #include "device/device.h"
 
 struct vvi_cuda {
@@ -98,7 +98,7 @@ VV_WARN_UNUSED int vvi_cuda_place_of(struct vvi_cuda *d, const void *ptr,
 VV_WARN_UNUSED int vvi_cuda_ptr_kind(struct vv_device *dev, const void *ptr,
                                      enum vv_mem_kind *ret_kind, size_t *ret_bytes_left);
 
-/* ---- copy.c ---- */
+/* ---- cuda_copy.c ---- */
 
 VV_WARN_UNUSED int vvi_cuda_copy_async(struct vv_device *dev, struct vv_stream *s,
                                        const struct vv_copy_seg *segs, size_t n_segs);
@@ -108,7 +108,7 @@ VV_WARN_UNUSED int vvi_cuda_copy_async(struct vv_device *dev, struct vv_stream *
 VV_WARN_UNUSED int vvi_cuda_launch(struct vv_device *dev, struct vv_stream *s,
                                    const struct vv_kernel *k);
 
-/* ---- stream.c ---- */
+/* ---- cuda_stream.c ---- */
 
 VV_WARN_UNUSED int vvi_cuda_stream_new(struct vv_device *dev, struct vv_stream **ret_stream);
 VV_WARN_UNUSED int vvi_cuda_stream_adopt(struct vv_device *dev, void *native,

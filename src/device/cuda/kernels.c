@@ -16,7 +16,7 @@
 #include "base/pattern.h"
 #include "base/util.h"
 #include "device/cuda/gather.h"
-#include "device/cuda/hash.h"
+#include "device/cuda/hash_kernel.h"
 
 #define FILL_THREADS  256
 #define BLOCKS_PER_SM 8

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Our own kernels: writing and checking contents, keeping the device busy, and copying one or many
- * segments; checksums are in hash.cuh. kernels.c launches them by the names here; tests emulate them by the same names.
+ * segments; checksums are in hash_kernel.cuh. kernels.c launches them by the names here; tests emulate them by the same names.
  *
  * What stays true: no kernel needs another block to make progress, none writes outside the ranges
  * that it is given, and each ends by itself, SPIN after a second at the latest.
@@ -16,7 +16,7 @@
 
 #include "base/pattern.h"
 #include "device/cuda/gather.h"
-#include "device/cuda/hash.cuh"
+#include "device/cuda/hash_kernel.cuh"
 
 #define SPIN_MAX_NS 1000000000ULL
 

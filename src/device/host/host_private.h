@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the emulated device share. host.c opens, closes and keeps memory; stream.c
- * keeps streams, events and the order of work; engine.c runs it; kernels.c has our kernels and the
+ * What the files of the emulated device share. host.c opens, closes and keeps memory; host_stream.c
+ * keeps streams, events and the order of work; engine.c runs it; host_kernels.c has our kernels and the
  * application's streams; fault.c decides which call fails.
  *
  * Synchronization: one lock, `lock` of struct vvi_device_host, covers every field here unless it
@@ -18,7 +18,7 @@
 
 #include "base/lock.h"
 #include "device/host/host.h"
-#include "device/host/ranges.h"
+#include "device/host/host_ranges.h"
 
 struct vvi_device_host;
 
@@ -181,7 +181,7 @@ int vvi_device_async_error_locked(struct vvi_device_host *d);
 /* Returns when nothing is in flight any more. */
 void vvi_device_lose_locked(struct vvi_device_host *d);
 
-/* ---- stream.c ---- */
+/* ---- host_stream.c ---- */
 
 VV_WARN_UNUSED int vvi_device_stream_new_locked(struct vvi_device_host *d,
                                                 struct vv_stream **ret_stream);
@@ -224,7 +224,7 @@ int vvi_device_after_app(struct vv_device *d, struct vv_stream *s);
  * next event. */
 VV_WARN_UNUSED int vvi_device_sync_locked(struct vvi_device_host *d, struct vv_stream *s);
 
-/* ---- copy.c ---- */
+/* ---- host_copy.c ---- */
 
 /* What a driver below would say to one copy: it refuses those that cross a border of registered
  * slices, and batches are cut so that none does. Lock held. */
@@ -233,7 +233,7 @@ VV_WARN_UNUSED int vvi_device_copy_check(const struct vvi_device_host *d,
 int vvi_device_copy_async(struct vv_device *d, struct vv_stream *s, const struct vv_copy_seg *segs,
                           size_t n_segs);
 
-/* ---- kernels.c ---- */
+/* ---- host_kernels.c ---- */
 
 int vvi_device_launch(struct vv_device *d, struct vv_stream *s, const struct vv_kernel *k);
 int vvi_device_stream_adopt(struct vv_device *d, void *native, struct vv_stream **ret_stream);

@@ -139,6 +139,18 @@ void vv_ckfile_info_fini(struct vv_ckfile_info *info)
     info->sums = NULL;
 }
 
+bool vv_ckfile_chunks_ok(const struct vv_ckfile_info *info, const char *mem, uint64_t at,
+                         uint64_t n)
+{
+    uint32_t unit = info->id.chunk_bytes;
+    for (uint64_t done = 0; done < n; done += unit) {
+        uint64_t bytes = VV_MIN((uint64_t)unit, n - done);
+        if (vv_hash64(mem + done, bytes) != info->sums[(at + done) / unit])
+            return false;
+    }
+    return true;
+}
+
 static int read_aligned(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes,
                         void **ret_buf)
 {

@@ -126,6 +126,10 @@ void vv_ckfile_info_fini(struct vv_ckfile_info *info);
 VV_WARN_UNUSED int vv_ckfile_read(const struct vv_os *os, int fd, bool with_header, char *err,
                                   size_t err_bytes, struct vv_ckfile_info *ret_info);
 
+/* Whether n bytes of data from byte `at` on, which a chunk begins with, have the sums of their chunks. */
+bool vv_ckfile_chunks_ok(const struct vv_ckfile_info *info, const char *mem, uint64_t at,
+                         uint64_t n);
+
 /* One thing that is wrong with a file. */
 struct vv_ckfile_problem {
     uint64_t version; /* from the file's name where the file does not say */

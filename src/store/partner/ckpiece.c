@@ -20,17 +20,6 @@
 #include "base/hash.h"
 #include "store/store_private.h"
 
-static bool chunks_ok(const struct vv_ckfile_info *info, const char *mem, uint64_t at, uint64_t n)
-{
-    uint32_t unit = info->id.chunk_bytes;
-    for (uint64_t done = 0; done < n; done += unit) {
-        uint64_t bytes = VV_MIN((uint64_t)unit, n - done);
-        if (vv_hash64(mem + done, bytes) != info->sums[(at + done) / unit])
-            return false;
-    }
-    return true;
-}
-
 /* Data of one piece that begins at `at`. */
 static uint64_t piece_bytes(const struct vv_ckfile_info *info, uint64_t at)
 {
@@ -95,7 +84,7 @@ int vvi_outfile_next(struct vvi_outfile *f, size_t lead, void **ret_mem, size_t 
     char *data = (char *)mem + lead;
     memset(mem, 0, lead);
     int rc = vv_os_read_all(f->os, f->fd, data, whole, VV_CKFILE_HEADER_BYTES + f->at);
-    if (rc == -ENODATA || (rc == 0 && !chunks_ok(&f->info, data, f->at, n)))
+    if (rc == -ENODATA || (rc == 0 && !vv_ckfile_chunks_ok(&f->info, data, f->at, n)))
         rc = -EBADMSG;
     if (rc < 0) {
         free(mem);
@@ -188,7 +177,7 @@ int vvi_infile_data(struct vvi_infile *f, uint64_t offset, const void *mem, size
 {
     uint64_t n = piece_bytes(&f->info, f->at);
     if (n == 0 || offset != f->at || bytes != vv_align_up(n, VV_STORE_ALIGN) ||
-        !chunks_ok(&f->info, mem, offset, n))
+        !vv_ckfile_chunks_ok(&f->info, mem, offset, n))
         return -EBADMSG;
     int rc = vv_os_write_all(f->os, f->fd, mem, bytes, VV_CKFILE_HEADER_BYTES + offset);
     if (rc == 0)

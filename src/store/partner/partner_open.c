@@ -25,9 +25,8 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "store/files/ckcopy.h"
 #include "store/partner/partner_private.h"
-#include "store/remote/remote.h"
+#include "store/remote/ckcopy.h"
 
 /* A file that somebody keeps for somebody. */
 struct offer {

@@ -17,9 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/files/ckcopy.h"
+#include "store/remote/ckcopy.h"
 #include "store/remote/group_private.h"
-#include "store/remote/remote.h"
 
 struct check {
     struct vv_group group;

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/files/ckcopy.h"
+#include "store/remote/ckcopy.h"
 #include "store/remote/group_private.h"
 
 /* ---- listing ---- */

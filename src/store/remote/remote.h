@@ -112,11 +112,4 @@ struct vv_remote_stats {
 };
 void vv_remote_get_stats(struct vv_remote *remote, struct vv_remote_stats *ret_stats);
 
-/* ---- one file ---- */
-
-/* Copies a checkpoint file, verified, from one history's folder to another's, as a commit. A file
- * that is there is replaced. -EBADMSG: the source is damaged. */
-VV_WARN_UNUSED int vv_ckfile_copy(const struct vv_os *os, int src_dirfd, int dst_dirfd,
-                                  const char *name);
-
 #endif

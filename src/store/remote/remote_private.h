@@ -9,8 +9,8 @@
 
 #include "base/lock.h"
 #include "store/budget.h"
-#include "store/files/ckcopy.h"
 #include "store/files/files_private.h"
+#include "store/remote/ckcopy.h"
 #include "store/remote/group.h"
 #include "store/remote/remote.h"
 
@@ -27,6 +27,7 @@ struct vvi_rentry {
     bool lacking;    /* the shared copy is known to be bad or gone: the local one has to stay */
     bool told;       /* err was */
     bool removing;   /* a removal is under way: it counts as gone */
+    bool stuck;      /* the local file could not be removed: no room comes of it by itself */
     uint32_t misses; /* polls in a row that failed */
     int err;         /* why it goes no further; 0: it does */
     int remove_err;  /* why its removal from the shared folder failed, until that is tried again */

@@ -144,10 +144,12 @@ static bool pick_victim_locked(struct vv_remote *r, struct vv_remote_hist **ret_
     return best != NULL;
 }
 
-/* Is a good copy of it on its way to the shared folder? */
-static bool on_its_way_locked(const struct vv_remote_hist *h, const struct vvi_rentry *e)
+/* Is its local file being removed, or a good copy of it on its way to the shared folder? */
+static bool will_go_locked(const struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
     const struct vv_remote *r = h->remote;
+    if (e->removing)
+        return e->local_bytes > 0 && !e->stuck;
     if (!e->local || h->stopped)
         return false;
     if (e->lacking)
@@ -166,8 +168,7 @@ static bool room_may_come_locked(const struct vv_remote *r)
             return true;
     for (const struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)
         for (size_t i = 0; i < h->n; i++)
-            if ((h->entry[i].removing && h->entry[i].remove_err == 0) ||
-                on_its_way_locked(h, &h->entry[i]))
+            if (will_go_locked(h, &h->entry[i]))
                 return true;
     return false;
 }

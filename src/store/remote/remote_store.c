@@ -233,6 +233,43 @@ static bool read_there(struct vvi_rstore *s, struct vv_store_io *io, int local_s
 
 /* ---- the wrapper ---- */
 
+/* The local file is gone, or cannot be removed and still takes its space. */
+static void removed(struct vvi_rstore *s, struct vv_store_io *io)
+{
+    struct vv_remote *r = s->remote;
+    struct vv_remote_hist *h = io->key.history->remote;
+    vv_mutex_lock(&r->lock);
+    struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
+    if (e != NULL && io->status == 0) {
+        r->used -= e->local_bytes;
+        e->local_bytes = 0;
+        e->local = false;
+    }
+    /* What failed is asked for again by the engine, and then counts as it does now. */
+    if (e != NULL && io->status < 0) {
+        e->stuck = true;
+        e->remove_err = io->status;
+    } else if (e != NULL && e->remove_err < 0) {
+        io->status = e->remove_err;
+    } else {
+        vvi_remote_erase(h, io->key.version, io->key.generation);
+    }
+    vvi_space_removed_locked(h, io->key.version, io->key.generation, io->status == 0);
+    vv_cond_broadcast(&r->changed);
+    vv_mutex_unlock(&r->lock);
+}
+
+/* The part of a removal that is done here, after that of the shared folder. */
+static int remove_local(struct vvi_rstore *s, struct vv_store_io *io)
+{
+    int rc = s->inner->ops->submit(s->inner, io);
+    if (rc < 0) {
+        io->status = rc;
+        removed(s, io);
+    }
+    return rc;
+}
+
 static int remove_start(struct vvi_rstore *s, struct vv_store_io *io)
 {
     struct vv_remote *r = s->remote;
@@ -243,7 +280,7 @@ static int remove_start(struct vvi_rstore *s, struct vv_store_io *io)
     bool known = e != NULL || io->key.generation < h->first_generation;
     vv_mutex_unlock(&r->lock);
     if (!known)
-        return s->inner->ops->submit(s->inner, io);
+        return remove_local(s, io);
     struct vvi_rremove *removal = malloc(sizeof(*removal));
     if (removal == NULL)
         return -ENOMEM;
@@ -252,6 +289,7 @@ static int remove_start(struct vvi_rstore *s, struct vv_store_io *io)
     e = vvi_remote_find(h, io->key.version, io->key.generation);
     if (e != NULL) {
         e->removing = true;
+        e->stuck = false;
         e->remove_err = 0;
     }
     *r->removals_tail = removal;
@@ -337,30 +375,6 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
     vv_mutex_unlock(&r->lock);
 }
 
-/* The local file is gone, or cannot be removed and still takes its space. */
-static void removed(struct vvi_rstore *s, struct vv_store_io *io)
-{
-    struct vv_remote *r = s->remote;
-    struct vv_remote_hist *h = io->key.history->remote;
-    vv_mutex_lock(&r->lock);
-    struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
-    if (e != NULL && io->status == 0) {
-        r->used -= e->local_bytes;
-        e->local_bytes = 0;
-        e->local = false;
-    }
-    /* What failed is asked for again by the engine, and then counts as it does now. */
-    if (e != NULL && io->status < 0)
-        e->remove_err = io->status;
-    else if (e != NULL && e->remove_err < 0)
-        io->status = e->remove_err;
-    else
-        vvi_remote_erase(h, io->key.version, io->key.generation);
-    vvi_space_removed_locked(h, io->key.version, io->key.generation, io->status == 0);
-    vv_cond_broadcast(&r->changed);
-    vv_mutex_unlock(&r->lock);
-}
-
 /* What the inner store reports: false if the request goes elsewhere now. */
 static bool inspect(struct vvi_rstore *s, struct vv_store_io *io)
 {
@@ -412,12 +426,10 @@ static int take_done(struct vvi_rstore *s, struct vv_store_io **ret_done, size_t
         struct vvi_rremove *removal = s->resume;
         s->resume = removal->next;
         vv_mutex_unlock(&r->lock);
-        int rc = s->inner->ops->submit(s->inner, removal->io);
+        int rc = remove_local(s, removal->io);
         vv_mutex_lock(&r->lock);
-        if (rc < 0) {
-            removal->io->status = rc;
+        if (rc < 0)
             report_locked(s, removal->io);
-        }
         free(removal);
     }
     if (s->retry)

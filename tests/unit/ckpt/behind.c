@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "device/host/host.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

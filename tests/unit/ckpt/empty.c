@@ -7,7 +7,7 @@
 
 #include <varve/ckpt.h>
 
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 

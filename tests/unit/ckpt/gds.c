@@ -6,7 +6,7 @@
  */
 #include <varve/ckpt.h>
 
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "store/aio/gds.h"
 #include "t.h"
 #include "t_cufile.h"

@@ -13,7 +13,7 @@
 #include <varve/ckpt.h>
 
 #include "base/util.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "fault_os.h"
 #include "store/files/ckfile.h"
 #include "t.h"

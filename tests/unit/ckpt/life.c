@@ -10,8 +10,8 @@
 
 #include <varve/ckpt.h>
 
+#include "ckpt/ckpt_hooks.h"
 #include "ckpt/ckpt_private.h"
-#include "ckpt/hooks.h"
 #include "fault_os.h"
 #include "t.h"
 #include "t_cuda.h"

@@ -12,7 +12,7 @@
 #include <varve/ckpt.h>
 
 #include "base/util.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "store/os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

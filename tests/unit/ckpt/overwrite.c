@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "fault_os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

@@ -11,7 +11,7 @@
 #include <varve/ckpt.h>
 
 #include "base/clock.h"
-#include "stats/page.h"
+#include "stats/stats_page.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 

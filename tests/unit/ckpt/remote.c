@@ -11,7 +11,7 @@
 #include <varve/ckpt.h>
 
 #include "base/util.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "store/os.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
@@ -352,6 +352,47 @@ static void test_passed_on_the_way(void)
     T_OK(varve_close(ctx));
 }
 
+static atomic_int renames_of_0;
+
+/* The first one is that on local disk. */
+static int version_0_stays_local(const struct vv_os *os, int dirfd, const char *from,
+                                 const char *to, bool may_replace)
+{
+    if (strncmp(to, "r0.v0.", 6) == 0 && atomic_fetch_add(&renames_of_0, 1) > 0)
+        return -EIO;
+    return vv_os_posix()->rename(os, dirfd, from, to, may_replace);
+}
+
+/* A version that was discarded and written again carries another run id, and comes to the shared folder
+ * before an older one whose copy fails: the next opening does not take it for that of another node. */
+static void test_passed_by_another_edition(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
+    struct vv_os os = *vv_os_posix();
+    struct vv_ckpt_hooks hooks = {.os = &os};
+    cfg.run = "one"; /* given, so that the editions of versions count */
+    os.rename = version_0_stays_local;
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    vv_ckpt_set_hooks(NULL);
+    struct varve_history *h = ck_history(ctx, "e");
+    put(h, 0, 0);
+    T_ERR(varve_wait(h, 0, VARVE_LEVEL_REMOTE, CK_LIMIT_MS), -EIO);
+    put(h, 1, 0);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_OK(varve_discard(h, 1));
+    put(h, 1, 1);
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+    T_ERR(varve_close(ctx), -EIO);
+
+    cfg.run = "two";
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "e");
+    get(h, 0, 0);
+    get(h, 1, 1);
+    T_OK(varve_close(ctx));
+}
+
 /* An overwrite that is taken back when it has reached the level: the version is what it was, in the
  * shared folder too. */
 static void taken_back(int level, bool local)
@@ -648,11 +689,11 @@ static void test_local_limit_stuck(void)
     T_CHECK(folder_bytes(cfg.local, "s") <= cfg.local_cache);
 }
 
-static atomic_int refused; /* removals of version 0 */
+static atomic_int refused, refusals; /* removals of version 0 that are refused, and that may be */
 
 static int refusing_unlinkat(const struct vv_os *os, int dirfd, const char *path)
 {
-    if (strncmp(path, "r0.v0.", 6) == 0 && atomic_fetch_add(&refused, 1) == 0)
+    if (strncmp(path, "r0.v0.", 6) == 0 && atomic_fetch_add(&refused, 1) < atomic_load(&refusals))
         return -EACCES;
     return vv_os_posix()->unlinkat(os, dirfd, path);
 }
@@ -666,6 +707,7 @@ static void test_local_limit_not_removed(void)
     struct vv_ckpt_hooks hooks = {.os = &os};
     os.unlinkat = refusing_unlinkat;
     atomic_store(&refused, 0);
+    atomic_store(&refusals, 1);
     cfg.local_cache = BYTES + 3 * PAGE;
     vv_ckpt_set_hooks(&hooks);
     struct varve_ctx *ctx = ck_open(&cfg);
@@ -685,6 +727,46 @@ static void test_local_limit_not_removed(void)
     T_EQ(count_files(cfg.local, "n", ".ckpt"), 1);
     T_EQ(count_files(cfg.remote, "n", ".ckpt"), 2);
     T_ERR(varve_close(ctx), reported ? 0 : -EACCES);
+}
+
+/* A discarded version that the shared folder never got, and whose local file cannot be removed, keeps
+ * its room: a write that needs it fails, and does not wait for a copy that is never made. */
+static void test_local_limit_not_copied(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
+    struct vv_os os = *vv_os_posix();
+    struct vv_ckpt_hooks hooks = {.os = &os};
+    os.unlinkat = refusing_unlinkat;
+    cfg.local_cache = BYTES + 3 * PAGE;
+    cfg.close_timeout_ms = 1;
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    ck_opts(&cfg, &opts);
+    opts.remote_rate = 100; /* the copy of a version takes minutes */
+    vv_ckpt_set_hooks(&hooks);
+    T_OK(varve_open(&opts, &ctx));
+    vv_ckpt_set_hooks(NULL);
+    struct varve_history *h = ck_history(ctx, "c");
+    put(h, 0, 0);
+    T_OK(varve_wait(h, 0, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    atomic_store(&refused, 0);
+    atomic_store(&refusals, 1000);
+    T_OK(varve_discard(h, 0));
+    while (atomic_load(&refused) == 0)
+        usleep(1000);
+    ck_fill(buf, BYTES, 1, 0);
+    int rc =
+        varve_checkpoint_for(h, 1, CK_LIMIT_MS); /* reports the removal, if it is known already */
+    T_OK(rc == -EACCES ? varve_checkpoint_for(h, 1, CK_LIMIT_MS) : rc);
+    while ((rc = varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS)) == -EACCES)
+        ;
+    T_ERR(rc, -ENOSPC);
+    atomic_store(&refusals, 0);
+    while ((rc = varve_flush(h, 1)) == -EACCES)
+        ;                  /* it was not reported yet */
+    T_ERR(rc, -ETIMEDOUT); /* the removal was tried again */
+    T_OK(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
+    T_ERR(varve_close(ctx), -ETIMEDOUT);
 }
 
 /* Markers vanish as soon as they are there. */
@@ -746,6 +828,7 @@ int main(int argc, char **argv)
     T_RUN(test_incomplete);
     T_RUN(test_two_nodes);
     T_RUN(test_passed_on_the_way);
+    T_RUN(test_passed_by_another_edition);
     T_RUN(test_taken_back);
     T_RUN(test_keep);
     T_RUN(test_keep_and_level);
@@ -755,6 +838,7 @@ int main(int argc, char **argv)
     T_RUN(test_local_limit);
     T_RUN(test_local_limit_stuck);
     T_RUN(test_local_limit_not_removed);
+    T_RUN(test_local_limit_not_copied);
     T_RUN(test_marker_removed);
     return t_done();
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "fault/inject.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"

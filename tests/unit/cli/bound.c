@@ -40,10 +40,21 @@ static void copies_only_when_gaps_are_long(void)
                                {BOUND_GET, 1, 0, GAP(100)},
                                {BOUND_GET, 2, 0, GAP(100)}};
     struct bound_hop hop = {8, 1, 1, 1};
-    struct bound_params p = {4, 8, true, &hop, 1};
+    struct bound_params p = {4, 8, true, &hop, 1, 0, 0};
 
     /* Two puts of 8 / 4 and two gets of 8 / 8. */
     T_CHECK(near(bound_of(ev, 4, &p), 6));
+}
+
+/* Two ways into a tier of 8: what is larger may take both. */
+static void larger_than_the_first_tier(void)
+{
+    struct bound_event ev[] = {{BOUND_PUT, 1, 8, 0}, {BOUND_PUT, 2, 12, 0}};
+    struct bound_params p = {.put_copy_bps = 4, .first_bytes = 8, .put_beyond_bps = 6};
+
+    T_CHECK(near(bound_of(ev, 2, &p), 2 + 2));
+    p.first_bytes = 12;
+    T_CHECK(near(bound_of(ev, 2, &p), 2 + 3));
 }
 
 static void write_window_by_hand(void)
@@ -51,7 +62,7 @@ static void write_window_by_hand(void)
     struct bound_event ev[] = {
         {BOUND_PUT, 1, 10, GAP(7)}, {BOUND_PUT, 2, 10, GAP(3)}, {BOUND_PUT, 3, 10, GAP(3)}};
     struct bound_hop hop = {10, 2, 2, 2};
-    struct bound_params p = {0, 0, true, &hop, 1};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
 
     /* 20 of 30 bytes must go down at 2 per second from the start of call 1 to the return of call 3,
      * of which 6 s are compute; the 7 s before call 1 do not help. */
@@ -74,7 +85,7 @@ static void fence_separates_the_phases(void)
                                {BOUND_GET, 1, 0, GAP(5)},
                                {BOUND_GET, 2, 0, 0}};
     struct bound_hop hop = {10, 1, 1, 1};
-    struct bound_params p = {0, 0, true, &hop, 1};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
 
     /* 10 bytes down before the second put returns, 10 up between the gets. */
     T_CHECK(near(bound_of(ev, 5, &p), 20));
@@ -87,7 +98,7 @@ static void cross_window_by_hand(void)
                                {BOUND_GET, 1, 0, GAP(4)},
                                {BOUND_GET, 2, 0, GAP(4)}};
     struct bound_hop hop = {10, 1, 1, 1};
-    struct bound_params p = {0, 0, true, &hop, 1};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
     struct bound_result r;
 
     /* Whatever is kept at the turn, 10 bytes go down and the same 10 come up, on one medium:
@@ -117,7 +128,7 @@ static void discarded_needs_no_crossing(void)
                                {BOUND_PUT, 2, 10, 0}, {BOUND_GET, 2, 0, 0},
                                {BOUND_PUT, 1, 10, 0}, {BOUND_GET, 1, 0, 0}};
     struct bound_hop hop = {10, 1, 1, 1};
-    struct bound_params p = {0, 0, true, &hop, 1};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
 
     T_CHECK(near(bound_of(ev, 6, &p), 0));
     /* Kept after the read, object 2 has to make room for the second life of object 1. */
@@ -130,7 +141,7 @@ static void repeated_reads_count_once(void)
     struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0}, {BOUND_PUT, 2, 10, 0}, {BOUND_FENCE, 0, 0, 0},
                                {BOUND_GET, 1, 0, 0},  {BOUND_GET, 1, 0, 0},  {BOUND_GET, 1, 0, 0}};
     struct bound_hop hop = {4, 1, 1, 1};
-    struct bound_params p = {0, 0, false, &hop, 1};
+    struct bound_params p = {0, 0, false, &hop, 1, 0, 0};
 
     /* 16 down; then 6 come up. That they might have to come again is not claimed within a window,
      * but three windows of one call each claim 6 apiece: only 4 bytes fit above. */
@@ -452,7 +463,7 @@ static void never_above_the_optimum(void)
                               .once = t_rng_below(&r, 2),
                               .shared = t_rng_below(&r, 2)};
         struct bound_hop hop = {in.above, 1, 1, in.shared ? 1 : 2};
-        struct bound_params p = {0, 0, in.once, &hop, 1};
+        struct bound_params p = {0, 0, in.once, &hop, 1, 0, 0};
         struct bound_event ev[MAX_EVENTS];
         unsigned best;
         double bound;
@@ -483,6 +494,99 @@ static void never_above_the_optimum(void)
     T_CHECK(positive >= phases / 4 && tight >= phases / 2);
 }
 
+/* ---- the most that can have stayed, against every choice ---- */
+
+#define UNITS (MAX_OBJECTS * 3)
+
+/* All units of the objects, which are what can stay; without compute time and with only one direction limited,
+ * blocked time is bytes that cross. */
+struct paging {
+    const struct instance *in;
+    bool up; /* count what comes up; otherwise what goes down */
+    unsigned best[MAX_EVENTS + 1][1 << UNITS];
+};
+
+static unsigned units_of(const struct instance *in, unsigned object)
+{
+    return ((1u << in->size[object]) - 1) << (3 * object);
+}
+
+/* The cost of call `pos` with `above` there: what comes up, or nothing. */
+static unsigned cost_of(const struct paging *p, unsigned pos, unsigned above)
+{
+    const struct bound_event *ev = &p->in->ev[pos];
+
+    if (!p->up || ev->kind != BOUND_GET)
+        return 0;
+    return (unsigned)__builtin_popcount(units_of(p->in, (unsigned)ev->version) & ~above);
+}
+
+/* Units that a call adds, and those that it ends. */
+static void effect(const struct paging *p, unsigned pos, unsigned *ret_added, unsigned *ret_ended)
+{
+    const struct bound_event *ev = &p->in->ev[pos];
+    unsigned units = units_of(p->in, (unsigned)ev->version);
+    bool ends = ev->kind == BOUND_DISCARD || (ev->kind == BOUND_GET && p->in->once);
+
+    *ret_added = ev->kind == BOUND_PUT || (p->up && ev->kind == BOUND_GET && !ends) ? units : 0;
+    *ret_ended = ends ? units : 0;
+}
+
+/* The least from event `pos` on, when `above` are above the hop; counting what goes down, those that have
+ * always been. Keeping nothing that need not be is never worse, so `above` has only what is live. */
+static unsigned least(struct paging *p, unsigned pos, unsigned above)
+{
+    unsigned added, ended, there, best = FAR, *known = &p->best[pos][above];
+
+    if (pos == p->in->nr)
+        return 0;
+    if (*known != FAR)
+        return *known;
+    effect(p, pos, &added, &ended);
+    there = (above | added) & ~ended;
+    for (unsigned kept = there;; kept = (kept - 1) & there) {
+        if ((unsigned)__builtin_popcount(kept) <= p->in->above) {
+            unsigned lost = p->up ? 0 : (unsigned)__builtin_popcount(there & ~kept);
+            best = VV_MIN(best, lost + least(p, pos + 1, kept));
+        }
+        if (kept == 0)
+            break;
+    }
+    *known = best + cost_of(p, pos, above);
+    return *known;
+}
+
+static void the_most_that_stays(void)
+{
+    struct t_rng r = {t_seed() ^ 2};
+    struct paging *p = malloc(sizeof(*p));
+    unsigned instances = t_long() ? 1000 : 60, repeated = 0;
+
+    T_CHECK(p);
+    for (unsigned n = 0; n < instances; n++) {
+        struct instance in = {.above = 1 + (unsigned)t_rng_below(&r, 5), .once = n % 4 == 0};
+        struct bound_hop hop = {.above_bytes = in.above};
+        struct bound_params params = {0, 0, in.once, &hop, 1, 0, 0};
+        double bound;
+
+        for (int i = 0; i < MAX_OBJECTS; i++)
+            in.size[i] = 1 + (unsigned)t_rng_below(&r, 3);
+        make_mixture(&r, &in);
+        for (unsigned i = 0; i < in.nr; i++)
+            in.ev[i].gap_ns = 0;
+        *p = (struct paging){.in = &in, .up = n % 2};
+        for (size_t i = 0; i < sizeof(p->best) / sizeof(unsigned); i++)
+            ((unsigned *)p->best)[i] = FAR;
+        *(n % 2 ? &hop.up_bps : &hop.down_bps) = 1;
+        bound = bound_of(in.ev, in.nr, &params);
+        if (!near(bound, least(p, 0, 0)))
+            t_fail(__FILE__, __LINE__, "instance %u: bound %g, least %u", n, bound, least(p, 0, 0));
+        repeated += bound > 0;
+    }
+    T_CHECK(repeated > instances / 4);
+    free(p);
+}
+
 static void monotone(void)
 {
     struct t_rng r = {t_seed() ^ 1};
@@ -490,7 +594,7 @@ static void monotone(void)
     for (int n = 0; n < 200; n++) {
         struct bound_event ev[24];
         struct bound_hop hops[2] = {{0}}, better[2];
-        struct bound_params p = {100, 150, true, hops, 2}, q = p;
+        struct bound_params p = {100, 150, true, hops, 2, 0, 0}, q = p;
         double base;
 
         for (unsigned i = 0; i < 12; i++) {
@@ -525,7 +629,7 @@ static void long_scripts(void)
     size_t k = 12000;
     struct bound_event *ev = calloc(2 * k, sizeof(*ev));
     struct bound_hop hop = {1000, 1, 1, 1};
-    struct bound_params p = {0, 0, true, &hop, 1};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
     double b;
 
     T_CHECK(ev);
@@ -544,6 +648,7 @@ int main(void)
 {
     T_RUN(nothing_to_do);
     T_RUN(copies_only_when_gaps_are_long);
+    T_RUN(larger_than_the_first_tier);
     T_RUN(write_window_by_hand);
     T_RUN(fence_separates_the_phases);
     T_RUN(cross_window_by_hand);
@@ -551,6 +656,7 @@ int main(void)
     T_RUN(repeated_reads_count_once);
     T_RUN(bad_input);
     T_RUN(never_above_the_optimum);
+    T_RUN(the_most_that_stays);
     T_RUN(monotone);
     T_RUN(long_scripts);
     return t_done();

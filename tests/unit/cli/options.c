@@ -41,7 +41,6 @@ static const struct opt list[] = {
      .high = 2},
     {OPT_WORD, .name = "word", .arg = "W", .help = "a word", .at = AT(word), .words = "ab|abc|b"},
     {OPT_SET, .name = "set", .arg = "S", .help = "anything", .set = set},
-    {OPT_HELP, .name = "help", .help = "this text"},
 };
 
 static struct opts command = {
@@ -49,14 +48,14 @@ static struct opts command = {
     .usage = "[OPTION]...",
     .about = "What it does.",
     .column = 16,
-    .list = list,
-    .nr = VV_ARRAY_SIZE(list),
+    OPT_LIST(list),
 };
 
-/* The line is cut at blanks. */
+/* The line is cut at blanks. Values of text point into the last one. */
 static int parse(const char *line, struct values *v, int *ret_first)
 {
-    char text[256], *argv[32] = {(char *)"t"}, *save = NULL;
+    static char text[256];
+    char *argv[32] = {(char *)"t"}, *save = NULL;
     int argc = 1;
 
     *v = (struct values){0};
@@ -150,7 +149,8 @@ static void options_of_another(void)
     T_CHECK(f);
     opts_usage(f, &command);
     fclose(f);
-    T_STREQ(text, "usage: t [OPTION]...\n\nWhat it does.\n\n  --u64 N       a number\n");
+    T_STREQ(text, "usage: t [OPTION]...\n\nWhat it does.\n\n  --u64 N       a number\n"
+                  "  --help        this text\n");
     free(text);
     command = before;
 }
@@ -164,6 +164,33 @@ static void operands(void)
     T_EQ(parse("a -f b -- --flag", &v, &first), -1);
     T_CHECK(v.flag && first == 3); /* they are moved behind the options and -- */
     command.operands = false;
+}
+
+/* Rows without a name take operands in their order; the last may be left out. */
+static void listed_operands(void)
+{
+    static const struct opt own[] = {
+        {OPT_TEXT, .arg = "FOLDER", .help = "where", .at = AT(text)},
+        {OPT_FLAG, .name = "flag", .at = AT(flag)},
+        {OPT_U32, .arg = "N", .optional = true, .help = "how many", .at = AT(u32), .least = 1},
+    };
+    static const char *const wrong[] = {"", "--flag", "a 0", "a x", "a 1 b"};
+    const struct opts before = command;
+    struct values v;
+    int first;
+
+    command.list = own;
+    command.nr = VV_ARRAY_SIZE(own);
+    T_EQ(parse("a --flag 7", &v, NULL), -1);
+    T_CHECK(strcmp(v.text, "a") == 0 && v.flag && v.u32 == 7);
+    T_EQ(parse("a", &v, &first), -1);
+    T_CHECK(v.u32 == 0 && first == 2);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(wrong); i++)
+        T_EQ(parse(wrong[i], &v, &first), CLI_USAGE);
+    command.operands = true;
+    T_EQ(parse("a 1 b", &v, &first), -1);
+    T_EQ(first, 3);
+    command = before;
 }
 
 static void help_text(void)
@@ -203,6 +230,7 @@ int main(void)
     T_RUN(wrong_values);
     T_RUN(options_of_another);
     T_RUN(operands);
+    T_RUN(listed_operands);
     T_RUN(help_text);
     return t_done();
 }

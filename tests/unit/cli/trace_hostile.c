@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 #include "base/hash.h"
+#include "cli/report/trace_export.h"
 #include "cli/report/trace_spans.h"
 #include "cli/report/trace_view.h"
 #include "t.h"
-#include "trace/export.h"
 #include "trace/format.h"
 
 enum { RECORDS_MAX = 400 };
@@ -163,11 +163,11 @@ static void read_all(const struct bytes *file)
     T_OK(vv_timeline_new(f, &t));
     FILE *out = open_memstream(&text, &size);
     T_CHECK(out);
-    T_OK(vv_trace_export_chrome(out, t));
-    T_OK(vv_trace_export_svg(out, t, 0, 0));
-    T_OK(vv_trace_export_svg(out, t, t->length_ns / 3, t->length_ns / 2));
-    for (int table = VV_TRACE_TABLE_SPANS; table <= VV_TRACE_TABLE_RECORDS; table++)
-        T_OK(vv_trace_export_csv(out, t, (enum vv_trace_table)table));
+    T_OK(trace_export_chrome(out, t));
+    T_OK(trace_export_svg(out, t, 0, 0));
+    T_OK(trace_export_svg(out, t, t->length_ns / 3, t->length_ns / 2));
+    for (int table = TRACE_TABLE_SPANS; table <= TRACE_TABLE_RECORDS; table++)
+        T_OK(trace_export_csv(out, t, (enum trace_table)table));
     rewind(out);
     T_OK(trace_view_new(t, &view));
     trace_page_json(out, trace_view_page(view));

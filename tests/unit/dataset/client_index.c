@@ -13,7 +13,7 @@
 #include "base/lock.h"
 #include "dataset/dataset_private.h"
 #include "ds.h"
-#include "preload/client_index.c"
+#include "preload/client_lookup.c"
 #include "t.h"
 
 #define VIEW 1u

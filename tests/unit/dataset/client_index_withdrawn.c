@@ -22,7 +22,7 @@
 static long client_call(long number, ...);
 
 #define syscall client_call
-#include "preload/client_index.c"
+#include "preload/client_lookup.c"
 #undef syscall
 
 enum { WITHDRAWN, REPLACED, SWITCHED_OFF, WAYS_TO_GO };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* With revalidate 0, while a node doubts what it hears: a file of another node that is too large for memory is served as it
- * comes, and is not kept. */
+ * comes, and is not kept; nor is one that is brought while programs read the shared file system. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ static const char token[] = "a token of this test";
 static char root[512];
 static struct vv_node *node[NODES];
 
-static void start(unsigned i)
+static void start(unsigned i, uint64_t direct_above)
 {
     struct vv_member_info peers[NODES] = {0};
     const char *roots[1] = {root};
@@ -33,6 +33,7 @@ static void start(unsigned i)
                              .mode = VV_NODE_RECACHE,
                              .place = {.scheme = VV_PLACE_HRW},
                              .memory_file = 1000,
+                             .direct_above = direct_above,
                              .patience_ns = 60 * VV_NS_PER_S,
                              .period_ns = VV_NS_PER_S,
                              .peers = peers,
@@ -111,15 +112,20 @@ static uint64_t files_of(unsigned i, uint64_t *ret_bytes)
     return files;
 }
 
+static void start_both(uint64_t direct_above)
+{
+    write_files();
+    for (unsigned i = 0; i < NODES; i++)
+        start(i, direct_above);
+    for (unsigned i = 0; i < NODES; i++)
+        wait_for_both(i);
+}
+
 static void served_and_not_kept(void)
 {
     uint64_t own, files, bytes, doubted_ns;
 
-    write_files();
-    for (unsigned i = 0; i < NODES; i++)
-        start(i);
-    for (unsigned i = 0; i < NODES; i++)
-        wait_for_both(i);
+    start_both(0);
     read_all(node[0]);
     own = files_of(1, &bytes); /* those whose home it is */
     T_CHECK(own < FILES);
@@ -137,8 +143,87 @@ static void served_and_not_kept(void)
         vv_node_close(node[i]);
 }
 
+/* Asks for a file as often as it takes until `done` says so. */
+static void ask_until(struct vv_node *n, unsigned file, bool (*done)(int rc))
+{
+    char path[600];
+    struct vv_door_ask ask = {.path = path};
+    struct vv_shared_stat st;
+    int fd, rc;
+
+    snprintf(path, sizeof(path), "%s/f%u", root, file);
+    do {
+        ask.deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
+        rc = vv_node_get(n, &ask, &fd, &st);
+        T_CHECK(rc == 0 || rc == -EAGAIN || rc == -EINPROGRESS);
+        if (rc == 0)
+            close(fd);
+    } while (!done(rc) && usleep(1000) == 0);
+}
+
+static bool is_here(int rc)
+{
+    return rc == 0;
+}
+
+static bool is_settled(int rc)
+{
+    return rc != -EAGAIN;
+}
+
+static uint64_t behind_of(unsigned i)
+{
+    struct vv_node_status *s;
+    uint64_t behind;
+
+    T_OK(vv_node_status(node[i], &s));
+    behind = s->counters.behind;
+    free(s);
+    return behind;
+}
+
+static void await_brought(struct vv_node *n, unsigned file)
+{
+    char given[600], path[VV_DATASET_PATH_MAX + 1];
+
+    snprintf(given, sizeof(given), "%s/f%u", root, file);
+    T_OK(vvi_node_path(n, given, path));
+    while (vvi_node_behind_is(n, path))
+        usleep(1000);
+}
+
+/* A large file that was dropped when it had come is not counted as brought. */
+static void brought_and_not_kept(void)
+{
+    uint64_t own, files, behind, brought, bytes, doubted_ns;
+
+    start_both(BYTES / 2);
+    for (unsigned i = 0; i < FILES; i++)
+        ask_until(node[0], i, is_here);
+    own = files_of(1, &bytes);
+    T_CHECK(own < FILES);
+    behind = behind_of(1);
+    doubted_ns = vv_now_ns();
+    vv_owner_doubt(node[1]->owner);
+    for (unsigned i = 0; i < FILES; i++) {
+        ask_until(node[1], i, is_settled);
+        await_brought(node[1], i);
+    }
+    brought = behind_of(1) - behind;
+    files = files_of(1, &bytes);
+    T_CHECK(bytes >= (FILES - own) * BYTES);
+    /* Later than that it trusts what it hears. */
+    if (vv_now_ns() - doubted_ns < VV_OWNER_DOUBT_NS / 2) {
+        T_EQ(files, own);
+        T_EQ(brought, 0);
+    }
+    for (unsigned i = 0; i < NODES; i++)
+        vv_node_close(node[i]);
+}
+
 int main(void)
 {
     T_RUN(served_and_not_kept);
+    T_RUN(brought_and_not_kept);
     return t_done();
 }

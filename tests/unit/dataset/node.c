@@ -632,6 +632,7 @@ static void being_changed(void)
     struct vv_owner_change c = {.inode = 1, .begins = true};
     char path[600], folder[600], below[700];
     struct vv_shared_stat st;
+    struct vv_door_ask ask;
     struct job j;
     int fd;
 
@@ -647,29 +648,27 @@ static void being_changed(void)
         read_all(&j, n);
     c.path = path;
     T_OK(vv_node_change(j.node[0], &c, vv_now_ns() + LIMIT_S * VV_NS_PER_S));
+    ask = ask_for(path);
     for (unsigned n = 0; n < NODES; n++) {
-        struct vv_door_ask ask = ask_for(path);
-
         T_ERR(vv_node_get(j.node[n], &ask, &fd, &st), -ETXTBSY);
         T_ERR(vv_node_stat(j.node[n], &ask, &st), -ETXTBSY);
     }
+    T_EQ(SUM(&j, counters.passed_error), 0);
     write_file(&j, 1, 1, 777);
     c.begins = false;
     T_OK(vv_node_change(j.node[0], &c, vv_now_ns() + LIMIT_S * VV_NS_PER_S));
     for (unsigned n = 0; n < NODES; n++)
         T_OK(read_at(&j, n, 1, 1, 777));
+    ask = ask_for(below);
     for (unsigned n = 0; n < NODES; n++) {
-        struct vv_door_ask ask = ask_for(below);
-
         T_OK(get_settled(j.node[n], &ask, &fd, &st));
         close(fd);
     }
     T_EQ(unlink(below), 0);
     c = (struct vv_owner_change){.path = folder, .tree = true};
     T_OK(vv_node_change(j.node[1], &c, vv_now_ns() + LIMIT_S * VV_NS_PER_S));
+    ask = ask_for(below);
     for (unsigned n = 0; n < NODES; n++) {
-        struct vv_door_ask ask = ask_for(below);
-
         T_ERR(vv_node_get(j.node[n], &ask, &fd, &st), -ENOENT);
     }
     end(&j);

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "device/cuda/ranges.h"
+#include "device/cuda/cuda_ranges.h"
 #include "t.h"
 
 #define UNIT 4096

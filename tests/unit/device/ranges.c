@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The address ranges of the emulated device against a plain list. */
-#include "device/host/ranges.h"
+#include "device/host/host_ranges.h"
 
 #include "t.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Many threads on one emulated device, each with its own streams, events and memory, copying to and
- * fro and checking what comes back; the device is lost under their hands in a second run. Meant for
- * ThreadSanitizer.
+ * fro and checking what comes back; the device is lost under their hands in a second run. And several
+ * threads that wait for one event. Meant for ThreadSanitizer.
  */
 #include <pthread.h>
 
@@ -139,8 +139,37 @@ static void lost_under_their_hands(void)
         run(at);
 }
 
+static void *wait_for_event(void *ev)
+{
+    T_OK(vv_device_event_wait(d, ev, -1));
+    return NULL;
+}
+
+/* More threads wait for one event than there are changes when it comes: the end of the kernel and the
+ * record. A call is counted and begins to wait under one lock, so all of them wait when all are counted. */
+static void every_waiter_wakes(void)
+{
+    pthread_t thread[8];
+    struct vv_event *ev;
+
+    d = emu_open(MIB, false);
+    ev = emu_event(d);
+    T_OK(vv_device_host_app_hold(d));
+    T_OK(vv_device_event_record(d, ev, vv_device_host_app_stream(d)));
+    for (size_t i = 0; i < VV_ARRAY_SIZE(thread); i++)
+        T_EQ(pthread_create(&thread[i], NULL, wait_for_event, ev), 0);
+    while (emu_stats(d).calls[VV_DEVICE_OP_EVENT_WAIT] < VV_ARRAY_SIZE(thread))
+        vv_sleep_until_ns(vv_now_ns() + 50000);
+    vv_device_host_app_release(d);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(thread); i++)
+        T_EQ(pthread_join(thread[i], NULL), 0);
+    vv_device_event_free(d, ev);
+    vv_device_close(d);
+}
+
 int main(void)
 {
+    T_RUN(every_waiter_wakes);
     T_RUN(together);
     T_RUN(lost_under_their_hands);
     return t_done();

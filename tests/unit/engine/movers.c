@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/lock.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "device/host/host.h"
 #include "engine/runtime/runtime_private.h"
 #include "t.h"

@@ -12,7 +12,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "device/host/host.h"
 #include "engine/runtime/runtime_private.h"
 #include "t.h"

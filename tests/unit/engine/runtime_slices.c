@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "device/host/host.h"
 #include "engine/runtime/runtime_private.h"
 #include "t.h"

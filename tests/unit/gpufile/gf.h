@@ -19,7 +19,7 @@
 
 #include "base/pattern.h"
 #include "base/util.h"
-#include "gpufile/hooks.h"
+#include "gpufile/gpufile_hooks.h"
 #include "t.h"
 
 enum { KIB = 1024, MIB = 1024 * KIB, SEED = 7 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bars of lab/bench/shot_matrix.c, on a sample of its cases small enough for every build: in
+ * The bars of lab/bench/bench_shot_matrix.c, on a sample of its cases small enough for every build: in
  * virtual time, so that the machine does not matter. The seed chooses the loads and permutations;
  * VARVE_TEST_LONG takes more of them.
  */
-#include "lab/sim/run.h"
+#include "lab/sim/sim_run.h"
 #include "t.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* Processes that share a node: what they share is shared, and nothing else is. */
 #include <math.h>
 
-#include "lab/sim/run.h"
+#include "lab/sim/sim_run.h"
 #include "t.h"
 
 static struct shot_opts small_shot(void)
@@ -154,7 +154,8 @@ static void time_adds_up(void)
         run(&o, &nodes, &r);
         for (uint32_t i = 0; i < r.nr_procs; i++) {
             const struct shot_proc *p = &r.procs[i];
-            double compute = (double)r.interval_ns * 1e-9 * (double)(r.nr_puts + r.nr_gets);
+            double compute =
+                (double)r.interval_ns * 1e-9 * (double)(r.nr_puts + r.nr_gets) / r.nr_procs;
             double sum =
                 compute + p->blocked_checkpoint_s + p->blocked_restore_s + p->wait_s + p->barrier_s;
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "device/host/host.h"
-#include "lab/shot/managed.h"
+#include "lab/shot/shot_managed.h"
 #include "t.h"
 
 static struct vv_device *emulated(void)

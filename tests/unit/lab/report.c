@@ -16,12 +16,13 @@ static struct shot_report sample(void)
 {
     struct shot_report r;
 
-    T_OK(shot_report_init(2, 2, 3, &r));
+    T_OK(shot_report_init(2, &r));
     r.command = "sim";
     shot_opts_init(&r.opts);
     for (int i = 0; i < 2; i++) {
         struct shot_proc *p = &r.procs[i];
 
+        T_OK(shot_report_calls(p, 2, 3));
         p->put_bytes = 2000000000;
         p->get_bytes = 3000000000;
         p->put_blocked_s[0] = 0.25;
@@ -85,7 +86,8 @@ static void speedup(void)
 {
     struct shot_report r;
 
-    T_OK(shot_report_init(1, 4, 4, &r));
+    T_OK(shot_report_init(1, &r));
+    T_OK(shot_report_calls(&r.procs[0], 4, 4));
     shot_opts_init(&r.opts);
     r.machine = (struct shot_machine){.has_disk = true, .host_bytes = 20};
     r.machine.rate[SHOT_HOP_H2F] = r.machine.rate[SHOT_HOP_F2H] = 10;
@@ -115,10 +117,12 @@ static void baselines_are_expected(void)
     FILE *f = open_memstream(&text, &size);
 
     T_CHECK(f);
-    T_OK(shot_report_init(2, 4, 4, &r));
+    T_OK(shot_report_init(2, &r));
     shot_opts_init(&r.opts);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 2; i++) {
+        T_OK(shot_report_calls(&r.procs[i], 4, 4));
         r.procs[i].put_bytes = r.procs[i].get_bytes = 40;
+    }
     r.expected = (struct shot_expected){.known = true, .put_bps = 40, .get_bps = 80};
     shot_report_finish(&r);
     T_CHECK(near(r.expected_checkpoint_s, 2) && near(r.expected_restore_s, 1));

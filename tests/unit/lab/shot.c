@@ -374,7 +374,7 @@ static double bound_of(const char *line, const struct shot_machine *m, const uin
 
     T_OK(shot_sizes_init(&o, err, sizeof(err), &sizes));
     T_OK(shot_script_init(&o, &sizes, o.interval_ns, 0, &s));
-    T_OK(shot_bound(&s, o.consume == SHOT_CONSUME_ONCE, m, gaps, &r));
+    T_OK(shot_bound(&s, m, gaps, &r));
     shot_script_fini(&s);
     shot_sizes_fini(&sizes);
     return r.total_s;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "device/cuda/cuda.h"
 #include "device/host/host.h"
 #include "t.h"
@@ -113,7 +113,7 @@ static void tear_down(struct fixture *f)
 static int run(struct fixture *f)
 {
     struct shot_run r = {.script = &f->script,
-                         .engine = f->engine,
+                         .engines = &f->engine,
                          .app = &f->app,
                          .gpu_compute = f->gpu_compute,
                          .seed = 5};
@@ -233,7 +233,7 @@ static void managed_needs_cuda(void)
 static void wrong_bytes_are_seen(void)
 {
     struct fixture f = {0};
-    struct shot_op ops[] = {{SHOT_GET, 1, 1000, 0}};
+    struct shot_op ops[] = {{.kind = SHOT_GET, .version = 1, .bytes = 1000}};
 
     set_up(&f, SHOT_ORDER_SEQ, SHOT_HINTS_NONE, false, false);
     T_OK(shot_app_fill(&f.app, 1000, 5, 2));
@@ -250,7 +250,7 @@ static void wrong_bytes_are_seen(void)
 static void errors_name_the_version(void)
 {
     struct fixture f = {0};
-    struct shot_op ops[] = {{SHOT_GET, 77, 1000, 0}};
+    struct shot_op ops[] = {{.kind = SHOT_GET, .version = 77, .bytes = 1000}};
 
     set_up(&f, SHOT_ORDER_SEQ, SHOT_HINTS_NONE, false, false);
     shot_script_fini(&f.script);

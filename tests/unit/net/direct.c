@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Direct connections: a caller sends and receives itself. Peers that answer, die and are closed; and answers that a peer of
  * this project would not send, through a connection that the test has put in place. */
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -81,6 +85,67 @@ static void test_talk(void)
     vv_net_peer_drop(a.net, b.id);
     while (nr_direct() > 0)
         usleep(1000);
+    nt_close(&a);
+    nt_far_close(&b);
+}
+
+static void idle_soon(struct vv_net_opts *opts)
+{
+    opts->idle_ns = 50 * VV_NS_PER_MS;
+}
+
+/* An idle connection is closed; the other connection stays, and a call that comes later gets another one. */
+static void test_idle(void)
+{
+    nt_far_open(&b, 1002, TOKEN, NULL);
+    nt_open(&a, 1001, TOKEN, idle_soon);
+    nt_meet(&a, &b);
+    for (unsigned round = 0; round < 2; round++) {
+        await_direct();
+        while (nr_direct() > 0)
+            usleep(1000);
+    }
+    T_EQ(a.changes[VV_NET_LOST], 0);
+    nt_close(&a);
+    nt_far_close(&b);
+}
+
+static unsigned port_of(int fd)
+{
+    struct sockaddr_in sa;
+    socklen_t bytes = sizeof(sa);
+
+    return getpeername(fd, (struct sockaddr *)&sa, &bytes) == 0 && sa.sin_family == AF_INET
+               ? ntohs(sa.sin_port)
+               : 0;
+}
+
+static int option(int fd, int level, int name)
+{
+    int value = 0;
+    socklen_t bytes = sizeof(value);
+
+    T_EQ(getsockopt(fd, level, name, &value, &bytes), 0);
+    return value;
+}
+
+/* All connections to a peer end soon if its machine is gone, also while nothing is sent on them. */
+static void test_keepalive(void)
+{
+    unsigned port, nr = 0;
+
+    open_both();
+    await_direct();
+    port = (unsigned)atoi(strrchr(b.addr, ':') + 1);
+    for (int fd = 0; fd < 256; fd++) {
+        if (port_of(fd) != port)
+            continue;
+        nr++;
+        T_EQ(option(fd, SOL_SOCKET, SO_KEEPALIVE), 1);
+        T_CHECK(option(fd, IPPROTO_TCP, TCP_KEEPIDLE) * 1000 <
+                option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT));
+    }
+    T_EQ(nr, 2);
     nt_close(&a);
     nt_far_close(&b);
 }
@@ -299,6 +364,8 @@ int main(void)
     /* Data by UCX does not come by these connections. */
     nt_transport = VV_NET_TCP;
     NT_RUN(test_talk);
+    NT_RUN(test_idle);
+    NT_RUN(test_keepalive);
     NT_RUN(test_ends);
     NT_RUN(test_stop);
     NT_RUN(test_unmade);

@@ -119,6 +119,7 @@ static void on_request(void *user, struct vv_net_req *req, const struct vv_net_m
         break;
     case NT_FILE:
         reply.fd = n->file;
+        reply.in_memory = range.offset % 2;
         reply.body = "file";
         reply.body_bytes = 4;
         break;

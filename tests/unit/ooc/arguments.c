@@ -9,7 +9,7 @@
 #include <varve/emulate.h>
 #include <varve/tables.h>
 
-#include "ooc/hooks.h"
+#include "ooc/ooc_hooks.h"
 #include "t.h"
 
 static struct varve_ctx *ctx;

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "device/host/host.h"
 #include "ooc/ooc_private.h"
 #include "t.h"

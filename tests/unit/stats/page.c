@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "stats/page.h"
 #include "stats/process.h"
-#include "stats/text.h"
+#include "stats/stats_page.h"
+#include "stats/stats_text.h"
 #include "t.h"
 
 static struct vv_stats_page page;

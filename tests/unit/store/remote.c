@@ -12,11 +12,12 @@ static struct vv_remote *remote;
 static struct vv_remote_hist *hist;
 static struct vv_store *store;
 
+/* A wait for the version ends when the engine knows of it, which is not before this has returned. */
 static void reached(void *arg, uint64_t version, uint64_t generation)
 {
     (void)arg;
-    (void)version;
     (void)generation;
+    T_ERR(vv_remote_wait(hist, version, VV_REMOTE_COMPLETE, 0), -ETIMEDOUT);
 }
 
 static void begin(const char *path)

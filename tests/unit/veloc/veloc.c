@@ -14,7 +14,7 @@
 #include <veloc.h>
 
 #include "base/clock.h"
-#include "ckpt/hooks.h"
+#include "ckpt/ckpt_hooks.h"
 #include "fault/inject.h"
 #include "t.h"
 #include "veloc/veloc_private.h"

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/checkpoint_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "store/files/ckfile.h"
+
+bool files_is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static const char *environment(void)
+{
+    const char *folder = getenv("VARVE_LOCAL");
+    if (folder == NULL || folder[0] == '\0')
+        folder = getenv("VARVE_REMOTE");
+    return folder != NULL && folder[0] != '\0' ? folder : NULL;
+}
+
+bool files_folder_known(void)
+{
+    return environment() != NULL;
+}
+
+const char *files_folder(const char *command, const char *option, int argc, char *const *argv,
+                         int *first)
+{
+    const char *arg = *first < argc ? argv[*first] : NULL;
+    if (option != NULL && option[0] != '\0')
+        return option;
+    if (arg != NULL && (strchr(arg, '/') != NULL || arg[0] == '.' ||
+                        (environment() == NULL && files_is_folder(arg)))) {
+        ++*first;
+        return arg;
+    }
+    if (environment() != NULL)
+        return environment();
+    fprintf(stderr, "varve %s: ", command);
+    if (arg != NULL)
+        fprintf(stderr, "%s is not a folder; ", arg);
+    fprintf(stderr, "which folder? Name it before the history, give --local FOLDER, or set "
+                    "VARVE_LOCAL\n");
+    return NULL;
+}
+
+char *files_time(uint64_t ns, char *buf, size_t size)
+{
+    time_t seconds = (time_t)(ns / 1000000000u);
+    struct tm tm;
+    if (gmtime_r(&seconds, &tm) == NULL || strftime(buf, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+        snprintf(buf, size, "?");
+    return buf;
+}
+
+void files_progress(const char *what, uint64_t done, uint64_t total)
+{
+    enum { WIDTH = 40 };
+    if (!isatty(STDERR_FILENO))
+        return;
+    if (total == 0) {
+        fprintf(stderr, "\r\033[K");
+        return;
+    }
+    int filled = (int)((double)done / (double)total * WIDTH);
+    fprintf(stderr, "\r%s [", what);
+    for (int i = 0; i < WIDTH; i++)
+        putc(i < filled ? '#' : '.', stderr);
+    fprintf(stderr, "] %" PRIu64 "/%" PRIu64, done, total);
+}
+
+bool files_number(const char *text, uint64_t *ret_value)
+{
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || *end != '\0')
+        return false;
+    *ret_value = value;
+    return true;
+}
+
+int files_complain(const char *command, const char *folder, const char *history, int rc)
+{
+    fprintf(stderr, "varve %s: ", command);
+    if (rc == -EINVAL && history != NULL)
+        fprintf(stderr, "'%s' is not a name for a history", history);
+    else if (rc == -ENOENT && history != NULL && files_is_folder(folder))
+        fprintf(stderr, "no history '%s' in %s", history, folder);
+    else if (rc == -ENOTDIR)
+        fprintf(stderr, "%s is not a folder; for a single file: varve verify %s", folder, folder);
+    else
+        fprintf(stderr, "%s: %s", folder, strerror(-rc));
+    if (history != NULL && files_is_folder(history))
+        fprintf(stderr, "; for the folder %s: varve %s --local %s", history, command, history);
+    fputc('\n', stderr);
+    return CLI_FAILED;
+}
+
+int files_check_empty(const char *command, const char *folder)
+{
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    bool found = false;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir != NULL && !found && (e = readdir(dir)) != NULL;)
+        found = vv_ckfile_parse_name(e->d_name, &kind, &rank, &version, &generation);
+    if (dir != NULL)
+        closedir(dir);
+    if (!found)
+        return CLI_OK;
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/')
+        n--;
+    size_t base = n;
+    while (base > 0 && folder[base - 1] != '/')
+        base--;
+    fprintf(stderr, "varve %s: %s is one history: name its folder and the history, ", command,
+            folder);
+    fprintf(stderr, "varve %s --local %.*s %.*s\n", command, base > 0 ? (int)base : 1,
+            base > 0 ? folder : ".", (int)(n - base), folder + base);
+    return CLI_FAILED;
+}

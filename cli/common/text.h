@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Text for files that others read. What is not UTF-8 becomes U+FFFD: a name may be any bytes, and one
+ * bad byte would make a whole JSON or SVG file unreadable. */
+#ifndef CLI_COMMON_TEXT_H
+#define CLI_COMMON_TEXT_H
+
+#include <stdio.h>
+
+/* A JSON string, quotes included. */
+void text_json(FILE *f, const char *s);
+/* The same for a script in a page: no text in it ends or begins a tag of HTML. */
+void text_json_in_page(FILE *f, const char *s);
+/* For elements of SVG and HTML, and for their attributes in quotes. Control characters, which
+ * XML does not know, become spaces. */
+void text_xml(FILE *f, const char *s);
+/* For a terminal: control characters, which it might obey, become "?". */
+void text_plain(FILE *f, const char *s);
+/* A field of a CSV file, in quotes if it needs them. */
+void text_csv(FILE *f, const char *s);
+
+#endif

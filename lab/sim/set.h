@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A set of workloads drawn at random from the generators: orders, sizes, tiers, rates and loads. A case is
+ * known by its number and the seed of the set. Hints and policy are not part of it, so that they can be
+ * compared on the same cases.
+ */
+#ifndef LAB_SIM_SET_H
+#define LAB_SIM_SET_H
+
+#include "lab/shot/work.h"
+
+/* The most versions that a case writes. */
+#define SIM_SET_OBJECTS 96
+
+struct sim_set_case {
+    struct shot_opts opts; /* hints and policy are the caller's to change */
+    struct shot_plan plan;
+};
+
+void sim_set_draw(uint64_t seed, uint32_t id, struct sim_set_case *ret_case);
+/* In a few words: "rev, repeat 3, tail". */
+void sim_set_describe(const struct sim_set_case *c, char *buf, size_t size);
+
+/* How many versions it writes. */
+uint32_t sim_set_objects(const struct sim_set_case *c);
+
+struct sim_set_result {
+    double blocked_s;
+    double bound_s;  /* the larger of the two, with opts.lp */
+    double object_s; /* the largest version, once through the slower direction of the disk */
+};
+
+/* Runs one. Errors as sim_run_work, and of shot_report_check, with a line of text. */
+VV_WARN_UNUSED int sim_set_run(const struct sim_set_case *c, char *err, size_t err_size,
+                               struct sim_set_result *ret_result);
+
+#endif

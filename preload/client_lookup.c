@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that the daemon lets this process open itself. Its index is memory that we can read; a file that is
+ * in it is opened in the folder of the cache, gets the lock that keeps it there, and is good if it is still
+ * in the index after that. Anything else is asked of the daemon: an index tells where files are, never that
+ * they are not.
+ *
+ * A daemon that has ended or is frozen does not say any more that it is alive, and its index is not used; the
+ * next connection brings another one, which is mapped over the former. A thread that is reading then may find
+ * words of both, under a sequence number that both happen to have; so which index it is, is compared as well,
+ * before and after.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "preload/preload.h"
+
+typedef _Atomic uint64_t word;
+
+/* Where the index is mapped, once and for all. Synchronization: stored with release, before `boot`. */
+static _Atomic(struct vv_door_index *) head;
+static _Atomic(_Atomic uint32_t *) used;
+/* Which one is mapped, and under which view of the file system; 0: none that may be used. */
+static _Atomic uint64_t boot;
+static atomic_uint mapped_view;
+static uint32_t mapped_slots; /* immutable once there is a head */
+static atomic_bool mapping;   /* somebody is at it */
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t vvi_preload_index_mapped(void)
+{
+    return atomic_load_explicit(&boot, memory_order_acquire);
+}
+
+static size_t bytes_of(uint32_t slots)
+{
+    return sizeof(struct vv_door_index) + (size_t)slots * VV_DOOR_SLOT_WORDS * sizeof(uint64_t);
+}
+
+/* What is replaced by it may be being read: that is no access to memory that anybody would have to order. */
+static void *map(void *at, size_t bytes, int protection, int fd)
+{
+    long p = syscall(SYS_mmap, at, bytes, protection, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0L);
+
+    return p == -1 ? MAP_FAILED : (void *)p;
+}
+
+/* Maps both pieces: anew, or over what is there. */
+static bool map_pieces(const int fds[2], uint32_t slots)
+{
+    struct vv_door_index *was = atomic_load_explicit(&head, memory_order_relaxed);
+    _Atomic uint32_t *was_used = atomic_load_explicit(&used, memory_order_relaxed);
+    void *a, *b;
+
+    if (was && slots != mapped_slots)
+        return false;
+    a = map(was, bytes_of(slots), PROT_READ, fds[0]);
+    if (a == MAP_FAILED)
+        return false;
+    b = map((void *)(uintptr_t)was_used, (size_t)slots * sizeof(uint32_t), PROT_READ | PROT_WRITE,
+            fds[1]);
+    if (b == MAP_FAILED) {
+        if (!was)
+            munmap(a, bytes_of(slots));
+        return false;
+    }
+    if (!was)
+        mapped_slots = slots;
+    atomic_store_explicit(&used, b, memory_order_release);
+    atomic_store_explicit(&head, a, memory_order_release);
+    return true;
+}
+
+void vvi_preload_index_map(const int fds[2], unsigned view)
+{
+    struct vv_door_index *peek;
+    struct stat st;
+    bool was = false;
+
+    if (!atomic_compare_exchange_strong_explicit(&mapping, &was, true, memory_order_acquire,
+                                                 memory_order_relaxed))
+        return;
+    atomic_store_explicit(&boot, 0, memory_order_release);
+    /* What it says of itself has to be what it is: it cannot shrink, but it could be another thing. */
+    peek = mmap(NULL, sizeof(*peek), PROT_READ, MAP_SHARED, fds[0], 0);
+    if (peek != MAP_FAILED) {
+        uint32_t slots = peek->nr_slots;
+
+        if (peek->magic == VV_DOOR_INDEX_MAGIC && peek->version == VV_DOOR_VERSION && slots > 0 &&
+            slots % VV_DOOR_WAYS == 0 && slots <= (1u << 24) && peek->folder[0] == '/' &&
+            peek->folder_bytes < 400 && syscall(SYS_fstat, fds[0], &st) == 0 &&
+            (uint64_t)st.st_size == bytes_of(slots) && syscall(SYS_fstat, fds[1], &st) == 0 &&
+            (uint64_t)st.st_size == (uint64_t)slots * sizeof(uint32_t) && map_pieces(fds, slots)) {
+            atomic_store_explicit(&mapped_view, view, memory_order_relaxed);
+            atomic_store_explicit(&boot, peek->boot, memory_order_release);
+        }
+        munmap(peek, sizeof(*peek));
+    }
+    atomic_store_explicit(&mapping, false, memory_order_release);
+}
+
+/* ---- looking ---- */
+
+struct found {
+    word *slot;
+    uint32_t number;
+    uint64_t boot; /* of the index that the slot is in */
+    uint64_t seq, id;
+    struct vv_door_stat stat;
+};
+
+static uint64_t get(word *w)
+{
+    return atomic_load_explicit(w, memory_order_relaxed);
+}
+
+/* Is the slot as it was, in the same index, and the daemon behind it? Another index may take the place of
+ * this one at any moment, but this one never comes back: if it is here at the end it was all the time. */
+static bool still(struct vv_door_index *x, const struct found *f)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&f->slot[VV_DOOR_SLOT_SEQ], memory_order_acquire) == f->seq &&
+           atomic_load_explicit((word *)(void *)&x->enabled, memory_order_acquire) != 0 &&
+           get((word *)(void *)&x->boot) == f->boot;
+}
+
+/* Reads a slot if it is this path's. */
+static bool read_slot(const struct vvi_preload_name *name, uint64_t now, struct found *f)
+{
+    uint64_t words[8];
+
+    f->seq = atomic_load_explicit(&f->slot[VV_DOOR_SLOT_SEQ], memory_order_acquire);
+    if ((f->seq & 1) || get(&f->slot[VV_DOOR_SLOT_HASH]) != name->hash ||
+        get(&f->slot[VV_DOOR_SLOT_PATH_BYTES]) != name->bytes ||
+        get(&f->slot[VV_DOOR_SLOT_UNTIL]) <= now)
+        return false;
+    if (name->nofollow && !(get(&f->slot[VV_DOOR_SLOT_FLAGS]) & VV_DOOR_DIRECT))
+        return false;
+    for (size_t at = 0; at < name->bytes; at += sizeof(words)) {
+        size_t n = name->bytes - at < sizeof(words) ? name->bytes - at : sizeof(words);
+
+        for (size_t i = 0; i < (n + 7) / 8; i++)
+            words[i] = get(&f->slot[VV_DOOR_SLOT_PATH + at / 8 + i]);
+        if (memcmp(words, name->path + at, n) != 0)
+            return false;
+    }
+    f->id = get(&f->slot[VV_DOOR_SLOT_ID]);
+    for (size_t i = 0; i < sizeof(f->stat) / 8; i++) {
+        uint64_t value = get(&f->slot[VV_DOOR_SLOT_STAT + i]);
+
+        memcpy((char *)&f->stat + i * 8, &value, 8);
+    }
+    return true;
+}
+
+static struct vv_door_index *look(const struct vvi_preload_name *name, struct found *f)
+{
+    uint64_t now = now_ns();
+    struct vv_door_index *x;
+    uint32_t first;
+
+    if (atomic_load_explicit(&boot, memory_order_acquire) == 0 ||
+        name->bytes > VV_DOOR_SLOT_PATH_ROOM ||
+        atomic_load_explicit(&mapped_view, memory_order_relaxed) != name->view)
+        return NULL;
+    x = atomic_load_explicit(&head, memory_order_acquire);
+    /* Before anything else of it. */
+    f->boot = atomic_load_explicit((word *)(void *)&x->boot, memory_order_acquire);
+    if (now > get((word *)(void *)&x->alive_ns) + VV_DOOR_ALIVE_NS)
+        return NULL;
+    first = (uint32_t)vv_door_set(name->hash, mapped_slots);
+    /* They lie far apart, and most likely in no processor's cache: all are fetched at once. */
+    for (uint32_t i = first; i < first + VV_DOOR_WAYS; i++)
+        __builtin_prefetch((const char *)(x + 1) +
+                           (size_t)i * VV_DOOR_SLOT_WORDS * sizeof(uint64_t));
+    for (uint32_t i = first; i < first + VV_DOOR_WAYS; i++) {
+        f->number = i;
+        f->slot = (word *)(void *)(x + 1) + (size_t)i * VV_DOOR_SLOT_WORDS;
+        if (read_slot(name, now, f) && still(x, f))
+            return x;
+    }
+    return NULL;
+}
+
+/* "FOLDER/0123456789abcdef.data" */
+static void content_of(const struct vv_door_index *x, uint64_t id, char name[500])
+{
+    static const char digits[] = "0123456789abcdef";
+    size_t n = x->folder_bytes < 400 ? x->folder_bytes : 0;
+
+    memcpy(name, x->folder, n);
+    name[n++] = '/';
+    for (int shift = 60; shift >= 0; shift -= 4)
+        name[n++] = digits[id >> shift & 15];
+    memcpy(name + n, ".data", 6);
+}
+
+bool vvi_preload_index_stat(const struct vvi_preload_name *name, struct vv_door_stat *ret_stat)
+{
+    struct found f;
+
+    if (!look(name, &f))
+        return false;
+    *ret_stat = f.stat;
+    return true;
+}
+
+bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
+                            struct vvi_preload_answer *ret_answer)
+{
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    struct vv_door_index *x;
+    _Atomic uint32_t *count;
+    char content[500];
+    struct found f;
+    struct stat st;
+    int fd;
+
+    x = look(name, &f);
+    if (!x)
+        return false;
+    /* Others count here too, perhaps on another processor: the line is on its way while we open. */
+    count = &atomic_load_explicit(&used, memory_order_relaxed)[f.number];
+    __builtin_prefetch((const void *)(uintptr_t)count, 1);
+    content_of(x, f.id, content);
+    fd = (int)syscall(SYS_openat, AT_FDCWD, content,
+                      O_RDONLY | (name->nofollow ? O_NOFOLLOW : 0) | (cloexec ? O_CLOEXEC : 0));
+    if (fd < 0)
+        return false;
+    /* Removed already, being removed, or another daemon's by now: it is asked for. */
+    if (syscall(SYS_fcntl, fd, F_OFD_SETLK, &lock) < 0 || syscall(SYS_fstat, fd, &st) < 0 ||
+        st.st_nlink != 1 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != f.stat.size ||
+        !still(x, &f)) {
+        syscall(SYS_close, fd);
+        return false;
+    }
+    atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+    ret_answer->fd = fd;
+    ret_answer->real = st;
+    ret_answer->stat = f.stat;
+    return true;
+}

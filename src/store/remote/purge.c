@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Removing what ranks have left, without opening the history.
+ *
+ * Group records go first: they are what keeps another number of ranks from opening the history, and any
+ * process may take them back. Files go rank by rank, under the rank's lock. All processes of a job may
+ * do this at the same time. A process waits for the lock of its own rank, and of ranks that the job does
+ * not have, as long as there is something to remove. It leaves a rank whose lock another process of the
+ * job may hold: that process removes these files, or has opened the history again. Files that other
+ * ranks have written in this run stay. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "store/files/files_private.h"
+#include "store/remote/group.h"
+#include "store/remote/purge.h"
+
+#define BUSY_NS (10 * UINT64_C(1000000000))
+#define NAP_NS  (20 * UINT64_C(1000000))
+
+struct victim {
+    uint32_t rank;
+    uint64_t version, generation;
+    uint64_t run_id; /* 0: not known, as the file is damaged */
+};
+
+struct victims {
+    const struct vv_purge *purge;
+    const uint32_t *only; /* NULL: all ranks */
+    struct victim *v;
+    size_t n, room;
+};
+
+/* Run ids of one run differ in the lower half. */
+static bool of_this_run(const struct vv_purge *p, uint64_t run_id)
+{
+    return run_id >> 32 == p->run_id >> 32;
+}
+
+static int victims_add(struct victims *list, const struct victim *v)
+{
+    if (list->n == list->room) {
+        size_t room = list->room ? 2 * list->room : 64;
+        struct victim *more = realloc(list->v, room * sizeof(*more));
+        if (more == NULL)
+            return -ENOMEM;
+        list->v = more;
+        list->room = room;
+    }
+    list->v[list->n++] = *v;
+    return 0;
+}
+
+static int see_file(void *user, const struct vv_files_found *f)
+{
+    struct victims *list = user;
+    const struct vv_purge *p = list->purge;
+    struct victim v = {f->rank, f->version, f->generation,
+                       f->info != NULL ? f->info->id.run_id : 0};
+    if (f->kind != VV_CKFILE_COMMITTED || f->rank < p->first_rank ||
+        (list->only != NULL && f->rank != *list->only))
+        return 0;
+    if (f->rank != p->rank && f->rank < p->ranks && of_this_run(p, v.run_id))
+        return 0;
+    return victims_add(list, &v);
+}
+
+static int list_files(struct vv_folder *folder, struct victims *list)
+{
+    list->n = 0;
+    int rc = vv_files_scan(folder->opts.os, folder->path, list->purge->history, see_file, list);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* ---- group records ---- */
+
+static int see_record(void *user, const struct vv_group_record *r, int error)
+{
+    struct victims *list = user;
+    const struct vv_purge *p = list->purge;
+    /* A damaged one goes with a file. */
+    if (error != 0 || r->ranks <= p->first_rank || of_this_run(p, r->run_id))
+        return 0;
+    return victims_add(list, &(struct victim){p->first_rank, r->version,
+                                              r->file[p->first_rank].generation, r->run_id});
+}
+
+static int open_group(struct vv_folder *folder, const char *history, uint32_t rank, int *ret_fd,
+                      struct vv_group *ret_group)
+{
+    const struct vv_os *os = folder->opts.os;
+    int fd = os->openat(os, folder->dirfd, history, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return fd;
+    /* Two ranks or more: others may be about to write a record while this one is taken back. */
+    int rc = vv_group_open(os, fd, history, rank, 2, false, ret_group);
+    if (rc < 0)
+        os->close(os, fd);
+    else
+        *ret_fd = fd;
+    return rc;
+}
+
+static void close_group(struct vv_folder *folder, int fd, struct vv_group *group)
+{
+    vv_group_close(group);
+    folder->opts.os->close(folder->opts.os, fd);
+}
+
+/* Takes back what the group folder says of the files in `list`, or, if `records` is set, lists the files
+ * of the first rank that its records name, and takes back those. */
+static int retract(struct vv_folder *folder, const struct vv_purge *p, uint32_t rank,
+                   struct victims *list, bool records)
+{
+    struct vv_group group;
+    int fd, rc = open_group(folder, p->history, rank, &fd, &group);
+    if (rc < 0)
+        return rc == -ENOENT ? 0 : rc; /* not a shared folder */
+    if (records)
+        rc = vv_group_scan(&group, false, see_record, list);
+    for (size_t i = 0; rc == 0 && i < list->n; i++)
+        rc = vv_group_retract(&group, list->v[i].version, list->v[i].run_id, list->v[i].generation);
+    vv_group_tidy(&group);
+    close_group(folder, fd, &group);
+    return rc;
+}
+
+static int drop_records(struct vv_folder *folder, const struct vv_purge *p)
+{
+    struct victims list = {.purge = p};
+    int rc = retract(folder, p, p->first_rank, &list, true);
+    free(list.v);
+    return rc;
+}
+
+/* ---- files ---- */
+
+/* The lock of the rank is held. */
+static int unlink_files(struct vv_folder *folder, struct vv_files *files, struct victims *list)
+{
+    const struct vv_os *os = folder->opts.os;
+    char name[VV_CKFILE_NAME_MAX];
+    int rc = list_files(folder, list);
+    if (rc == 0)
+        rc = retract(folder, list->purge, files->rank, list, false);
+    for (size_t i = 0; rc == 0 && i < list->n; i++) {
+        vv_ckfile_name(name, VV_CKFILE_COMMITTED, files->rank, list->v[i].version,
+                       list->v[i].generation);
+        rc = os->unlinkat(os, files->dirfd, name);
+        rc = rc == -ENOENT ? 0 : rc;
+    }
+    /* How many ranks there were is not to outlast them. */
+    snprintf(name, sizeof(name), "ranks.%" PRIu32, files->rank);
+    if (rc == 0)
+        (void)os->unlinkat(os, files->dirfd, name);
+    return rc == 0 ? os->fsync(os, files->dirfd) : rc;
+}
+
+static int purge_rank(struct vv_folder *folder, const struct vv_purge *p, uint32_t rank, char *err,
+                      size_t err_bytes)
+{
+    struct vv_files_opts opts = {.all_generations = true};
+    struct victims list = {.purge = p, .only = &rank};
+    struct vv_files *files = NULL;
+    bool of_others = rank != p->rank && rank < p->ranks;
+    uint64_t deadline_ns = vv_now_ns() + (of_others ? 0 : BUSY_NS);
+    int rc;
+    do {
+        rc = list_files(folder, &list);
+        if (rc < 0 || list.n == 0)
+            break;
+        rc = vv_files_open(folder, p->history, rank, &opts, err, err_bytes, &files);
+        if (rc == -EBUSY && vv_now_ns() < deadline_ns)
+            vv_sleep_until_ns(vv_now_ns() + NAP_NS);
+    } while (rc == -EBUSY && vv_now_ns() < deadline_ns);
+    if (files != NULL)
+        rc = unlink_files(folder, files, &list);
+    vv_files_close(files);
+    free(list.v);
+    return of_others && rc == -EBUSY ? 0 : rc;
+}
+
+int vv_files_purge(struct vv_folder *folder, const struct vv_purge *p, char *err, size_t err_bytes)
+{
+    struct victims all = {.purge = p};
+    int rc = vv_files_name_ok(p->history) ? drop_records(folder, p) : -EINVAL;
+    if (rc == 0)
+        rc = list_files(folder, &all);
+    /* In order of ranks. */
+    for (size_t i = 0; rc == 0 && i < all.n; i++)
+        if (i == 0 || all.v[i].rank != all.v[i - 1].rank)
+            rc = purge_rank(folder, p, all.v[i].rank, err, err_bytes);
+    free(all.v);
+    if (rc < 0 && rc != -EBUSY)
+        vvi_error(rc, err, err_bytes, "cannot remove history %s from %s: %s", p->history,
+                  folder->path, strerror(-rc));
+    return rc;
+}
+
+/* ---- how many ranks ---- */
+
+static int see_ranks(void *user, const struct vv_group_record *r, int error)
+{
+    if (error == 0)
+        *(uint32_t *)user = r->ranks;
+    return 0;
+}
+
+struct noted {
+    const struct vv_os *os;
+    int dirfd;
+    uint32_t ranks;
+};
+
+static int see_note(void *user, const char *name)
+{
+    struct noted *n = user;
+    uint32_t rank, ranks;
+    int end = 0;
+    if (sscanf(name, "ranks.%" SCNu32 "%n", &rank, &end) != 1 || name[end] != '\0')
+        return 0;
+    ranks = vvi_recorded_ranks(n->os, n->dirfd, rank);
+    n->ranks = ranks != 0 ? ranks : n->ranks;
+    return 0;
+}
+
+int vv_files_ranks(struct vv_folder *folder, const char *history, uint32_t *ret_ranks)
+{
+    const struct vv_os *os = folder->opts.os;
+    struct noted n = {.os = os};
+    struct vv_group group;
+    if (!vv_files_name_ok(history))
+        return -EINVAL;
+    int fd = os->openat(os, folder->dirfd, history, O_RDONLY | O_DIRECTORY, 0);
+    if (fd < 0)
+        return fd;
+    n.dirfd = fd;
+    int rc = vv_group_open(os, fd, history, 0, 1, false, &group);
+    if (rc == 0) {
+        rc = vv_group_scan(&group, false, see_ranks, &n.ranks);
+        vv_group_close(&group);
+    }
+    if (rc == -ENOENT || (rc == 0 && n.ranks == 0))
+        rc = os->list(os, fd, see_note, &n);
+    os->close(os, fd);
+    if (rc == 0)
+        *ret_ranks = n.ranks;
+    return rc;
+}

@@ -330,7 +330,10 @@ class Cluster:
     # ---- readers, in the background ----
 
     def read_on(self, *numbers, each=1):
-        """Starts readers on these hosts, which go on until read_off."""
+        """Starts readers on these hosts, which go on until read_off.
+
+        Returns when each is connected: a program that finds no daemon at its first file never looks for one again."""
+        met = {number: self[number].status()["clients"] for number in numbers}
         for number in numbers:
             for i in range(each):
                 command = [READER, "read", str(self.root), str(self.files), str(SEED % 100000 + number * 10 + i),
@@ -340,6 +343,8 @@ class Cluster:
                 reader.host = self[number]
                 self.processes.append(reader)
                 self.readers.append(reader)
+        # The question itself is a connection, before as after.
+        self.until(lambda: all(self[n].status()["clients"] >= met[n] + each for n in numbers), "readers meet their daemons")
 
     def still_reading(self):
         for reader in self.readers:

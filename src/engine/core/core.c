@@ -805,6 +805,15 @@ void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
 
 /* ---- orders and their ends ---- */
 
+/* Leaves the page numbers, several KiB, as they are: an order has as many as it has chunks. */
+static void order_init(struct vv_order *o, enum vv_order_kind kind, struct vv_req *req)
+{
+    memset(o, 0, offsetof(struct vv_order, src_page));
+    o->kind = kind;
+    o->req = req;
+    o->runtime = NULL;
+}
+
 struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind)
 {
     struct vv_order *o = core->free_orders;
@@ -815,10 +824,7 @@ struct vv_order *vvi_order_new(struct vv_core *core, enum vv_order_kind kind)
         o = malloc(sizeof(*o));
     if (!o)
         return NULL;
-    memset(o, 0, offsetof(struct vv_order, src_page));
-    o->kind = kind;
-    o->req = NULL;
-    o->runtime = NULL;
+    order_init(o, kind, NULL);
     return o;
 }
 
@@ -839,7 +845,8 @@ struct vv_order *vv_core_next_order(struct vv_core *core)
     if (!core->wake_head)
         core->wake_tail = NULL;
     req->next = NULL;
-    core->wake_order = (struct vv_order){.kind = VV_ORDER_WAKE, .req = req, .hist = req->hist};
+    order_init(&core->wake_order, VV_ORDER_WAKE, req);
+    core->wake_order.hist = req->hist;
     return &core->wake_order;
 }
 

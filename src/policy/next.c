@@ -17,8 +17,7 @@ bool vv_next_disk_idles(uint64_t distance, uint64_t resident_bytes, uint64_t int
 
 bool vv_next_may_evict(const struct vv_next_question *q)
 {
-    /* A blocked application takes whatever may go; the caller offers the farthest first. */
-    if (q->purpose == VV_FOR_PUT || q->purpose == VV_FOR_DEMAND)
+    if (vv_next_takes_any(q->purpose))
         return true;
     /* An exchange of places takes what is free or double, and nothing from anybody else. */
     if (q->purpose == VV_FOR_DEMOTE)

@@ -71,6 +71,12 @@ struct vv_next_question {
     bool disk_has_time;    /* vv_next_disk_has_time() */
 };
 
+/* A blocked application takes whatever may go; the caller offers the farthest first. */
+static inline bool vv_next_takes_any(enum vv_purpose purpose)
+{
+    return purpose == VV_FOR_PUT || purpose == VV_FOR_DEMAND;
+}
+
 /* May this page go to make room for that one? */
 bool vv_next_may_evict(const struct vv_next_question *q);
 

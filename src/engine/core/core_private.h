@@ -431,6 +431,14 @@ uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsig
                   uint32_t c);
 uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                            uint32_t c);
+/* The rank of a page of the object from its absolute form. */
+static inline uint64_t vvi_rank_relative(const struct vv_core *core, const struct vv_object *obj,
+                                         uint64_t absolute)
+{
+    bool hinted = vv_next_use(absolute) == VV_USE_HINTED && !obj->restoring;
+
+    return hinted ? absolute - vvi_hist(core, obj->hist)->head : absolute;
+}
 /* The class bits that a page of the object on that tier should have now. */
 unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                       uint32_t c, const struct vv_page *p);

@@ -416,11 +416,7 @@ uint64_t vvi_rank_absolute(const struct vv_core *core, const struct vv_object *o
 uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                   uint32_t c)
 {
-    uint64_t rank = vvi_rank_absolute(core, obj, tier, c);
-
-    if (vv_next_use(rank) == VV_USE_HINTED && !obj->restoring)
-        rank -= vvi_hist(core, obj->hist)->head;
-    return rank;
+    return vvi_rank_relative(core, obj, vvi_rank_absolute(core, obj, tier, c));
 }
 
 static void heap_follow(struct vv_heap *heap, struct vv_copy *copy, enum heap_kind kind, bool in,
@@ -454,9 +450,10 @@ static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
         key = vvi_rank_absolute(core, obj, copy->tier, copy->evict_top);
     }
     heap_follow(&heap[HEAP_EVICT], copy, HEAP_EVICT, copy->nevict > 0 && !copy->readers, key);
+    if (copy->ndup)
+        key = ~vvi_rank_absolute(core, obj, copy->tier, 0);
     heap_follow(&heap[HEAP_DUP], copy, HEAP_DUP,
-                copy->ndup > 0 && !copy->readers && core->tier[copy->tier].memory,
-                ~vvi_rank_absolute(core, obj, copy->tier, 0));
+                copy->ndup > 0 && !copy->readers && core->tier[copy->tier].memory, key);
 }
 
 void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)

@@ -36,18 +36,20 @@ static bool headroom_low(const struct vv_core *core, unsigned tier, const struct
     return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
 }
 
-static struct vv_next_question question(const struct vv_core *core, unsigned tier,
-                                        const struct vv_object *obj, uint32_t chunk,
-                                        const struct vv_copy *victim, enum vv_purpose purpose)
+static bool may_evict(const struct vv_core *core, unsigned tier, const struct vv_object *obj,
+                      uint32_t chunk, const struct vv_copy *victim, enum vv_purpose purpose)
 {
     const struct vv_object *v = victim->obj;
     const struct hist *h = vvi_hist(core, v->hist), *own = vvi_hist(core, obj->hist);
     uint64_t disk_rate = (uint64_t)core->hop[VV_HOP_F2H].rate.bytes_per_s;
     bool in_memory = false;
+    struct vv_next_question q;
 
+    if (vv_next_takes_any(purpose))
+        return true;
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
         in_memory |= t != tier && vvi_chunk_valid(core, v, t, victim->evict_top);
-    return (struct vv_next_question){
+    q = (struct vv_next_question){
         .purpose = purpose,
         .phase = core->phase,
         .rank = vvi_rank(core, obj, tier, chunk),
@@ -64,6 +66,7 @@ static struct vv_next_question question(const struct vv_core *core, unsigned tie
         .disk_has_time = vv_next_disk_has_time(h->ready, h->interval_ns,
                                                h->missing_chunks * core->cfg.page_bytes, disk_rate),
     };
+    return vv_next_may_evict(&q);
 }
 
 struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier)
@@ -72,8 +75,10 @@ struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier)
     uint64_t best_rank = 0;
 
     for (uint32_t i = 0; i < core->nhist; i++) {
-        struct vv_copy *copy = vv_heap_top(&core->hist[i].heap[tier][HEAP_EVICT]);
-        uint64_t rank = copy ? vvi_rank(core, copy->obj, tier, copy->evict_top) : 0;
+        const struct vv_heap *heap = &core->hist[i].heap[tier][HEAP_EVICT];
+        struct vv_copy *copy = vv_heap_top(heap);
+        uint64_t rank = copy ? vvi_rank_relative(core, copy->obj, heap->item[0].key) : 0;
+        vv_assert(!copy || rank == vvi_rank(core, copy->obj, tier, copy->evict_top));
         if (copy && (!best || rank > best_rank)) {
             best = copy;
             best_rank = rank;
@@ -99,16 +104,26 @@ static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned ti
     return best;
 }
 
-/* Brings the books up to date after `gone` chunks of [low, high] have been dropped. */
+/* Brings the books up to date after `gone` chunks of [low, high] have been dropped. The classes of
+ * pages depend on what other tiers have: those of the copy itself are what they were. */
 static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t low, uint32_t high,
                            uint32_t gone)
 {
+    struct vv_object *obj = copy->obj;
+    bool others = false;
+
     if (gone == 0)
         return 0;
     core->stats.evicted_pages += gone;
-    vv_trace5(VV_TRACE_EVICT, vvi_trace_history(core, copy->obj->hist), copy->obj->version,
-              copy->tier, low, gone);
-    vvi_core_reclass(core, copy->obj, low, high - low + 1);
+    vv_trace5(VV_TRACE_EVICT, vvi_trace_history(core, obj->hist), obj->version, copy->tier, low,
+              gone);
+    for (unsigned t = 0; t < core->ntiers; t++)
+        if (t != copy->tier && obj->copy[t])
+            others = true;
+    if (others)
+        vvi_core_reclass(core, obj, low, high - low + 1);
+    else
+        vvi_object_refresh(core, obj);
     vvi_copy_maybe_free(core, copy);
     return gone;
 }
@@ -186,9 +201,9 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
  * object stays: it loses a small part, and then another is farthest. */
 static uint32_t evict_farthest(struct vv_core *core, struct vv_copy *copy, uint32_t n)
 {
-    uint64_t rank = vvi_rank(core, copy->obj, copy->tier, copy->evict_top);
+    const struct vv_heap *heap = &vvi_hist(core, copy->obj->hist)->heap[copy->tier][HEAP_EVICT];
 
-    if (vv_next_use(rank) == VV_USE_UNKNOWN)
+    if (vv_next_use(heap->item[copy->heap_pos[HEAP_EVICT]].key) == VV_USE_UNKNOWN)
         n = VV_MIN(n, VV_MAX(copy->obj->nchunks / PARTS, (uint32_t)1));
     return vvi_space_evict(core, copy, n);
 }
@@ -222,7 +237,7 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
 {
     struct vv_copy *copy;
 
-    if (purpose != VV_FOR_PUT && purpose != VV_FOR_DEMAND) {
+    if (!vv_next_takes_any(purpose)) {
         /* A flush takes the place of duplicates only of what is wanted earlier: those wanted
          * later are what the faster tier lets go next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
@@ -244,8 +259,7 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     copy = vvi_space_farthest(core, tier);
     if (!copy)
         return 0;
-    struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
-    return vv_next_may_evict(&q) ? evict_farthest(core, copy, n) : 0;
+    return may_evict(core, tier, obj, chunk, copy, purpose) ? evict_farthest(core, copy, n) : 0;
 }
 
 /* The next put will let go what is farthest: while more puts are to be expected, that is done before
@@ -299,10 +313,7 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
     if (!core->paged || core->tier[tier].arena.nfree > 0)
         return core->paged;
     copy = vvi_space_farthest(core, tier);
-    if (!copy)
-        return false;
-    struct vv_next_question q = question(core, tier, obj, chunk, copy, purpose);
-    return vv_next_may_evict(&q);
+    return copy && may_evict(core, tier, obj, chunk, copy, purpose);
 }
 
 /* ---- contiguous ---- */

@@ -5,7 +5,9 @@ JOBS ?= $(shell nproc)
 
 .PHONY: all demo setup test test-all test-long gpu-test check-fast bench install format clean portable docs
 
+# Configured again each time, so that what was installed since the last time is found.
 all: build/build.ninja
+	@cmake build >build/configure.log || { cat build/configure.log; exit 1; }
 	cmake --build build -j $(JOBS)
 
 # CMake knows best what is missing: only if it is not content does scripts/setup look for what to install.

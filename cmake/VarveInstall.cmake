@@ -1,19 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 include(CMakePackageConfigHelpers)
 
-install(TARGETS varve_shared EXPORT varveTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS varve_veloc EXPORT varveTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# Components of the CMake package: one file of targets each, which is there if the component was built.
+set(varve_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/varve)
+foreach(pair varve:varve_shared veloc-client:varve_veloc mpi:varve_mpi fortran:varve_fortran fortran-mpi:varve_fortran_mpi)
+    string(REGEX REPLACE ":.*" "" component ${pair})
+    string(REGEX REPLACE ".*:" "" target ${pair})
+    if(TARGET ${target})
+        install(TARGETS ${target} EXPORT varve-${component}-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        install(EXPORT varve-${component}-targets NAMESPACE varve:: DESTINATION ${varve_cmake_dir})
+    endif()
+endforeach()
 install(TARGETS varve_preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES include/veloc.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-if(TARGET varve_mpi)
-    install(TARGETS varve_mpi EXPORT varveTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
 if(TARGET varve_fortran)
-    install(TARGETS varve_fortran EXPORT varveTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
     install(FILES ${CMAKE_BINARY_DIR}/fortran/varve.mod DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/varve)
 endif()
 if(TARGET varve_fortran_mpi)
-    install(TARGETS varve_fortran_mpi EXPORT varveTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
     install(FILES ${CMAKE_BINARY_DIR}/fortran/varve_mpi.mod DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/varve)
 endif()
 # For compilers that cannot use these module files.
@@ -77,8 +80,6 @@ foreach(name fortran fortran-mpi)
 endforeach()
 install(FILES ${CMAKE_BINARY_DIR}/varve.pc ${CMAKE_BINARY_DIR}/veloc-client.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-set(varve_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/varve)
-install(EXPORT varveTargets NAMESPACE varve:: DESTINATION ${varve_cmake_dir})
 configure_package_config_file(cmake/varveConfig.cmake.in ${CMAKE_BINARY_DIR}/varveConfig.cmake
     INSTALL_DESTINATION ${varve_cmake_dir})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/varveConfigVersion.cmake

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Libraries on top of libvarve.so, which use its public API alone: libvarve-mpi.so, where there is an MPI;
-# libveloc-client.so, VELOC's interface; libvarve-fortran.so, where there is a Fortran compiler; and libvarve-fortran-mpi.so, where there are both. The second is not linked with MPI: it loads libvarve-mpi.so when it is given a
-# communicator.
+# libveloc-client.so, VELOC's interface; libvarve-fortran.so, where there is a Fortran compiler; and
+# libvarve-fortran-mpi.so, where there are both. The second is not linked with MPI: it loads libvarve-mpi.so when it is
+# given a communicator. Each is a component of the CMake package, and its target carries what a program needs; the MPI
+# is that of the program's language, which varveConfig.cmake finds.
 
 function(varve_on_top target name map)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} C_VISIBILITY_PRESET hidden LINKER_LANGUAGE C
@@ -11,7 +13,7 @@ function(varve_on_top target name map)
     if(NOT VARVE_SANITIZE)
         target_link_options(${target} PRIVATE -Wl,-z,defs)
     endif()
-    target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:varve_flags> varve_shared ${CMAKE_DL_LIBS})
+    target_link_libraries(${target} PUBLIC varve_shared PRIVATE $<BUILD_INTERFACE:varve_flags> ${CMAKE_DL_LIBS})
 endfunction()
 
 if(HAVE_MPI)
@@ -54,7 +56,9 @@ function(varve_fortran_library target name export)
         Fortran_MODULE_DIRECTORY ${CMAKE_BINARY_DIR}/fortran)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:Fortran>:-Wall -Wextra -std=f2018>
         $<$<AND:$<COMPILE_LANGUAGE:Fortran>,$<BOOL:${VARVE_WERROR}>>:-Werror> $<$<COMPILE_LANGUAGE:C>:-Wall -Wextra>)
-    target_link_libraries(${target} PRIVATE varve_shared)
+    target_include_directories(${target} INTERFACE $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/fortran>
+        $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/varve>)
+    target_link_libraries(${target} PUBLIC varve_shared)
     if(VARVE_SANITIZE)
         target_link_options(${target} PRIVATE -fsanitize=${VARVE_SANITIZE})
     endif()
@@ -67,5 +71,5 @@ endif()
 if(HAVE_FORTRAN_MPI)
     # Calls libvarve-mpi, and needs no module or library of the MPI's own Fortran.
     varve_fortran_library(varve_fortran_mpi varve-fortran-mpi fortran-mpi ${CMAKE_SOURCE_DIR}/src/fortran/varve_mpi.f90)
-    target_link_libraries(varve_fortran_mpi PRIVATE varve_fortran varve_mpi)
+    target_link_libraries(varve_fortran_mpi PUBLIC varve_fortran varve_mpi)
 endif()

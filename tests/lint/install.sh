@@ -92,15 +92,50 @@ $CC -std=c99 "$dir/user.c" $(pkg-config --cflags varve) -L"$dir/static" \
     $(pkg-config --static --libs-only-l varve) -pthread -o "$dir/static/c" || fail "C, static"
 "$dir/static/c" || fail "the static C program"
 
-mkdir "$dir/cm"
-cp "$dir/user.c" "$dir/user.cpp" "$dir/cm"
-cat >"$dir/cm/CMakeLists.txt" <<'EOF'
+# Through CMake: one project for each component, which names its own target alone.
+# project COMPONENT LANGUAGE SOURCE: builds and runs it. configure COMPONENT LANGUAGE [SOURCE]: to $dir/log.
+configure() {
+    rm -rf "$dir/cm"
+    mkdir "$dir/cm"
+    cat >"$dir/cm/CMakeLists.txt" <<EOF
 cmake_minimum_required(VERSION 3.25)
-project(user C)
-find_package(varve 0.1 REQUIRED)
-add_executable(user user.c)
-target_link_libraries(user varve::varve)
+project(user $2)
+find_package(varve 0.1 REQUIRED COMPONENTS $1)
+add_executable(user ${3:-})
+target_link_libraries(user varve::$1)
 EOF
-{ cmake -G Ninja -S "$dir/cm" -B "$dir/cm/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_PREFIX_PATH="$prefix" &&
-    cmake --build "$dir/cm/build"; } >"$dir/log" 2>&1 || { cat "$dir/log"; fail "C, find_package"; }
-"$dir/cm/build/user" || fail "the CMake program"
+    cmake -G Ninja -S "$dir/cm" -B "$dir/cm/build" -DCMAKE_C_COMPILER="$CC" -DCMAKE_PREFIX_PATH="$prefix" \
+        --no-warn-unused-cli >"$dir/log" 2>&1
+}
+project() {
+    configure "$@" && cmake --build "$dir/cm/build" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "CMake: $1, $2"; }
+    case $1 in
+    *fortran*) [ -n "${VARVE_SANITIZE:-}" ] || "$dir/cm/build/user" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "the program: $1, $2"; } ;;
+    *) "$dir/cm/build/user" >"$dir/log" 2>&1 || { cat "$dir/log"; fail "the program: $1, $2"; } ;;
+    esac
+}
+# refused COMPONENT LANGUAGE TEXT: the reason is there.
+refused() {
+    ! configure "$1" "$2" "$dir/user.c" || fail "CMake: $1 is found"
+    tr '\n' ' ' <"$dir/log" | tr -s ' ' | grep -qF "$3" || { cat "$dir/log"; fail "CMake: no reason for $1"; }
+}
+project varve C "$dir/user.c"
+project veloc-client C "$dir/veloc.c"
+refused nothing C 'component nothing: there is no such component; there are varve, veloc-client, mpi'
+if [ -e "$dir/mpi.c" ]; then
+    project mpi C "$dir/mpi.c"
+    cp "$dir/mpi.c" "$dir/mpi.cpp"
+    ! command -v "$CXX" >/dev/null || project mpi CXX "$dir/mpi.cpp"
+fi
+if [ -e "$dir/user.f90" ]; then
+    printf 'program p\nuse varve\nprint *, varve_library_version()\nend program\n' >"$dir/user.f90"
+    project fortran Fortran "$dir/user.f90"
+fi
+if [ -e "$libdir/libvarve-fortran-mpi.so" ] && command -v mpifort >/dev/null; then
+    printf 'program p\nuse mpi\nuse varve\nuse varve_mpi\ntype(varve_context) :: ctx\nif (.false.) call varve_open_mpi(MPI_COMM_WORLD, ctx)\nend program\n' >"$dir/user.f90"
+    project fortran-mpi Fortran "$dir/user.f90"
+    refused fortran-mpi C 'component fortran-mpi: it needs one of the languages Fortran: name one in project()'
+fi
+# Without a component that was not built, the reason says what to install.
+rm -f "$libdir"/cmake/varve/varve-mpi-targets*.cmake
+refused mpi C 'component mpi: this varve was built without an MPI (Debian: libopenmpi-dev or libmpich-dev)'

@@ -22,15 +22,9 @@ static const double dt = 0.01;
 
 static void must(int rc, struct varve_ctx *ctx, const char *what)
 {
-    struct varve_error e = {.error_size = sizeof(e)};
-
     if (rc == 0)
         return;
-    /* The context has the record, or, where a call has none or ends it, this thread. */
-    if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
-        (varve_last_error(NULL, &e) != 0 || e.err != rc))
-        snprintf(e.text, sizeof(e.text), "%s", varve_strerror(rc));
-    fprintf(stderr, "adjoint: %s: %s\n", what, e.text);
+    fprintf(stderr, "adjoint: %s: %s\n", what, varve_error(ctx));
     exit(1);
 }
 

@@ -95,16 +95,9 @@ static int launch(void *arg, const struct varve_blocks_view *view, struct CUstre
 
 static void must(int rc)
 {
-    struct varve_error e;
-
     if (rc == 0)
         return;
-    e.error_size = sizeof(e);
-    /* The context has the record, or, where a call has none or ends it, this thread. */
-    if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
-        (varve_last_error(NULL, &e) != 0 || e.err != rc))
-        snprintf(e.text, sizeof(e.text), "%s", varve_strerror(rc));
-    fprintf(stderr, "blocks: %s\n", e.text);
+    fprintf(stderr, "blocks: %s\n", varve_error(ctx));
     exit(1);
 }
 

@@ -26,15 +26,9 @@ static int rank, ranks;
 
 static void must(int rc, const char *what)
 {
-    struct varve_error e = {.error_size = sizeof(e)};
-
     if (rc == 0)
         return;
-    /* The context has the record, or, where a call has none or ends it, this thread. */
-    if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
-        (varve_last_error(NULL, &e) != 0 || e.err != rc))
-        snprintf(e.text, sizeof(e.text), "%s", varve_strerror(rc));
-    fprintf(stderr, "heat_mpi: process %d: %s: %s\n", rank, what, e.text);
+    fprintf(stderr, "heat_mpi: process %d: %s: %s\n", rank, what, varve_error(ctx));
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 

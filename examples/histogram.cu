@@ -69,17 +69,11 @@ __global__ void count(const __grid_constant__ struct varve_gfs fs, uint32_t file
 
 static struct varve_ctx *ctx;
 
-/* The library knows more than an error: what the driver said, for instance. */
 static void must(int rc, const char *what)
 {
-    struct varve_error e = {sizeof(e)};
-
     if (rc == 0)
         return;
-    if (varve_last_error(ctx, &e) == 0 && e.err == rc)
-        fprintf(stderr, "histogram: %s: %s\n", what, e.text);
-    else
-        fprintf(stderr, "histogram: %s: %s\n", what, varve_strerror(rc));
+    fprintf(stderr, "histogram: %s: %s\n", what, varve_error(ctx));
     exit(1);
 }
 

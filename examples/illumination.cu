@@ -26,16 +26,9 @@ static struct varve_ctx *ctx;
 
 static void must(int rc)
 {
-    struct varve_error e = {};
-
     if (rc == 0)
         return;
-    e.error_size = sizeof(e);
-    /* The context has the record, or, where a call has none or ends it, this thread. */
-    if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
-        (varve_last_error(NULL, &e) != 0 || e.err != rc))
-        snprintf(e.text, sizeof(e.text), "%s", varve_strerror(rc));
-    fprintf(stderr, "illumination: %s\n", e.text);
+    fprintf(stderr, "illumination: %s\n", varve_error(ctx));
     exit(1);
 }
 

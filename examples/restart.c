@@ -24,15 +24,9 @@ static struct varve_ctx *ctx;
 
 static void must(int rc, const char *what)
 {
-    struct varve_error e = {.error_size = sizeof(e)};
-
     if (rc == 0)
         return;
-    /* The context has the record, or, where a call has none or ends it, this thread. */
-    if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
-        (varve_last_error(NULL, &e) != 0 || e.err != rc))
-        snprintf(e.text, sizeof(e.text), "%s", varve_strerror(rc));
-    fprintf(stderr, "restart: %s: %s\n", what, e.text);
+    fprintf(stderr, "restart: %s: %s\n", what, varve_error(ctx));
     exit(1);
 }
 

@@ -121,16 +121,9 @@ static int launch(void *arg, const struct varve_tables_view *view, uint32_t devi
 
 static void must(int rc)
 {
-    struct varve_error e;
-
     if (rc == 0)
         return;
-    e.error_size = sizeof(e);
-    /* The context has the record, or, where a call has none or ends it, this thread. */
-    if ((varve_last_error(ctx, &e) != 0 || e.err != rc) &&
-        (varve_last_error(NULL, &e) != 0 || e.err != rc))
-        snprintf(e.text, sizeof(e.text), "%s", varve_strerror(rc));
-    fprintf(stderr, "tables: %s\n", e.text);
+    fprintf(stderr, "tables: %s\n", varve_error(ctx));
     exit(1);
 }
 

@@ -155,14 +155,14 @@ struct varve_opts {
 /*
  * Fills in the defaults, overridden by the environment (VARVE_HOST_CACHE=4G sets host_cache, and so
  * on). `opts_size` is sizeof(struct varve_opts). -EINVAL: NULL, an absurd size, or a malformed
- * variable, which varve_last_error(NULL, ...) names. Does not block.
+ * variable, which varve_error(NULL) names. Does not block.
  */
 VARVE_API int varve_opts_init(struct varve_opts *opts, size_t opts_size) VARVE_CHECK;
 /*
  * Reads an INI file over what `opts` holds, and the environment over that: the environment
  * overrides the file, the file the defaults. Values that the program wants to insist on are
  * assigned after this call. -ENOENT and the like: the file cannot be read; -EINVAL: unknown key or
- * malformed value. varve_last_error(NULL, ...) tells file and line. On failure `opts` is as before.
+ * malformed value. varve_error(NULL) tells file and line. On failure `opts` is as before.
  */
 VARVE_API int varve_opts_load(struct varve_opts *opts, const char *ini_path) VARVE_CHECK;
 /* Sets one option by its configuration key, such as "host_cache", "4G". -EINVAL: unknown key or
@@ -183,7 +183,7 @@ VARVE_API int varve_opts_set(struct varve_opts *opts, const char *key,
  *   -ENOTSUP  GPUDirect Storage together with a remote level, or a driver or GPU that is too old
  *   -ENOMEM   a cache cannot be allocated; for the device the text says how much is free
  *   other     the folder cannot be used
- * varve_last_error(NULL, ...) tells more.
+ * varve_error(NULL) tells more.
  */
 VARVE_API int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx) VARVE_CHECK;
 /*
@@ -230,6 +230,19 @@ struct varve_error {
  *   -ENODATA  nothing has failed yet
  */
 VARVE_API int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error) VARVE_CHECK;
+/*
+ * The text of the last call that failed in the calling thread, one line, for the check in one line:
+ *
+ *     if (varve_checkpoint(h, v))
+ *         return fprintf(stderr, "%s\n", varve_error(ctx)), 1;
+ *
+ * `ctx` is the context of the call, or NULL: after varve_open has failed, or where the program has
+ * only one. If the last failure of this thread was on another context, or it had none, the text is
+ * that of the last failure on `ctx` in any thread. Never NULL; "success" before the first failure. A
+ * call that succeeds leaves it as it is. The library owns the string, which is valid until the next
+ * call in this thread. Does not block.
+ */
+VARVE_API const char *varve_error(struct varve_ctx *ctx);
 /* A readable text for a result of this library, never NULL. The string is constant. Safe in any
  * thread. */
 VARVE_API const char *varve_strerror(int err);

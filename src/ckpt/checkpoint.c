@@ -566,7 +566,7 @@ int varve_region_size(struct varve_history *h, uint64_t version, int region, siz
     struct vv_object_info info;
     struct vvi_where here = {"region_size", version, region, -1};
     if (!ret_bytes)
-        return -EINVAL;
+        return vvi_fail(NULL, &here, -EINVAL, "ret_bytes is NULL");
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
@@ -773,7 +773,7 @@ int varve_latest(struct varve_history *h, uint64_t *ret_version)
 {
     struct vvi_where here = {"latest", 0, -1, -1};
     if (!ret_version)
-        return -EINVAL;
+        return vvi_fail(NULL, &here, -EINVAL, "ret_version is NULL");
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
@@ -799,8 +799,9 @@ static void version_add(void *arg, const struct vv_object_info *info)
 
 int varve_versions(struct varve_history *h, uint64_t *ret_versions, size_t max, size_t *ret_count)
 {
+    static const struct vvi_where here = {"versions", 0, -1, -1};
     if (!ret_count || (max > 0 && !ret_versions))
-        return -EINVAL;
+        return vvi_fail(NULL, &here, -EINVAL, "ret_count or ret_versions is NULL");
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;

@@ -2,17 +2,25 @@
 /*
  * Error records. A context keeps that of the last call on it that failed, under its lock; calls
  * without a context (options, opening), and closing, after which there is none, leave theirs with
- * the calling thread.
+ * the calling thread. Beside that each thread keeps the text of its own last failure, on any context
+ * or none, for varve_error: another thread's failure cannot replace it before it is read.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/pid.h"
 #include "ckpt/ckpt_private.h"
 #include "ckpt/face.h"
 
 static _Thread_local struct varve_error thread_error;
+
+/* The last failure in this thread. `ctx` is compared and never followed: it may have been closed. */
+static _Thread_local struct {
+    const struct varve_ctx *ctx; /* NULL: a call without one */
+    char text[sizeof(thread_error.text)];
+} last;
 
 static int scope_of(int err, int tier)
 {
@@ -40,6 +48,8 @@ static VV_PRINTF(5, 0) int record(struct varve_ctx *ctx, const struct vvi_where 
         snprintf(e.text + n, sizeof(e.text) - (size_t)n, " (%s)", foreign.name);
     snprintf(e.operation, sizeof(e.operation), "%s", where->operation);
     snprintf(e.domain, sizeof(e.domain), "%s", foreign.domain);
+    last.ctx = ctx;
+    memcpy(last.text, e.text, sizeof(last.text));
     if (!ctx) {
         thread_error = e;
         return err;
@@ -125,6 +135,22 @@ int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error)
     e.error_size = bytes;
     memcpy(ret_error, &e, bytes);
     return 0;
+}
+
+const char *varve_error(struct varve_ctx *ctx)
+{
+    static _Thread_local char text[sizeof(last.text)];
+    /* A forked child has no use of the context's lock, which another thread may have held. */
+    bool ours = ctx && ctx->pid == vv_pid();
+    if (last.text[0] && (!ours || !last.ctx || last.ctx == ctx))
+        return last.text;
+    text[0] = 0;
+    if (ours) {
+        vv_mutex_lock(&ctx->lock);
+        memcpy(text, ctx->error.text, sizeof(text));
+        vv_mutex_unlock(&ctx->lock);
+    }
+    return text[0] ? text : vv_strerror(0);
 }
 
 int varve_set_error(struct varve_ctx *ctx, const char *operation, int err, const char *text)

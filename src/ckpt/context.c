@@ -52,10 +52,13 @@ struct vv_device *vv_ckpt_device(struct varve_ctx *ctx)
 
 int vvi_ctx_enter(struct varve_ctx *ctx)
 {
+    static const struct vvi_where here = {"enter", 0, -1, -1};
     if (!ctx)
-        return -EINVAL;
+        return vvi_fail(NULL, &here, -EINVAL, "the context is NULL");
+    /* Not in the context's record: its lock may have been held at the fork. */
     if (ctx->pid != vv_pid())
-        return -EPERM;
+        return vvi_fail(NULL, &here, -EPERM,
+                        "the context was opened before fork(): open one in this process");
     atomic_fetch_add_explicit(&ctx->calls, 1, memory_order_relaxed);
     return 0;
 }
@@ -77,8 +80,9 @@ void vv_ckpt_leave(struct varve_ctx *ctx)
 
 int vvi_history_enter(struct varve_history *h)
 {
+    static const struct vvi_where here = {"enter", 0, -1, -1};
     if (!h)
-        return -EINVAL;
+        return vvi_fail(NULL, &here, -EINVAL, "the history is NULL");
     int rc = vvi_ctx_enter(h->ctx);
     if (rc == 0)
         atomic_fetch_add_explicit(&h->calls, 1, memory_order_relaxed);
@@ -503,8 +507,10 @@ static void partner_stats(const struct varve_ctx *ctx, struct varve_stats *s)
 
 int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
 {
+    static const struct vvi_where here = {"stats", 0, -1, -1};
     if (!ret_stats || ret_stats->stats_size < sizeof(size_t) || ret_stats->stats_size > 1u << 20)
-        return -EINVAL;
+        return vvi_fail(NULL, &here, -EINVAL,
+                        "NULL, or stats_size is not sizeof(struct varve_stats)");
     int rc = vvi_ctx_enter(ctx);
     if (rc)
         return rc;
@@ -568,7 +574,7 @@ int varve_helpers(struct varve_ctx *ctx, struct varve_helper *ret_helpers, size_
 {
     static const struct vvi_where here = {"helpers", 0, -1, -1};
     if (!ret_count || (max > 0 && !ret_helpers))
-        return -EINVAL;
+        return vvi_fail(NULL, &here, -EINVAL, "ret_count or ret_helpers is NULL");
     int rc = vvi_ctx_enter(ctx);
     if (rc)
         return rc;

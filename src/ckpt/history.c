@@ -22,8 +22,9 @@
 
 int varve_history_opts_init(struct varve_history_opts *opts, size_t opts_size)
 {
+    static const struct vvi_where here = {"options", 0, -1, -1};
     if (!opts || opts_size < sizeof(size_t) || opts_size > 1u << 20)
-        return -EINVAL;
+        return vvi_fail(NULL, &here, -EINVAL, "NULL or a size of %zu bytes", opts_size);
     memset(opts, 0, opts_size);
     opts->opts_size = opts_size;
     return 0;
@@ -503,8 +504,9 @@ int varve_history_close(struct varve_history *h)
         return rc;
     /* Pairs with the release in vvi_history_leave. */
     if (atomic_load_explicit(&h->calls, memory_order_acquire) != 0) {
+        rc = vvi_fail(ctx, &here, -EBUSY, "history %.60s: a call on it is in progress", h->name);
         vvi_ctx_leave(ctx);
-        return -EBUSY;
+        return rc;
     }
     char held[96];
     if (vvi_history_held(h, held, sizeof(held))) {

@@ -38,7 +38,8 @@ int varve_regions(struct varve_history *h, uint64_t version, int *ret_regions, s
 {
     struct vv_object_info info;
     if (!ret_count || (max > 0 && !ret_regions))
-        return -EINVAL;
+        return vvi_fail(NULL, &(struct vvi_where){"regions", version, -1, -1}, -EINVAL,
+                        "ret_count or ret_regions is NULL");
     int rc = ask_begin(h, "regions", version, &info);
     if (rc)
         return rc;
@@ -54,7 +55,8 @@ int varve_ready(struct varve_history *h, uint64_t version, int *ret_ready)
 {
     struct vv_object_info info;
     if (!ret_ready)
-        return -EINVAL;
+        return vvi_fail(NULL, &(struct vvi_where){"ready", version, -1, -1}, -EINVAL,
+                        "ret_ready is NULL");
     int rc = ask_begin(h, "ready", version, &info);
     if (rc)
         return rc;
@@ -67,7 +69,8 @@ int varve_version_run(struct varve_history *h, uint64_t version, uint64_t *ret_r
 {
     struct vv_object_info info;
     if (!ret_run_id)
-        return -EINVAL;
+        return vvi_fail(NULL, &(struct vvi_where){"version_run", version, -1, -1}, -EINVAL,
+                        "ret_run_id is NULL");
     int rc = ask_begin(h, "version_run", version, &info);
     if (rc)
         return rc;
@@ -86,7 +89,8 @@ int varve_version_level(struct varve_history *h, uint64_t version, enum varve_le
     struct vv_object_info info;
     enum varve_level level = VARVE_LEVEL_CACHED;
     if (!ret_level)
-        return -EINVAL;
+        return vvi_fail(NULL, &(struct vvi_where){"version_level", version, -1, -1}, -EINVAL,
+                        "ret_level is NULL");
     int rc = ask_begin(h, "version_level", version, &info);
     if (rc)
         return rc;

@@ -215,7 +215,8 @@ int varve_acquire_for(struct varve_history *h, uint64_t version, int region,
 {
     uint64_t start_ns = vv_now_ns();
     if (!ret_ptr || !ret_bytes)
-        return -EINVAL;
+        return vvi_fail(NULL, &(struct vvi_where){"acquire", version, region, -1}, -EINVAL,
+                        "ret_ptr or ret_bytes is NULL");
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
@@ -310,7 +311,9 @@ int varve_reserve_for(struct varve_history *h, uint64_t version, int region, siz
 {
     uint64_t start_ns = vv_now_ns();
     if (!ret_ptr || region < 0 || bytes > INT64_MAX)
-        return -EINVAL;
+        return vvi_fail(NULL, &(struct vvi_where){"reserve", version, region, -1}, -EINVAL,
+                        "ret_ptr is NULL, region %d negative, or %zu bytes too many", region,
+                        bytes);
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;

@@ -2,6 +2,7 @@
 /* What bad input gets: a clear error, a text for it, and nothing lost. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,65 @@ static void test_nothing_has_failed(void)
     struct varve_error e = {.error_size = sizeof(e)};
     struct varve_ctx *ctx = ck_open(&cfg);
     T_ERR(varve_last_error(ctx, &e), -ENODATA);
+    T_STREQ(varve_error(ctx), "success");
+    T_STREQ(varve_error(NULL), "success");
     T_OK(varve_close(ctx));
+}
+
+/* Fails a call on the context in a thread of its own, and looks at what that thread finds. */
+static void *fail_elsewhere(void *arg)
+{
+    struct varve_history *h = arg;
+    T_ERR(varve_restore(NULL, 1), -EINVAL);
+    T_ERR(varve_unprotect(h, 77), -ENOENT);
+    T_CHECK(strstr(varve_error(varve_history_ctx(h)), "region 77"));
+    return NULL;
+}
+
+/* A thread reads the text of its own last failure, whatever other threads and contexts had since. */
+static void test_error_of_this_thread(void)
+{
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE};
+    struct varve_opts opts;
+    struct varve_ctx *none = NULL, *ctx = ck_open(&cfg), *other = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "a");
+    pthread_t thread;
+
+    T_ERR(varve_unprotect(h, 5), -ENOENT);
+    T_EQ(pthread_create(&thread, NULL, fail_elsewhere, h), 0);
+    T_EQ(pthread_join(thread, NULL), 0);
+    T_CHECK(strstr(varve_error(ctx), "region 5"));
+    T_CHECK(strstr(varve_error(NULL), "region 5"));
+    T_STREQ(varve_error(other), "success");
+
+    T_ERR(varve_history_open(other, "a/b", &h), -EINVAL);
+    T_CHECK(strstr(varve_error(NULL), "no '/'"));
+    T_CHECK(strstr(varve_error(other), "no '/'"));
+    T_CHECK(strstr(varve_error(ctx), "region 77")); /* the last on it, in any thread */
+
+    T_OK(varve_opts_init(&opts, sizeof(opts)));
+    opts.level = VARVE_LEVEL_LOCAL;
+    opts.local[0] = 0;
+    T_ERR(varve_open(&opts, &none), -EINVAL);
+    T_CHECK(strstr(varve_error(none), "set `local`"));
+    T_CHECK(strstr(varve_error(ctx), "set `local`"));
+    T_OK(varve_close(other));
+    T_CHECK(strstr(varve_error(NULL), "set `local`")); /* success leaves it as it is */
+    T_OK(varve_close(ctx));
+}
+
+/* A NULL handle has no record to leave the text in but the thread's. */
+static void test_error_of_null(void)
+{
+    uint64_t v;
+    T_ERR(varve_checkpoint(NULL, 0), -EINVAL);
+    T_STREQ(varve_error(NULL), "the history is NULL");
+    T_ERR(varve_history_open(NULL, "a", NULL), -EINVAL);
+    T_STREQ(varve_error(NULL), "the context is NULL");
+    T_ERR(varve_latest(NULL, NULL), -EINVAL);
+    T_STREQ(varve_error(NULL), "ret_version is NULL");
+    T_ERR(varve_latest(NULL, &v), -EINVAL);
+    T_STREQ(varve_error(NULL), "the history is NULL");
 }
 
 static void test_null_and_absurd(void)
@@ -511,6 +570,8 @@ int main(void)
 {
     ck_any_device();
     T_RUN(test_nothing_has_failed);
+    T_RUN(test_error_of_this_thread);
+    T_RUN(test_error_of_null);
     T_RUN(test_null_and_absurd);
     T_RUN(test_options);
     T_RUN(test_environment);

@@ -228,6 +228,7 @@ void ck_error(struct varve_ctx *ctx, int err, const char *text)
     if (e.err != err || !strstr(e.text, text))
         t_fail(__FILE__, __LINE__, "error record: %d \"%s\", expected %d \"%s\"", e.err, e.text,
                err, text);
+    T_STREQ(varve_error(ctx), e.text);
     T_CHECK(e.operation[0]);
     T_CHECK(varve_strerror(err)[0]);
 }

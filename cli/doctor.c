@@ -46,7 +46,7 @@ struct finding {
     const char *debian, *spack; /* how to get it, or NULL */
 };
 
-#define FINDINGS_MAX 64
+#define FINDINGS_MAX 128
 
 struct doctor {
     bool json;
@@ -336,17 +336,42 @@ static bool is_of_cached(const char *text, size_t n)
     return false;
 }
 
-/* A variable that looks like a setting but is none is most likely a slip of the pen. */
-static void look_at_environment(struct doctor *d)
+/* Each setting that is not the default, and where it came from. */
+static void look_at_settings(struct doctor *d)
 {
+    const char *path = getenv(VV_CONFIG_FILE_ENV);
+    struct vv_config cfg;
     char err[200] = "";
 
     if (vv_ckpt_check_environment(err, sizeof(err)) != 0)
         add(d, "configuration", WARNING, "%s", err)->effect = "opening a context fails";
+    if (vv_config_load(&cfg, err, sizeof(err)) != 0)
+        return;
+    for (size_t i = 0; i < vv_config_key_count; i++) {
+        const struct vv_config_key *key = &vv_config_keys[i];
+        char value[VV_CONFIG_TEXT], standard[VV_CONFIG_TEXT], name[VV_CONFIG_NAME];
+        const char *set = getenv(vv_config_env_name(key, name, sizeof(name)));
+        struct vv_config defaults;
+
+        vv_config_init(&defaults);
+        if (vv_config_get(&cfg, key->name, value, sizeof(value)) != 0 ||
+            vv_config_get(&defaults, key->name, standard, sizeof(standard)) != 0)
+            continue;
+        if (set && *set)
+            add(d, "setting", INFO, "%s = %.150s, from %s", key->name, value, name);
+        else if (strcmp(value, standard) != 0)
+            add(d, "setting", INFO, "%s = %.100s, from %.100s", key->name, value, path);
+    }
+}
+
+/* A variable that looks like a setting but is none is most likely a slip of the pen. */
+static void look_at_environment(struct doctor *d)
+{
     for (char **e = environ; *e; e++) {
         size_t n = strcspn(*e, "=");
         bool known = strncmp(*e, "VARVE_TEST_", 11) == 0 || strncmp(*e, "VARVE_BIN=", 10) == 0 ||
-                     strncmp(*e, "VARVE_SANITIZE=", 15) == 0;
+                     strncmp(*e, "VARVE_SANITIZE=", 15) == 0 ||
+                     strncmp(*e, VV_CONFIG_FILE_ENV "=", sizeof(VV_CONFIG_FILE_ENV)) == 0;
 
         if (strncmp(*e, "VARVE_", 6) != 0)
             continue;
@@ -455,6 +480,7 @@ int cli_doctor(int argc, char **argv)
     look_at_folder(&d);
     look_at_stats(&d);
     look_at_machine(&d);
+    look_at_settings(&d);
     look_at_environment(&d);
     if (d.json)
         print_json(&d);

@@ -644,10 +644,13 @@ static int report(struct probe *p, double seconds)
     } else {
         probe_print_text(stdout, &p->facts, &p->rows, &cfg);
         if (p->write && status == CLI_OK)
-            printf("\nWritten to %s. It took %.1f s.\n", p->write, seconds);
+            printf("\nWritten to %s: programs read it when " VV_CONFIG_FILE_ENV
+                   " names it. It took %.1f s.\n",
+                   p->write, seconds);
         else if (!p->write)
             printf("\nNothing was written: '" PROBE_COMMAND
-                   " --write varve.conf' keeps them in a file for varve_opts_load.\n"
+                   " --write varve.conf' keeps them in a file, which programs read when\n"
+                   "" VV_CONFIG_FILE_ENV " names it.\n"
                    "It took %.1f s.\n",
                    seconds);
     }
@@ -697,7 +700,7 @@ static const struct opt options[] = {
     {OPT_FLAG, .name = "quick", .at = AT(quick),
      .help = "smaller buffers and files, and less time"},
     {OPT_TEXT, .name = "write", .arg = "FILE", .at = AT(write),
-     .help = "write the settings there, to be read by varve_opts_load"},
+     .help = "write the settings there, for VARVE_CONFIG or varve_opts_load"},
     {OPT_FLAG, .name = "force", .help = "replace FILE if there is one", .at = AT(force)},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
 };

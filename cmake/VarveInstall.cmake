@@ -83,6 +83,6 @@ install(FILES ${CMAKE_BINARY_DIR}/varve.pc ${CMAKE_BINARY_DIR}/veloc-client.pc D
 configure_package_config_file(cmake/varveConfig.cmake.in ${CMAKE_BINARY_DIR}/varveConfig.cmake
     INSTALL_DESTINATION ${varve_cmake_dir})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/varveConfigVersion.cmake
-    COMPATIBILITY SameMinorVersion)
+    COMPATIBILITY SameMajorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/varveConfig.cmake ${CMAKE_BINARY_DIR}/varveConfigVersion.cmake
     DESTINATION ${varve_cmake_dir})

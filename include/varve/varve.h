@@ -153,9 +153,10 @@ struct varve_opts {
 };
 
 /*
- * Fills in the defaults, overridden by the environment (VARVE_HOST_CACHE=4G sets host_cache, and so
- * on). `opts_size` is sizeof(struct varve_opts). -EINVAL: NULL, an absurd size, or a malformed
- * variable, which varve_error(NULL) names. Does not block.
+ * Fills in the defaults, overridden by the file that VARVE_CONFIG names if it is set, and that by the
+ * environment (VARVE_HOST_CACHE=4G sets host_cache, and so on). `opts_size` is sizeof(struct
+ * varve_opts). -EINVAL: NULL, an absurd size, a malformed variable or line of the file; -ENOENT and the
+ * like: the file cannot be read. varve_error(NULL) names what is wrong. Blocks while the file is read.
  */
 VARVE_API int varve_opts_init(struct varve_opts *opts, size_t opts_size) VARVE_CHECK;
 /*
@@ -172,7 +173,7 @@ VARVE_API int varve_opts_set(struct varve_opts *opts, const char *key,
 
 /*
  * Opens a context: allocates the caches and starts the threads that move data. `opts` may be NULL
- * for the defaults (environment included) and is not needed afterwards. The first part of the host
+ * for the defaults (VARVE_CONFIG and the environment included) and is not needed afterwards. The first part of the host
  * cache is ready when this returns; threads make the rest while the context is in use. If that
  * fails, the next checkpoint, restore, flush or start of prefetching on the context returns the
  * error, once, and the context goes on with what there is. The caller owns the context and ends it

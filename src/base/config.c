@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/bytes.h"
@@ -110,6 +111,26 @@ int vv_config_load_ini(struct vv_config *cfg, const char *path, char *err, size_
 int vv_config_load_env(struct vv_config *cfg, char *err, size_t err_size)
 {
     return vv_settings_load_env(&settings, cfg, err, err_size);
+}
+
+int vv_config_load(struct vv_config *cfg, char *err, size_t err_size)
+{
+    const char *file = getenv(VV_CONFIG_FILE_ENV);
+    struct vv_config got;
+    char why[512];
+    int rc = 0;
+
+    vv_config_init(&got);
+    if (file && *file != '\0')
+        rc = vv_config_load_ini(&got, file, why, sizeof(why));
+    if (rc != 0) {
+        vv_settings_fail(err, err_size, VV_CONFIG_FILE_ENV ": %s", why);
+        return rc;
+    }
+    rc = vv_config_load_env(&got, err, err_size);
+    if (rc == 0)
+        *cfg = got;
+    return rc;
 }
 
 int vv_config_check(const struct vv_config *cfg, char *err, size_t err_size)

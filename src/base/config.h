@@ -118,6 +118,13 @@ VV_WARN_UNUSED int vv_config_set(struct vv_config *cfg, const char *key, const c
 VV_WARN_UNUSED int vv_config_load_ini(struct vv_config *cfg, const char *path, char *err,
                                       size_t err_size);
 
+/* The variable that names a file of settings. */
+#define VV_CONFIG_FILE_ENV "VARVE_CONFIG"
+
+/* The defaults, then the file that VARVE_CONFIG names if it is set, then the environment. Errors are
+ * those of the two functions below; the message begins with the file or the variable. */
+VV_WARN_UNUSED int vv_config_load(struct vv_config *cfg, char *err, size_t err_size);
+
 /* VARVE_<KEY> for every key; an empty variable counts as unset. -EINVAL: malformed value. */
 VV_WARN_UNUSED int vv_config_load_env(struct vv_config *cfg, char *err, size_t err_size);
 

@@ -141,8 +141,7 @@ static void config_into(struct varve_opts *opts, const struct vv_config *cfg)
 static int load_defaults(char *err, size_t err_bytes, struct varve_opts *ret_opts)
 {
     struct vv_config cfg;
-    vv_config_init(&cfg);
-    int rc = vv_config_load_env(&cfg, err, err_bytes);
+    int rc = vv_config_load(&cfg, err, err_bytes);
     if (rc == 0)
         from_config(ret_opts, &cfg);
     return rc;

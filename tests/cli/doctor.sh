@@ -51,6 +51,13 @@ VARVE_HOST_CAHCE=1G VARVE_POLICY=best "$VARVE_BIN" doctor "$dir" >"$dir/out"
 grep -q 'VARVE_HOST_CAHCE is not a setting' "$dir/out" || fail "misspelt variable"
 grep -q "'best' is not one of" "$dir/out" || fail "malformed variable"
 
+printf '%s\n' 'host_cache = 2G' 'rank = 3' >"$dir/varve.conf"
+VARVE_CONFIG=$dir/varve.conf VARVE_RANK=5 "$VARVE_BIN" doctor "$dir" >"$dir/out"
+grep -q "setting *host_cache = 2G, from $dir/varve.conf\$" "$dir/out" || fail "a setting of a file"
+grep -q 'setting *rank = 5, from VARVE_RANK$' "$dir/out" || fail "a setting of the environment"
+! grep -q 'is not a setting' "$dir/out" || fail "VARVE_CONFIG is not known"
+VARVE_CONFIG=$dir/nowhere "$VARVE_BIN" doctor "$dir" | grep -q "VARVE_CONFIG: $dir/nowhere: No such file" || fail "no file of settings"
+
 VARVE_LEVEL=local "$VARVE_BIN" doctor "$dir" >"$dir/out"
 grep -q 'level local needs a folder' "$dir/out" || fail "level local without a folder"
 VARVE_LEVEL=complete VARVE_RANKS=2 VARVE_REMOTE=/somewhere "$VARVE_BIN" doctor "$dir" >"$dir/out"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The programs of examples/ and the code in README.md and docs/ compile without a warning against what was built, and do what
-# they say. So do the commands in README.md. Its links lead somewhere.
+# they say. So do the commands in docs/ckpt.md and docs/tools.md. Links to files lead somewhere.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 unset VARVE_LOCAL VARVE_LEVEL
 export VARVE_HOST_CACHE=128M
@@ -51,12 +51,12 @@ rc=0; VARVE_LEVEL=local "$dir/adjoint" 2>"$dir/err" || rc=$?
 
 # ---- README.md
 readme=$SOURCE_DIR/README.md
-awk -v dir="$dir" '/^```c$/ { n++; on = 1; next } /^```/ { on = 0 } on { print > (dir "/readme" n ".c") }' "$readme"
-[ -s "$dir/readme1.c" ] || fail "README.md has no program"
-for source in "$dir"/readme*.c; do
-    compile "$source" "${source%.c}"
-    (cd "$dir" && "${source%.c}" >"$dir/out") || fail "the program of README.md: $(basename "$source")"
-done
+awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$readme" >"$dir/first.c"
+[ -s "$dir/first.c" ] || fail "README.md has no program"
+[ "$(wc -l <"$dir/first.c")" -le 25 ] || fail "the program of README.md has more than 25 lines"
+[ "$(wc -l <"$readme")" -le 130 ] || fail "README.md has more than 130 lines"
+compile "$dir/first.c" "$dir/first"
+(cd "$dir" && ./first >"$dir/out") || fail "the program of README.md"
 
 # ---- docs/
 for page in "$SOURCE_DIR"/docs/*.md; do
@@ -72,19 +72,20 @@ done
 tail -n +2 "$SOURCE_DIR/examples/blocks.c" | cmp - "$dir/ooc1.c" || fail "docs/ooc.md shows another program than examples/blocks.c"
 tail -n +2 "$SOURCE_DIR/examples/lines.c" | cmp - "$dir/gpufile1.c" || fail "docs/gpufile.md shows another program than examples/lines.c"
 
-# Lines '$ varve ...' of console blocks, run one after the other where the program left its files.
+# Lines '$ ...' of console blocks, run one after the other where the program left its files.
+pages=("$SOURCE_DIR/docs/ckpt.md" "$SOURCE_DIR/docs/tools.md")
 mkdir "$dir/bin" "$dir/console"
 ln -s "$VARVE_BIN" "$dir/bin/varve"
 cp "$dir/restart" "$dir/console"
-cp "$dir/readme1" "$dir/console/first"
+cp "$dir/first" "$dir/console"
 PATH=$dir/bin:$PATH
 cd "$dir/console"
-awk '/^```console$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "$readme" >"$dir/commands"
-[ "$(grep -c '^varve ' "$dir/commands")" -ge 5 ] || fail "README.md shows too few commands"
+awk '/^```console$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "${pages[@]}" >"$dir/commands"
+[ "$(grep -c '^varve ' "$dir/commands")" -ge 5 ] || fail "docs/ shows too few commands"
 # Those that compute, and measure nothing, print on every machine what stands below them, but for what '...' leaves out.
 awk -v dir="$dir" '/^```console$/ { on = 1; next } /^```/ { on = 0; shown = "" }
     on && sub(/^\$ /, "") { shown = ""; n++; if (/^varve (ring|sim|model) /) shown = dir "/shown" n; next }
-    on && shown && $0 != "..." { print > shown }' "$readme"
+    on && shown && $0 != "..." { print > shown }' "${pages[@]}"
 n=0
 while read -r line; do
     n=$((n + 1))
@@ -93,17 +94,17 @@ while read -r line; do
     'varve bench ooc '* | 'varve bench outofcore '* | 'varve ring sim '* | 'varve sim training '*)
         [ -n "${VARVE_TEST_LONG:-}" ] || [ $(((n + ${VARVE_TEST_SEED:-0}) % 3)) -eq 0 ] || continue ;;
     esac
-    bash -c "$line" >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "README.md: $line"; }
-    [ ! -e "$dir/shown$n" ] || ! grep -vxFf "$dir/out" "$dir/shown$n" || { cat "$dir/out"; fail "README.md shows another result of: $line"; }
+    bash -c "$line" >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "docs/: $line"; }
+    [ ! -e "$dir/shown$n" ] || ! grep -vxFf "$dir/out" "$dir/shown$n" || { cat "$dir/out"; fail "docs/ shows another result of: $line"; }
 done <"$dir/commands"
-[ "$(find "$dir" -name 'shown[0-9]*' | wc -l)" -ge 4 ] || fail "README.md shows too few results"
+[ "$(find "$dir" -name 'shown[0-9]*' | wc -l)" -ge 4 ] || fail "docs/ shows too few results"
 
 # Blocks marked 'gpu' take a GPU, and minutes: with none to be seen they must get as far as asking for one.
-awk '/^```console gpu$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "$readme" >"$dir/commands"
-[ -s "$dir/commands" ] || fail "README.md shows no command for a GPU"
+awk '/^```console gpu$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "${pages[@]}" >"$dir/commands"
+[ -s "$dir/commands" ] || fail "docs/ shows no command for a GPU"
 while read -r line; do
     ! CUDA_VISIBLE_DEVICES='' bash -c "$line" >"$dir/out" 2>&1 </dev/null && grep -q 'no GPU was found' "$dir/out" ||
-        { cat "$dir/out"; fail "README.md: $line"; }
+        { cat "$dir/out"; fail "docs/: $line"; }
     echo "not run, because it takes a GPU and minutes: $line"
 done <"$dir/commands"
 

@@ -158,6 +158,29 @@ static void environment(void)
     unsetenv("VARVE_POLICY");
 }
 
+static void file_of_environment(void)
+{
+    struct vv_config cfg, before;
+
+    setenv("VARVE_CONFIG", ini("host_cache = 4G\nrank = 3\n"), 1);
+    setenv("VARVE_HOST_CACHE", "8G", 1);
+    T_OK(vv_config_load(&cfg, err, sizeof(err)));
+    T_EQ(cfg.host_cache, UINT64_C(8) << 30);
+    T_EQ(cfg.rank, 3);
+    unsetenv("VARVE_HOST_CACHE");
+    before = cfg;
+    setenv("VARVE_CONFIG", ini("host_cahce = 4G\n"), 1);
+    T_ERR(vv_config_load(&cfg, err, sizeof(err)), -EINVAL);
+    T_CHECK(strstr(err, "VARVE_CONFIG: ") == err && strstr(err, ":1: unknown key 'host_cahce'"));
+    setenv("VARVE_CONFIG", "/nonexistent/varve.conf", 1);
+    T_ERR(vv_config_load(&cfg, err, sizeof(err)), -ENOENT);
+    T_CHECK(memcmp(&cfg, &before, sizeof(cfg)) == 0);
+    setenv("VARVE_CONFIG", "", 1);
+    T_OK(vv_config_load(&cfg, err, sizeof(err)));
+    T_EQ(cfg.rank, 0);
+    unsetenv("VARVE_CONFIG");
+}
+
 /* What get prints, set takes back: for the defaults and for a value of every word of every enum. */
 static void round_trip(void)
 {
@@ -261,6 +284,7 @@ int main(void)
     T_RUN(bad_files);
     T_RUN(unreadable_files);
     T_RUN(environment);
+    T_RUN(file_of_environment);
     T_RUN(round_trip);
     T_RUN(set);
     T_RUN(check);

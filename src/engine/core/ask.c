@@ -127,6 +127,17 @@ bool vv_core_dying(const struct vv_core *core, uint32_t hist)
     return false;
 }
 
+bool vv_core_space_wanted(const struct vv_core *core)
+{
+    return core->phase != VV_PHASE_RESTORING || core->puts || core->waits ||
+           core->hop[VV_HOP_H2F].inflight > 0;
+}
+
+bool vv_core_disk_reads(const struct vv_core *core)
+{
+    return core->hop[VV_HOP_F2H].inflight > 0;
+}
+
 uint64_t vv_object_user(const struct vv_object *obj)
 {
     return obj->user;

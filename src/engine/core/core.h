@@ -406,6 +406,10 @@ int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_versio
  * when that has ended. What somebody still reads does not count: it may last for as long as he
  * likes. */
 bool vv_core_dying(const struct vv_core *core, uint32_t hist);
+/* Does anything wait for space on the disk, or use it up? */
+bool vv_core_space_wanted(const struct vv_core *core);
+/* Does the disk read for restores? */
+bool vv_core_disk_reads(const struct vv_core *core);
 uint64_t vv_object_user(const struct vv_object *obj);
 
 struct vv_core_stats {

@@ -19,6 +19,7 @@
 #include "engine/runtime/runtime.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,10 @@
 #include "engine/runtime/runtime_private.h"
 #include "trace/trace.h"
 
-enum { LIMITED_PER_S = 8 }; /* requests under a limit, each second */
+enum {
+    LIMITED_PER_S = 8,    /* requests under a limit, each second */
+    REMOVALS_AT_ONCE = 4, /* while restores may come */
+};
 
 /* ---- orders ---- */
 
@@ -37,17 +41,40 @@ static struct vvi_mover *mover_of(struct vv_engine *e, const struct vv_order *o)
     return &e->mover[o->kind == VV_ORDER_COPY ? o->hop : VV_HOP_H2F];
 }
 
-static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
+static void wake_mover_locked(struct vvi_mover *m)
 {
-    struct vvi_mover *m = mover_of(e, o);
-    e->hist[o->hist].inflight++;
-    e->inflight++;
-    vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
     atomic_store_explicit(&m->more, true, memory_order_relaxed);
     if (m->polling)
         m->kick = true;
     else
         vv_cond_signal(&m->cond);
+}
+
+static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
+{
+    struct vvi_mover *m = mover_of(e, o);
+    e->hist[o->hist].inflight++;
+    e->inflight++;
+    if (o->kind == VV_ORDER_REMOVE) {
+        vvi_order_push(&e->removals, o);
+        return;
+    }
+    vvi_order_push(o->kind == VV_ORDER_COPY ? &m->queue : &m->control, o);
+    wake_mover_locked(m);
+}
+
+/* Removing a file costs the disk more than its name: journal, flushes, discarded blocks. While it reads
+ * for restores and nothing waits for space, removals are put off; in its pauses a few go at a time. */
+static void release_removals_locked(struct vv_engine *e)
+{
+    struct vvi_mover *m = &e->mover[VV_HOP_H2F];
+    bool pressed = e->lingering > 0 || vv_core_space_wanted(e->core);
+    unsigned most = pressed ? UINT_MAX : REMOVALS_AT_ONCE;
+    if (!e->removals.head || (!pressed && (m->control.head || vv_core_disk_reads(e->core))))
+        return;
+    for (unsigned n = 0; n < most && e->removals.head; n++)
+        vvi_order_push(&m->control, vvi_order_pop(&e->removals));
+    wake_mover_locked(m);
 }
 
 void vvi_engine_dispatch_locked(struct vv_engine *e)
@@ -71,6 +98,7 @@ void vvi_engine_dispatch_locked(struct vv_engine *e)
             break;
         }
     }
+    release_removals_locked(e);
     if (e->lingering)
         vv_cond_broadcast(&e->idle);
 }
@@ -335,11 +363,13 @@ void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
 {
     vvi_engine_lock(e);
     e->hist[hist].draining = e->hist[hist].dropped = true;
+    e->lingering++;
     vv_core_history_drop(e->core, hist, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_disk_give_up_locked(e, hist);
     while (e->hist[hist].inflight > 0)
         vvi_engine_wait_locked(e, &e->idle, VV_NEVER_NS);
+    e->lingering--;
     vvi_on_forget_locked(e, hist);
     e->hist[hist].files = NULL;
     e->hist[hist].draining = false;
@@ -468,6 +498,7 @@ int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
     /* A version discarded while it was being flushed has its file removed when the flush has ended:
      * counting removals would miss those that are still to come. */
     e->lingering++;
+    release_removals_locked(e);
     int late = 0;
     while (rc != -ETIMEDOUT && late == 0 && vv_core_dying(e->core, hist))
         late = vvi_engine_wait_locked(e, &e->idle, deadline_ns);

@@ -235,7 +235,7 @@ struct vv_engine {
     struct vv_cond idle; /* some inflight count came to 0, a drop ended, or see `lingering` */
     unsigned lingering;  /* calls that wait for the last of discarded versions */
     struct vvi_order_queue removals; /* to be handed to their mover when they are in nobody's way */
-    uint64_t inflight;   /* orders of all histories */
+    uint64_t inflight;               /* orders of all histories */
     bool stopping;
     struct vvi_lanes *spare_lanes;
     struct vvi_req *spare_reqs;

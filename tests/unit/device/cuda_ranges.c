@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of address ranges: against a plain list, and read while it changes. */
+#include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "device/cuda/cuda_ranges.h"
 #include "t.h"
@@ -128,10 +132,52 @@ static void readers_see_whole_entries(void)
     vvi_cuda_ranges_fini(&s.r);
 }
 
+/* The upper half of a table, which a reader touches after it has gone up at the middle. */
+static struct {
+    struct vvi_cuda_ranges r;
+    char *upper;
+    size_t bytes;
+    int faults;
+} held;
+
+static void change_meanwhile(int signal)
+{
+    (void)signal;
+    held.faults++;
+    T_EQ(mprotect(held.upper, held.bytes, PROT_READ | PROT_WRITE), 0);
+    T_OK(vvi_cuda_ranges_remove(&held.r, VVI_CUDA_SLICE, at(1)));
+}
+
+/* A reader is stopped in the middle of its search, and all entries move down by one. */
+static void change_in_the_middle_of_a_search(void)
+{
+    enum { N = 8192 }; /* a full table that malloc has mapped alone */
+    struct sigaction action = {.sa_handler = change_meanwhile}, before;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    struct vvi_cuda_range got;
+    uintptr_t table, end;
+
+    vvi_cuda_ranges_init(&held.r);
+    for (size_t i = 0; i < N; i++)
+        T_OK(vvi_cuda_ranges_add(&held.r, VVI_CUDA_SLICE, at(1 + i), UNIT));
+    table = (uintptr_t)atomic_load(&held.r.table);
+    end = table + malloc_usable_size((void *)table);
+    held.upper = (char *)((table + (end - table) / 2 + 2 * page) / page * page);
+    held.bytes = (end - (uintptr_t)held.upper) / page * page;
+    T_EQ(sigaction(SIGSEGV, &action, &before), 0);
+    T_EQ(mprotect(held.upper, held.bytes, PROT_NONE), 0);
+    got = vvi_cuda_ranges_find(&held.r, (1 + N / 2) * UNIT);
+    T_EQ(sigaction(SIGSEGV, &before, NULL), 0);
+    T_EQ(held.faults, 1);
+    T_CHECK(got.kind == VVI_CUDA_SLICE && got.start == (1 + N / 2) * UNIT);
+    vvi_cuda_ranges_fini(&held.r);
+}
+
 int main(void)
 {
     T_RUN(ranges_and_gaps_are_found);
     T_RUN(random_changes_match_a_list);
+    T_RUN(change_in_the_middle_of_a_search);
     T_RUN(readers_see_whole_entries);
     return t_done();
 }

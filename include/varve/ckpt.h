@@ -148,7 +148,9 @@ VARVE_API int varve_unprotect(struct varve_history *h, int region);
  * is when the bytes are in a cache, or have passed through to a slower tier if they fit no cache.
  * Blocks while there is no room. Device memory is read behind what stands in the default stream;
  * kernels on other streams have to be waited for first, or see varve_checkpoint_on.
- *   -EEXIST   the version exists, or there is a damaged file of it, to be discarded first
+ *   -EEXIST   the version exists, and the history was opened without `overwrite`; or its file was found
+ *             unusable at opening and has to be discarded first: any such file without `overwrite`, with
+ *             it one that could not be opened. `overwrite` removes a damaged file before it writes
  *   -ENODATA  no region is protected
  *   -ENOSPC   there is no room and nothing in progress will make any
  *   -EFBIG    it can never fit

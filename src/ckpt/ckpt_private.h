@@ -295,7 +295,7 @@ void vvi_publisher_stop(struct varve_ctx *ctx);
 int vvi_damage_find(struct varve_history *h);
 void vvi_damage_free(struct varve_history *h);
 /* 0, or for a version of the list `refusal` (0: what is wrong with its file), recorded with a
- * text. */
+ * text. With a `refusal` the version is to be written: if it may be replaced, a damaged file is removed. */
 int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t version, int refusal);
 /* Removes the file; waits for the disk. -ENOENT: not in the list. */
 int vvi_damage_discard(struct varve_history *h, uint64_t version);

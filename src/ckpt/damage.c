@@ -3,7 +3,8 @@
  * Versions whose files were found unusable when the history was opened: damaged, cut off, of a newer
  * format. The engine does not know them. They keep their number, so that nobody takes them for
  * never written: reading one fails and says what is wrong, writing it is refused until it has been
- * discarded, which removes the file.
+ * discarded, which removes the file. A checkpoint that may replace versions discards it by itself if no
+ * byte of it can be used; a file that cannot be opened now may be in order, and stays.
  *
  * The list is nearly always empty. It only shrinks, under h->lock; a version that is being discarded
  * stays in it, marked, until its file is gone, so that it cannot be written while it may yet turn
@@ -56,27 +57,6 @@ static struct vvi_damaged *find_locked(struct varve_history *h, uint64_t version
     return NULL;
 }
 
-int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t version, int refusal)
-{
-    if (!h->damaged)
-        return 0;
-    struct vvi_where here = {operation, version, -1, (int)vv_engine_tiers(h->ctx->engine) - 1};
-    char what[160] = "";
-    int status = 0;
-    vv_mutex_lock(&h->lock);
-    const struct vvi_damaged *d = find_locked(h, version);
-    if (d) {
-        status = refusal ? refusal : d->status;
-        strncpy(what, d->what, sizeof(what) - 1);
-    }
-    vv_mutex_unlock(&h->lock);
-    return status ? vvi_fail(h->ctx, &here, status,
-                             "version %llu: its file in %s cannot be used: %s; discard it to write "
-                             "it again",
-                             (unsigned long long)version, vvi_tier_name(h->ctx, here.tier), what)
-                  : 0;
-}
-
 /* Through a store of its own: those of the engine belong to its movers. */
 static int remove_file(struct varve_history *h, uint64_t version, uint64_t generation)
 {
@@ -120,4 +100,37 @@ int vvi_damage_discard(struct varve_history *h, uint64_t version)
     }
     vv_mutex_unlock(&h->lock);
     return rc;
+}
+
+static bool is_spoilt(struct varve_history *h, uint64_t version)
+{
+    vv_mutex_lock(&h->lock);
+    const struct vvi_damaged *d = find_locked(h, version);
+    bool spoilt = d && d->status == -EBADMSG;
+    vv_mutex_unlock(&h->lock);
+    return spoilt;
+}
+
+int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t version, int refusal)
+{
+    if (!h->damaged)
+        return 0;
+    struct vvi_where here = {operation, version, -1, (int)vv_engine_tiers(h->ctx->engine) - 1};
+    char what[160] = "";
+    int status = 0;
+    /* What cannot be removed is still in the list. */
+    if (refusal && is_spoilt(h, version) && vvi_replaces(h, version))
+        (void)vvi_damage_discard(h, version);
+    vv_mutex_lock(&h->lock);
+    const struct vvi_damaged *d = find_locked(h, version);
+    if (d) {
+        status = refusal ? refusal : d->status;
+        strncpy(what, d->what, sizeof(what) - 1);
+    }
+    vv_mutex_unlock(&h->lock);
+    return status ? vvi_fail(h->ctx, &here, status,
+                             "version %llu: its file in %s cannot be used: %s; discard it to write "
+                             "it again",
+                             (unsigned long long)version, vvi_tier_name(h->ctx, here.tier), what)
+                  : 0;
 }

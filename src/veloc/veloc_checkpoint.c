@@ -70,17 +70,11 @@ static bool failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version
     return is_pending(hist, version);
 }
 
-/* One whose file is damaged has to be discarded first. */
 static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version)
 {
     enum { LATE_MAX = 64 }; /* of as many as have failed, but not for ever */
     for (int late = 0;; late++) {
         int rc = varve_checkpoint(hist->h, (uint64_t)version);
-        if (rc == -EEXIST) {
-            rc = varve_discard(hist->h, (uint64_t)version);
-            if (rc == 0)
-                continue;
-        }
         if (rc == 0 || late == LATE_MAX || !vvi_veloc_late(c, hist, rc, version))
             return rc;
     }

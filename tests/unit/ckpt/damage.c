@@ -214,6 +214,48 @@ static void test_newer_format(void)
     unusable(make_newer, "format");
 }
 
+static struct varve_history *overwriting(struct varve_ctx *ctx, char *a)
+{
+    struct varve_history_opts opts;
+    struct varve_history *h;
+    T_OK(varve_history_opts_init(&opts, sizeof(opts)));
+    opts.overwrite = 1;
+    T_OK(varve_history_open_with(ctx, "h", &opts, &h));
+    T_OK(varve_protect(h, REGION_A, a, BYTES));
+    return h;
+}
+
+/* With `overwrite` a damaged file makes way. One that cannot be opened may be in order: it stays. */
+static void test_overwritten(void)
+{
+    struct ck_cfg cfg = config();
+    char *a = malloc(BYTES), path[1024], target[1100];
+    write_some(&cfg, 3);
+    cut(&cfg, 2);
+    T_CHECK(file_of(&cfg, 3, path, sizeof(path)));
+    snprintf(target, sizeof(target), "%s/of-another-tool", cfg.local);
+    T_EQ(rename(path, target), 0);
+    T_EQ(symlink(path, path), 0);
+    drop_index(&cfg);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = overwriting(ctx, a);
+    ck_fill(a, BYTES, 22, REGION_A);
+    T_ERR(varve_restore_for(h, 2, CK_LIMIT_MS), -EBADMSG);
+    T_OK(varve_checkpoint_for(h, 2, CK_LIMIT_MS));
+    T_ERR(varve_checkpoint_for(h, 3, CK_LIMIT_MS), -EEXIST);
+    ck_error(ctx, -EEXIST, "version 3: its file");
+    T_OK(varve_close(ctx));
+    T_EQ(rename(target, path), 0);
+    ctx = ck_open(&cfg);
+    h = overwriting(ctx, a);
+    T_OK(varve_restore_for(h, 2, CK_LIMIT_MS));
+    ck_check(a, BYTES, 22, REGION_A);
+    T_OK(varve_restore_for(h, 3, CK_LIMIT_MS));
+    ck_check(a, BYTES, 3, REGION_A);
+    T_OK(varve_close(ctx));
+    free(a);
+}
+
 /* ---- files that stay ---- */
 
 /* Told by the next call, or at the latest by closing; the version is there again afterwards. */
@@ -323,6 +365,7 @@ int main(void)
     T_RUN(test_cut_off);
     T_RUN(test_cut_behind_the_index);
     T_RUN(test_newer_format);
+    T_RUN(test_overwritten);
     T_RUN(test_damaged_not_removed);
     T_RUN(test_not_removed);
     return t_done();

@@ -182,6 +182,35 @@ VARVE_API int varve_restore(struct varve_history *h, uint64_t version) VARVE_CHE
 VARVE_API int varve_restore_for(struct varve_history *h, uint64_t version,
                                 int timeout_ms) VARVE_CHECK;
 
+/* A region that a call is given in place of those protected. */
+struct varve_region {
+    int region;   /* its number, 0 or greater */
+    void *ptr;    /* host or device memory; NULL only with 0 bytes */
+    size_t bytes; /* its size, or that of the buffer */
+};
+/*
+ * Checkpoint and restore of `n` regions that are given with the call, by ascending number; those
+ * that are protected have no part in it, so that threads which write and read versions of one
+ * history with memory of their own need not take turns. Otherwise as varve_checkpoint_for and
+ * varve_restore_for; those with a stream as varve_checkpoint_on_for and varve_restore_on_for. The
+ * library keeps no pointer into the list.
+ *   -ENODATA  n is 0
+ *   -EINVAL   the numbers do not ascend, or as varve_protect
+ *   -EFAULT, -ENODEV, -EXDEV  as varve_protect
+ */
+VARVE_API int varve_checkpoint_of(struct varve_history *h, uint64_t version,
+                                  const struct varve_region *regions, size_t n,
+                                  int timeout_ms) VARVE_CHECK;
+VARVE_API int varve_checkpoint_of_on(struct varve_history *h, uint64_t version,
+                                     const struct varve_region *regions, size_t n,
+                                     struct CUstream_st *stream, int timeout_ms) VARVE_CHECK;
+VARVE_API int varve_restore_to(struct varve_history *h, uint64_t version,
+                               const struct varve_region *regions, size_t n,
+                               int timeout_ms) VARVE_CHECK;
+VARVE_API int varve_restore_to_on(struct varve_history *h, uint64_t version,
+                                  const struct varve_region *regions, size_t n,
+                                  struct CUstream_st *stream, int timeout_ms) VARVE_CHECK;
+
 /* Stored size of a region. -ENOENT: no such version; -ESRCH: the version has no such region. Does
  * not block. */
 VARVE_API int varve_region_size(struct varve_history *h, uint64_t version, int region,

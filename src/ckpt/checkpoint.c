@@ -56,24 +56,29 @@ struct regions {
     size_t n;
 };
 
-/* `only`: this one, and none that is protected; NULL: those. */
-static int regions_copy(struct varve_history *h, const struct vvi_region *only, struct regions *r)
+static int regions_alloc(struct regions *r, size_t n)
 {
-    int rc = 0;
+    r->n = n;
+    r->v = n <= VVI_PIECES_INLINE ? r->few : malloc(n * sizeof(*r->v));
+    return r->v ? 0 : -ENOMEM;
+}
+
+/* `only`: these `n`, and none that is protected; NULL: those. */
+static int regions_copy(struct varve_history *h, const struct vvi_region *only, size_t n,
+                        struct regions *r)
+{
+    int rc;
     if (only) {
-        r->n = 1;
-        r->v = r->few;
-        r->few[0] = *only;
-        return 0;
+        rc = regions_alloc(r, n);
+        if (rc == 0)
+            memcpy(r->v, only, n * sizeof(*r->v));
+        return rc;
     }
     vv_mutex_lock(&h->lock);
-    r->n = h->regions.n;
-    r->v = r->n <= VVI_PIECES_INLINE ? r->few : malloc(r->n * sizeof(*r->v));
-    if (!r->v)
-        rc = -ENOMEM;
-    else if (r->n == 0)
+    rc = regions_alloc(r, h->regions.n);
+    if (rc == 0 && r->n == 0)
         rc = -ENODATA;
-    else {
+    if (rc == 0) {
         vv_idmap_sort(&h->regions);
         memcpy(r->v, h->regions.v, r->n * sizeof(*r->v));
     }
@@ -235,10 +240,11 @@ struct call {
     struct varve_history *h;
     uint64_t version, deadline_ns;
     const struct vvi_on_stream *on;
-    const struct vvi_region *only; /* NULL: the protected regions */
-    bool replace;                  /* a checkpoint: the version may exist */
-    uint64_t size;                 /* of the version, if it got so far */
-    uint32_t distance;             /* of a restore that was made */
+    const struct vvi_region *only; /* these `nonly`; NULL: the protected regions */
+    size_t nonly;
+    bool replace;      /* a checkpoint: the version may exist */
+    uint64_t size;     /* of the version, if it got so far */
+    uint32_t distance; /* of a restore that was made */
 };
 
 static struct call call_of(struct varve_history *h, uint64_t version,
@@ -260,7 +266,7 @@ static int put(struct call *c)
     uint64_t version = c->version, deadline_ns = c->deadline_ns, size = 0, user = 0;
     struct regions r = {.n = 0};
     struct pieces p = {.n = 0};
-    int rc = regions_copy(h, c->only, &r);
+    int rc = regions_copy(h, c->only, c->nonly, &r);
     if (rc == 0)
         rc = layout_of(&r, &p, &size, &user);
     c->size = size;
@@ -330,8 +336,63 @@ int vvi_checkpoint(struct varve_history *h, uint64_t version, const struct vvi_o
 int vvi_checkpoint_of(struct varve_history *h, uint64_t version, const struct vvi_region *region,
                       uint64_t deadline_ns)
 {
-    struct call call = {.h = h, .version = version, .deadline_ns = deadline_ns, .only = region};
+    struct call call = {
+        .h = h, .version = version, .deadline_ns = deadline_ns, .only = region, .nonly = 1};
     return checkpoint(&call);
+}
+
+/* One of the `_of` and `_to` calls: `made` on regions that it is given. */
+static int on_given(struct call *c, const char *operation, const struct varve_region *given,
+                    size_t n, int (*made)(struct call *))
+{
+    struct varve_history *h = c->h;
+    struct regions r = {.n = 0};
+    int rc = vvi_history_enter(h);
+    if (rc)
+        return rc;
+    rc = n == 0 || !given ? -ENODATA : regions_alloc(&r, n);
+    if (rc) {
+        struct vvi_where here = {operation, c->version, -1, -1};
+        vvi_fail(h->ctx, &here, rc, "version %llu: %s", (unsigned long long)c->version,
+                 rc == -ENODATA ? "no region is given" : vv_strerror(rc));
+    }
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct vvi_where here = {operation, c->version, given[i].region, -1};
+        r.v[i] = (struct vvi_region){.id = given[i].region,
+                                     .kind = VV_MEM_HOST,
+                                     .ptr = given[i].ptr,
+                                     .bytes = given[i].bytes};
+        if (i > 0 && r.v[i].id <= r.v[i - 1].id)
+            rc = vvi_fail(h->ctx, &here, -EINVAL,
+                          "region %d is given behind region %d: numbers have to ascend", r.v[i].id,
+                          r.v[i - 1].id);
+        else
+            rc = vvi_region_check(h->ctx, &here, &r.v[i]);
+    }
+    c->only = r.v;
+    c->nonly = n;
+    if (rc == 0)
+        rc = made(c);
+    if (r.n > 0)
+        regions_free(&r);
+    vvi_history_leave(h);
+    return rc;
+}
+
+int varve_checkpoint_of(struct varve_history *h, uint64_t version,
+                        const struct varve_region *regions, size_t n, int timeout_ms)
+{
+    struct call call = call_of(h, version, NULL, timeout_ms);
+    return on_given(&call, "checkpoint", regions, n, checkpoint);
+}
+
+int varve_checkpoint_of_on(struct varve_history *h, uint64_t version,
+                           const struct varve_region *regions, size_t n, struct CUstream_st *stream,
+                           int timeout_ms)
+{
+    struct vvi_on_stream on = {stream};
+    struct call call = call_of(h, version, &on, timeout_ms);
+    return on_given(&call, "checkpoint", regions, n, checkpoint);
 }
 
 int varve_checkpoint_for(struct varve_history *h, uint64_t version, int timeout_ms)
@@ -509,7 +570,7 @@ static int restore(struct call *c)
     rc = vvi_version_late_error(h, "restore", c->version);
     if (rc == 0)
         rc = vvi_damage_check(h, "restore", c->version, 0);
-    if (rc == 0 && (rc = regions_copy(h, c->only, &r)) != 0)
+    if (rc == 0 && (rc = regions_copy(h, c->only, c->nonly, &r)) != 0)
         vvi_history_say(h, "restore", c->version, rc);
     while (rc == 0 && (rc = get(c, &r)) == -ESTALE)
         rc = 0;
@@ -529,7 +590,8 @@ int vvi_restore(struct varve_history *h, uint64_t version, const struct vvi_on_s
 int vvi_restore_to(struct varve_history *h, uint64_t version, const struct vvi_region *region,
                    uint64_t deadline_ns)
 {
-    struct call call = {.h = h, .version = version, .deadline_ns = deadline_ns, .only = region};
+    struct call call = {
+        .h = h, .version = version, .deadline_ns = deadline_ns, .only = region, .nonly = 1};
     return restore(&call);
 }
 
@@ -547,6 +609,22 @@ void vvi_restored(struct varve_history *h, uint64_t version, uint64_t size, uint
     vv_engine_get_hist_stats(h->ctx->engine, h->hist, &stats);
     call.distance = (uint32_t)stats.ready;
     restore_ended(&call, start_ns, 0);
+}
+
+int varve_restore_to(struct varve_history *h, uint64_t version, const struct varve_region *regions,
+                     size_t n, int timeout_ms)
+{
+    struct call call = call_of(h, version, NULL, timeout_ms);
+    return on_given(&call, "restore", regions, n, restore);
+}
+
+int varve_restore_to_on(struct varve_history *h, uint64_t version,
+                        const struct varve_region *regions, size_t n, struct CUstream_st *stream,
+                        int timeout_ms)
+{
+    struct vvi_on_stream on = {stream};
+    struct call call = call_of(h, version, &on, timeout_ms);
+    return on_given(&call, "restore", regions, n, restore);
 }
 
 int varve_restore_for(struct varve_history *h, uint64_t version, int timeout_ms)

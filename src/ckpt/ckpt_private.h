@@ -380,6 +380,9 @@ bool vvi_replaces(struct varve_history *h, uint64_t version);
 
 /* ---- history.c ---- */
 
+/* Is it a region that can be copied? Fills in its kind. -EINVAL, or as varve_protect, with a text. */
+VV_WARN_UNUSED int vvi_region_check(struct varve_ctx *ctx, const struct vvi_where *here,
+                                    struct vvi_region *r);
 /* Is memory of it in the application's hands? Then a text. */
 bool vvi_history_held(struct varve_history *h, char *text, size_t text_bytes);
 /* Ends a history that is out of the context's list; returns what flushing by the deadline came to.

@@ -573,6 +573,16 @@ static int region_kind(struct varve_ctx *ctx, const struct vvi_where *here, stru
     return 0;
 }
 
+int vvi_region_check(struct varve_ctx *ctx, const struct vvi_where *here, struct vvi_region *r)
+{
+    if (r->id < 0 || (!r->ptr && r->bytes > 0) || r->bytes > INT64_MAX)
+        return vvi_fail(ctx, here, -EINVAL,
+                        "region %d: the number is negative, the pointer NULL with %zu bytes, or "
+                        "the size absurd",
+                        r->id, r->bytes);
+    return r->bytes > 0 ? region_kind(ctx, here, r) : 0;
+}
+
 int varve_protect(struct varve_history *h, int region, void *ptr, size_t bytes)
 {
     struct vvi_where here = {"protect", 0, region, -1};
@@ -580,13 +590,7 @@ int varve_protect(struct varve_history *h, int region, void *ptr, size_t bytes)
     if (rc)
         return rc;
     struct vvi_region r = {region, VV_MEM_HOST, ptr, bytes};
-    if (region < 0 || (!ptr && bytes > 0) || bytes > INT64_MAX)
-        rc = vvi_fail(h->ctx, &here, -EINVAL,
-                      "region %d: the number is negative, the pointer NULL with %zu bytes, or the "
-                      "size absurd",
-                      region, bytes);
-    else if (bytes > 0)
-        rc = region_kind(h->ctx, &here, &r);
+    rc = vvi_region_check(h->ctx, &here, &r);
     if (rc == 0) {
         rc = region_set(h, &r);
         if (rc)

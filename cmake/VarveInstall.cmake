@@ -30,6 +30,21 @@ if(TARGET bench_ooc_gpu)
 endif()
 # Sizes for `varve bench paper`.
 install(FILES lab/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
+# The package for Python, where the system's looks for what is installed below this prefix. It finds the library from there.
+if(NOT VARVE_PYTHON_DIR)
+    find_program(VARVE_PYTHON python3 HINTS /usr/bin)
+    set(found lib/python3/dist-packages)
+    if(VARVE_PYTHON)
+        execute_process(COMMAND ${VARVE_PYTHON} -c "import site, sys; print(';'.join(p[len(sys.argv[1]) + 1:] for p in site.getsitepackages() if p.startswith(sys.argv[1] + '/lib/')))"
+            ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE places OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+        if(places)
+            list(GET places 0 found)
+        endif()
+    endif()
+    set(VARVE_PYTHON_DIR ${found} CACHE STRING "where the package for Python is installed, below the prefix" FORCE)
+endif()
+install(DIRECTORY python/varve DESTINATION ${VARVE_PYTHON_DIR} FILES_MATCHING PATTERN "*.py" PATTERN py.typed
+        PATTERN __pycache__ EXCLUDE)
 # To start from with the dataset cache: copied and changed, not used in place.
 install(FILES examples/epochs.py examples/kubernetes.yaml docs/examples/varve-cached.service
         DESTINATION ${CMAKE_INSTALL_DATADIR}/varve/examples)

@@ -164,6 +164,20 @@ foreach(file ${shell_files})
         ENVIRONMENT "${test_environment}")
 endforeach()
 
+# The package for Python, with the Python that the system's modules are of; each file of tests is a program. A library with
+# a sanitizer in it cannot be loaded there.
+find_program(VARVE_TEST_PYTHON python3 HINTS /usr/bin)
+file(GLOB python_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/python/test_*.py)
+if(VARVE_TEST_PYTHON AND NOT VARVE_SANITIZE)
+    foreach(file ${python_files})
+        get_filename_component(name ${file} NAME_WE)
+        string(REPLACE "test_" "" name ${name})
+        add_test(NAME python/${name} COMMAND ${VARVE_TEST_PYTHON} -X faulthandler ${file} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+        set_tests_properties(python/${name} PROPERTIES LABELS "python" SKIP_RETURN_CODE 77 ENVIRONMENT "${test_environment};\
+VARVE_LIBRARY=$<TARGET_SONAME_FILE:varve_shared>;PYTHONPATH=${CMAKE_SOURCE_DIR}/python;PYTHONDONTWRITEBYTECODE=1")
+    endforeach()
+endif()
+
 # The longest begin first, so that none of them is left running alone at the end: in this order, in which those that
 # compute stand between those that wait.
 set(cost 1000)

@@ -40,6 +40,13 @@ done
 [ -x "$prefix/share/varve/examples/slurm-prolog.sh" ] || fail "the prolog cannot be run"
 [ "varve $(pkg-config --modversion varve)" = "$("$prefix/bin/varve" --version)" ] || fail "version"
 
+# The package for Python finds the library that it was installed with.
+if command -v python3 >/dev/null && [ -z "${VARVE_SANITIZE:-}" ]; then
+    package=$(find "$prefix" -type d -path '*-packages/varve')
+    [ "$(env -u VARVE_LIBRARY PYTHONPATH="${package%/varve}" python3 -c 'import varve; print(varve._lib.lib._name)')" = "$libdir/libvarve.so.0" ] ||
+        fail "the package for Python does not find its library"
+fi
+
 cat >"$dir/user.c" <<'EOF'
 #include <stdio.h>
 #include <string.h>

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Varve for PyTorch: activations that leave the GPU between forward and backward.
+
+    import varve.torch
+    offload = varve.torch.offload(device_cache="4G", host_cache="40G")
+    for batch in batches:
+        with offload:
+            loss = model(batch)
+        loss.backward()
+
+`varve.torch.checkpoint` has what torch.distributed.checkpoint needs.
+"""
+from __future__ import annotations
+
+from ._offload import Offload, offload
+
+__all__ = ["Offload", "offload"]

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients are those without offload, bit for bit, whatever autograd is asked to do; and misuse raises."""
+import gc
+import os
+import random
+import threading
+import unittest
+
+import common
+
+torch = common.need("torch")
+import varve  # noqa: E402
+import varve.torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+# On the processor all of it runs a second time with the emulated device before host memory.
+WAYS = [{}] if CUDA else [{}, {"device": "host", "device_cache": "2M"}]
+TORCH2 = int(torch.__version__.split(".")[0]) >= 2
+
+
+def model(seed=0, width=64, blocks=4):
+    torch.manual_seed(seed)
+    layers = [nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * width, width), nn.LayerNorm(width))
+              for _ in range(blocks)]
+    return nn.Sequential(*layers).to(DEVICE)
+
+
+def batch(seed=1, width=64, rows=128):
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+class Offloading(common.Case):
+    def each(self, **more):
+        for way in WAYS:
+            off = varve.torch.offload(**{"host_cache": "64M", "device_cache": "8M", "minimum": 4096, **way, **more})
+            with self.subTest(**way):
+                try:
+                    yield off
+                finally:
+                    gc.collect()
+                    off.close()
+
+    @staticmethod
+    def gradients(m, run):
+        m.zero_grad(set_to_none=True)
+        torch.manual_seed(5)
+        run()
+        return [p.grad.clone() for p in m.parameters()]
+
+    def equal(self, a, b):
+        self.assertEqual(len(a), len(b))
+        for x, y in zip(a, b):
+            self.assertTrue(torch.equal(x, y))
+
+    def test_steps(self):
+        m, x = model(), batch()
+
+        def plain():
+            m(x).square().sum().backward()
+
+        want = self.gradients(m, plain)
+        for off in self.each():
+            def step():
+                with off:
+                    loss = m(x).square().sum()
+                loss.backward()
+
+            for _ in range(4):
+                self.equal(want, self.gradients(m, step))
+            s = off.stats()
+            self.assertEqual(s["live"], 0)
+            s = s["cuda:0" if CUDA else "cpu"]
+            self.assertGreaterEqual(s["checkpoints"], 4 * 12)
+            self.assertGreater(s["hints"], 0)
+
+    def test_what_stays(self):
+        m = model(blocks=1)
+        for off in self.each(minimum=1 << 20):
+            with off:
+                loss = m(batch()).sum()
+            self.assertEqual(off.stats()["live"], 0)
+            loss.backward()
+        w = torch.randn(200, 200, device=DEVICE, requires_grad=True)
+        frozen = nn.Parameter(torch.randn(200, 200, device=DEVICE), requires_grad=False)
+        x = torch.randn(200, 200, device=DEVICE)
+        for off in self.each():
+            with off:
+                y = nn.functional.linear(torch.relu(x @ w), frozen)
+            names = sorted(saved.nbytes for saved in off._live.values())
+            self.assertLessEqual(len(names), 2, "the input and the result of relu")
+            y.sum().backward()
+            with off:
+                y = nn.functional.linear(torch.relu(x @ w), frozen)
+            self.assertLessEqual(len(off._live), 1, "the input was still there, and stays")
+        for off in self.each(wanted=lambda t: False):
+            with off:
+                (torch.relu(x @ w)).sum().backward()
+            self.assertEqual(off.stats(), {"live": 0})
+
+    def test_bytes_are_written_once(self):
+        for off in self.each():
+            w = torch.randn(64, 64, device=DEVICE, requires_grad=True)
+
+            def f():
+                h = w @ w
+                a, b, c = (h * k for k in (h.t(), h.view(32, 128).view(64, 64), h))
+                q, k, v = torch.cat([h, h, h], 1).view(64, 3, 64).unbind(1)
+                return (q * k * v).sum() + (a + b + c).sum()
+
+            with off:
+                z = f()
+            written = next(iter(off._stores.values())).context.stats()["checkpoint_bytes"]
+            self.assertLessEqual(written, 64 * 64 * 4 * (1 + 3 + 1))
+            self.assertTrue(torch.equal(torch.autograd.grad(z, w)[0], torch.autograd.grad(f(), w)[0]))
+
+    def test_retain_graph_and_double_backward(self):
+        for off in self.each():
+            x = torch.randn(100, 100, device=DEVICE, dtype=torch.float64, requires_grad=True)
+
+            def f():
+                return (torch.tanh(x @ x) * x).sin().sum()
+
+            with off:
+                y = f()
+            first = torch.autograd.grad(y, x, retain_graph=True)[0]
+            again = torch.autograd.grad(y, x, create_graph=True)[0]
+            self.assertTrue(torch.equal(first, again))
+            second = torch.autograd.grad(again.square().sum(), x)[0]
+            g = torch.autograd.grad(f(), x, create_graph=True)[0]
+            self.assertTrue(torch.equal(second, torch.autograd.grad(g.square().sum(), x)[0]))
+
+    def test_in_place(self):
+        """What PyTorch detects is detected, in tensors that went away and in those that stayed."""
+        for minimum in (1, 1 << 30):
+            for off in self.each(minimum=minimum):
+                for change in (lambda y: y.add_(1), lambda y: y[0].zero_(), lambda y: y.view(-1).mul_(2)):
+                    x = torch.randn(64, 64, device=DEVICE, requires_grad=True)
+                    with off:
+                        y = x.exp()
+                        z = y.sum() * 1
+                        with torch.no_grad():
+                            change(y)
+                    with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                        z.backward()
+                        y.sum().backward()
+                x = torch.randn(64, 64, device=DEVICE, requires_grad=True)
+                with off:
+                    y = (x * 2).relu_()
+                    z = y.square().sum()
+                z.backward()
+                self.assertTrue(torch.equal(x.grad, (x * 2).relu() * 2 * (x > 0) * 2))
+
+    def test_exception_between(self):
+        m, x = model(), batch()
+        want = self.gradients(m, lambda: m(x).square().sum().backward())
+        for off in self.each():
+            def step():
+                with off:
+                    loss = m(x).square().sum()
+                loss.backward()
+
+            for i in range(3):
+                with self.assertRaises(ZeroDivisionError):
+                    with off:
+                        loss = m(x)
+                        1 / 0
+                if i == 1:
+                    del loss
+                self.equal(want, self.gradients(m, step))
+            loss = None
+            gc.collect()
+            self.assertEqual(off.stats()["live"], 0)
+
+    def test_several_models_and_orders(self):
+        a, b, x = model(0), model(1, blocks=2), batch()
+        wants = [self.gradients(m, lambda m=m: m(x).square().sum().backward()) for m in (a, b)]
+        for off in self.each():
+            rng = random.Random(3)
+            for _ in range(6):
+                losses = []
+                order = [(0, a), (1, b)]
+                rng.shuffle(order)
+                for m in (a, b):
+                    m.zero_grad(set_to_none=True)
+                for i, m in order:
+                    torch.manual_seed(5)
+                    with off:
+                        losses.append((i, m, m(x).square().sum()))
+                rng.shuffle(losses)
+                for i, m, loss in losses:
+                    loss.backward()
+                    self.equal(wants[i], [p.grad for p in m.parameters()])
+
+    def test_threads(self):
+        models = [model(i, blocks=2) for i in range(3)]
+        for m in models:
+            m.eval()
+        x = batch()
+        wants = [self.gradients(m, lambda m=m: m(x).square().sum().backward()) for m in models]
+        for off in self.each():
+            bad = []
+
+            def work(m, want, off=off, bad=bad):
+                for _ in range(5):
+                    m.zero_grad(set_to_none=True)
+                    with off:
+                        loss = m(x).square().sum()
+                    loss.backward()
+                    if not all(torch.equal(p.grad, w) for p, w in zip(m.parameters(), want)):
+                        bad.append(m)
+
+            threads = [threading.Thread(target=work, args=pair) for pair in zip(models, wants)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+            self.assertEqual(bad, [])
+
+    def test_checkpoint_and_autocast(self):
+        m, x = model(), batch().requires_grad_()
+        for m_ in m:
+            m_[2].p = 0.0
+        for reentrant in (False, True):
+            def run():
+                y = x
+                for block in m:
+                    y = checkpoint(block, y, use_reentrant=reentrant)
+                return y.square().sum()
+
+            want = self.gradients(m, lambda: run().backward())
+            for off in self.each():
+                def step():
+                    with off:
+                        loss = run()
+                    loss.backward()
+
+                for _ in range(3):
+                    self.equal(want, self.gradients(m, step))
+
+        m = nn.Sequential(*[nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4)]).to(DEVICE)
+
+        def cast():
+            with torch.autocast(DEVICE, torch.bfloat16):
+                return m(x).float().square().sum()
+
+        want = self.gradients(m, lambda: cast().backward())
+        for off in self.each():
+            def step2():
+                with off:
+                    loss = cast()
+                loss.backward()
+
+            for _ in range(3):
+                self.equal(want, self.gradients(m, step2))
+
+    def test_spills(self):
+        """What fits no memory goes to disk; without one it stays, with a warning."""
+        m, x = model(blocks=6), batch(rows=512)
+        want = self.gradients(m, lambda: m(x).square().sum().backward())
+
+        def step(off):
+            with off:
+                loss = m(x).square().sum()
+            loss.backward()
+
+        for off in self.each(host_cache="2M", local=self.path("spill")):
+            for _ in range(3):
+                self.equal(want, self.gradients(m, lambda off=off: step(off)))
+            self.assertGreater(next(iter(off._stores.values())).context.stats()["moved_bytes"][4], 0)
+        for off in self.each(host_cache="2M"):
+            with self.assertWarnsRegex(UserWarning, "stay where they are"):
+                self.equal(want, self.gradients(m, lambda off=off: step(off)))
+            self.equal(want, self.gradients(m, lambda off=off: step(off)))
+
+    def test_closed(self):
+        m, x = model(), batch()
+        off = varve.torch.offload(host_cache="64M", device_cache="8M", minimum=4096)
+        with off:
+            loss = m(x).square().sum()
+        off.close()
+        with self.assertRaises((varve.ClosedError, RuntimeError)):
+            loss.backward()
+        with self.assertRaises(varve.ClosedError):
+            with off:
+                pass
+        del loss
+        with self.assertRaises(ValueError):
+            varve.torch.offload(tensors="tpu")
+        with self.assertRaises(varve.InvalidError):
+            varve.torch.offload(minimum="much")
+        with self.assertRaisesRegex((varve.InvalidError, RuntimeError), "no_such"):
+            with varve.torch.offload(no_such=1, minimum=0):
+                m(x)
+
+    def test_exit_and_fork(self):
+        program = """
+import os, sys, torch, varve.torch
+from torch.utils.data import DataLoader
+m = torch.nn.Sequential(*[torch.nn.Linear(300, 300) for _ in range(4)])
+off = varve.torch.offload(host_cache="64M", minimum=4096, tensors="cpu")
+for x in DataLoader(torch.randn(64, 300), batch_size=16, num_workers=2):
+    with off:
+        loss = m(x).relu().sum()
+    for again in DataLoader(torch.randn(64, 300), batch_size=16, num_workers=2): pass
+    loss.backward()
+with off:
+    loss = m(x).sigmoid().sum()
+class Ring: pass
+ring = Ring(); ring.me, ring.loss, ring.off = ring, loss, off
+print("ok")
+"""
+        status, out, err = common.child(program)
+        self.assertEqual((status, out, err), (0, "ok\n", ""))
+
+    def test_leaks(self):
+        m, x = model(blocks=1, width=16), batch(width=16, rows=64)
+        for off in self.each():
+            def step():
+                with off:
+                    loss = m(x).square().sum()
+                if random.random() < 0.9:
+                    loss.backward()
+
+            self.flat(step, 1000, 8 << 20)
+            loss = None
+            self.assertLessEqual(len(off._futile) + len(off._live) + len(off._finished), 8)
+            self.assertIsNone(loss)
+
+    @unittest.skipUnless(CUDA and TORCH2, "a GPU and PyTorch 2")
+    def test_compile_and_capture(self):
+        m, x = model().eval(), batch()
+        compiled = torch.compile(m)
+        want = self.gradients(m, lambda: compiled(x).square().sum().backward())
+        for off in self.each():
+            def step():
+                with off:
+                    loss = compiled(x).square().sum()
+                loss.backward()
+
+            for _ in range(3):
+                self.equal(want, self.gradients(m, step))
+            graph = torch.cuda.CUDAGraph()
+            with self.assertRaises(Exception):
+                with torch.cuda.graph(graph):
+                    with off:
+                        m(x).square().sum()
+            torch.cuda.synchronize()
+
+    @unittest.skipUnless(CUDA, "a GPU")
+    def test_streams_and_budget(self):
+        m, x = model(width=512), batch(width=512, rows=4096)
+        want = self.gradients(m, lambda: m(x).square().sum().backward())
+        side = torch.cuda.Stream()
+        for off in self.each(device_cache="32M", host_cache="1G"):
+            def step():
+                side.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(side):
+                    with off:
+                        loss = m(x).square().sum()
+                    loss.backward()
+                torch.cuda.current_stream().wait_stream(side)
+
+            for _ in range(4):
+                self.equal(want, self.gradients(m, step))
+        torch.cuda.reset_peak_memory_stats()
+        self.gradients(m, lambda: m(x).square().sum().backward())
+        without = torch.cuda.max_memory_allocated()
+        budget = int(0.8 * without) + (32 << 20)
+        torch.cuda.reset_peak_memory_stats()
+        for off in self.each(device_cache="32M", host_cache="1G", budget=budget):
+            def step2():
+                with off:
+                    loss = m(x).square().sum()
+                loss.backward()
+
+            for _ in range(5):
+                self.equal(want, self.gradients(m, step2))
+            self.assertLessEqual(torch.cuda.max_memory_allocated() + (32 << 20), budget)
+
+
+if __name__ == "__main__":
+    assert os
+    common.main()

@@ -36,17 +36,18 @@ static int run_group(const struct group *g, int argc, char **argv)
 static int bench(int argc, char **argv)
 {
     static const struct cli_command parts[] = {
-        {"shot", NULL, lab_bench_shot},   {"script", NULL, lab_bench_script},
-        {"paper", NULL, lab_bench_paper}, {"outofcore", NULL, lab_bench_outofcore},
-        {"ooc", NULL, lab_bench_ooc},     {"gpufile", NULL, lab_bench_gpufile},
+        {"shot", NULL, lab_bench_shot},           {"script", NULL, lab_bench_script},
+        {"stream", NULL, lab_bench_stream},       {"paper", NULL, lab_bench_paper},
+        {"outofcore", NULL, lab_bench_outofcore}, {"ooc", NULL, lab_bench_ooc},
+        {"gpufile", NULL, lab_bench_gpufile},
     };
     static const struct group group = {
         .command = "varve bench",
-        .help = "usage: varve bench shot|script|paper|outofcore|ooc|gpufile [OPTION]...\n\n"
+        .help = "usage: varve bench shot|script|stream|paper|outofcore|ooc|gpufile [OPTION]...\n\n"
                 "'varve bench shot --help' and so on list the options.\n",
         .question = "what is to be measured?",
-        .list = "'varve bench shot', 'varve bench script',\n'varve bench paper', 'varve bench "
-                "outofcore', "
+        .list = "'varve bench shot', 'varve bench script', 'varve bench stream',\n'varve bench "
+                "paper', 'varve bench outofcore', "
                 "'varve bench ooc' and 'varve bench gpufile'",
         .parts = parts,
         .nr = VV_ARRAY_SIZE(parts),
@@ -58,26 +59,30 @@ static int bench(int argc, char **argv)
 static int sim(int argc, char **argv)
 {
     static const struct cli_command parts[] = {
-        {"shot", NULL, lab_sim_shot},   {"script", NULL, lab_sim_script},
-        {"make", NULL, lab_sim_make},   {"set", NULL, lab_sim_set},
-        {"scale", NULL, lab_sim_scale}, {"training", NULL, lab_sim_training},
+        {"shot", NULL, lab_sim_shot},         {"script", NULL, lab_sim_script},
+        {"stream", NULL, lab_sim_stream},     {"make", NULL, lab_sim_make},
+        {"set", NULL, lab_sim_set},           {"scale", NULL, lab_sim_scale},
+        {"training", NULL, lab_sim_training},
     };
     static const struct group group = {
         .command = "varve sim",
-        .help = "usage: varve sim shot [OPTION]...\n       varve sim script FILE [OPTION]...\n"
-                "       varve sim make KIND [OPTION]...\n       varve sim set [OPTION]...\n"
-                "       varve sim scale [OPTION]...\n"
-                "       varve sim training [OPTION]...\n\n"
-                "shot runs one experiment, scale the same on more and more nodes; script runs a\n"
-                "workload that is written as text, make prints such texts, and set runs many that\n"
-                "are drawn at random; training is a job\n"
-                "that reads a data set from its nodes' disks while nodes fail. 'varve sim shot "
-                "--help'\n"
-                "and so on list the options.\n",
+        .help =
+            "usage: varve sim shot [OPTION]...\n       varve sim script FILE [OPTION]...\n"
+            "       varve sim stream [OPTION]...\n"
+            "       varve sim make KIND [OPTION]...\n       varve sim set [OPTION]...\n"
+            "       varve sim scale [OPTION]...\n"
+            "       varve sim training [OPTION]...\n\n"
+            "shot runs one experiment, scale the same on more and more nodes; script runs a\n"
+            "workload that is written as text, stream steps of a program that runs ahead of its\n"
+            "device, make prints such texts, and set runs many that\n"
+            "are drawn at random; training is a job\n"
+            "that reads a data set from its nodes' disks while nodes fail. 'varve sim shot "
+            "--help'\n"
+            "and so on list the options.\n",
         .question = "what is to be simulated?",
-        .list =
-            "'varve sim shot', 'varve sim script',\n'varve sim make', 'varve sim set', 'varve sim "
-            "scale' and 'varve sim training'",
+        .list = "'varve sim shot', 'varve sim script', 'varve sim stream',\n'varve sim make', "
+                "'varve sim set', 'varve sim "
+                "scale' and 'varve sim training'",
         .parts = parts,
         .nr = VV_ARRAY_SIZE(parts),
     };

@@ -87,7 +87,8 @@ static int open_device(const struct bench *b, char *err, struct vv_device **ret_
 static int init_app(const struct bench *b, struct vv_device *device, size_t bytes, char *err,
                     struct shot_app *ret_app)
 {
-    int rc = shot_app_init(device, bytes, b->opts.calls == SHOT_CALLS_ON, ret_app);
+    bool own_stream = b->stream || b->opts.calls == SHOT_CALLS_ON;
+    int rc = shot_app_init(device, bytes, own_stream, ret_app);
 
     if (rc == -ENOTSUP)
         return bench_fail(
@@ -162,7 +163,7 @@ static int open_history(const struct bench *b, const struct shot_hist *hist, str
     int rc = varve_history_opts_init(&ho, sizeof(ho));
 
     v->has_disk = b->folder[0] != '\0';
-    v->on_stream = b->opts.calls == SHOT_CALLS_ON;
+    v->on_stream = b->stream || b->opts.calls == SHOT_CALLS_ON;
     if (rc == 0) {
         ho.consume = hist->consume_once ? VARVE_CONSUME_ONCE : VARVE_CONSUME_KEEP;
         ho.order = hist->order;
@@ -215,7 +216,16 @@ struct opened {
     struct shot_app *apps;        /* one for each thread */
     struct shot_engine **engines; /* one for each history */
     uint32_t nr_apps, nr_engines; /* so many are open */
+    struct stream_shared streams;
 };
+
+/* The memory that a thread needs. */
+static size_t app_bytes(const struct bench *b, const struct shot_script *script)
+{
+    if (b->stream)
+        return stream_app_bytes(b->stream, script);
+    return (size_t)VV_MAX(script->largest_bytes, UINT64_C(1));
+}
 
 /* Memory for each thread, of the size of its largest version. */
 static int init_apps(const struct bench *b, const struct shot_work *work, struct vv_device *device,
@@ -224,7 +234,7 @@ static int init_apps(const struct bench *b, const struct shot_work *work, struct
     int rc = 0;
 
     for (; rc == 0 && o->nr_apps < work->nr_threads; o->nr_apps += rc == 0)
-        rc = init_app(b, device, VV_MAX(work->threads[o->nr_apps].largest_bytes, UINT64_C(1)), err,
+        rc = init_app(b, device, app_bytes(b, &work->threads[o->nr_apps]), err,
                       &o->apps[o->nr_apps]);
     return rc;
 }
@@ -268,8 +278,8 @@ static int open_with_varve(const struct bench *b, uint32_t rank, const struct sh
     if (rc)
         return rc;
     v.ctx = o->ctx;
-    v.stream = o->apps[0].native;
     for (uint32_t h = 0; rc == 0 && h < work->nr_hists; h++) {
+        v.stream = o->apps[b->stream ? h : 0].native; /* steps: each stream its history */
         rc = open_history(b, &work->hists[h], &v, &o->engines[h]);
         o->nr_engines += rc == 0;
     }
@@ -291,10 +301,33 @@ static size_t probe_bytes(const struct bench *b)
     return (size_t)VV_MIN(VV_MAX(bytes, UINT64_C(64) << 10), UINT64_C(128) << 20);
 }
 
+/* Each stream has an engine of its own. */
+static int open_stream_baselines(const struct bench *b, const struct shot_work *work, char *err,
+                                 struct opened *o)
+{
+    int rc = 0;
+
+    for (; rc == 0 && o->nr_engines < work->nr_threads; o->nr_engines += rc == 0) {
+        uint32_t t = o->nr_engines;
+        struct stream_baseline s = {.device = o->device,
+                                    .stream = o->apps[t].stream,
+                                    .script = &work->threads[t],
+                                    .device_bytes =
+                                        tier_bytes(b, VV_TIER_DEVICE) / work->nr_threads,
+                                    .ahead = b->stream->ahead};
+
+        rc = b->stream->engine == STREAM_ENGINE_POOL
+                 ? stream_engine_pool(&s, err, BENCH_TEXT_BYTES, &o->engines[t])
+                 : stream_engine_none(&s, err, BENCH_TEXT_BYTES, &o->engines[t]);
+    }
+    return rc;
+}
+
 static int open_all(const struct bench *b, uint32_t rank, const struct shot_work *work,
                     struct bench_child *c, struct opened *o)
 {
-    bool baseline = b->opts.engine != SHOT_ENGINE_VARVE;
+    bool baseline =
+        b->stream ? b->stream->engine != STREAM_ENGINE_VARVE : b->opts.engine != SHOT_ENGINE_VARVE;
     bool own_device = baseline || b->opts.device == VARVE_DEVICE_CUDA;
     uint64_t start;
     int rc;
@@ -312,8 +345,12 @@ static int open_all(const struct bench *b, uint32_t rank, const struct shot_work
     if (!baseline)
         return open_with_varve(b, rank, work, c, o);
     start = vv_now_ns();
-    rc = open_baseline(b, rank, o->device, c->err, &o->engines[0]);
-    o->nr_engines = rc == 0;
+    if (b->stream) {
+        rc = open_stream_baselines(b, work, c->err, o);
+    } else {
+        rc = open_baseline(b, rank, o->device, c->err, &o->engines[0]);
+        o->nr_engines = rc == 0;
+    }
     c->open_s = (double)(vv_now_ns() - start) * 1e-9;
     return rc;
 }
@@ -322,6 +359,8 @@ static int close_all(struct opened *o)
 {
     int rc = 0;
 
+    if (o->streams.origin)
+        vv_device_event_free(o->apps[0].device, o->streams.origin);
     /* The application's memory may be the library's device's. */
     while (o->nr_apps > 0)
         shot_app_fini(&o->apps[--o->nr_apps]);
@@ -340,6 +379,7 @@ static int close_all(struct opened *o)
 struct worker {
     struct child_env env;
     struct shot_run run;
+    struct stream_run steps; /* instead of `run`, if it has a plan */
     pthread_t thread;
     bool started;
 };
@@ -349,7 +389,8 @@ static void *run_worker(void *arg)
     struct worker *w = arg;
     struct bench_child *c = w->env.child;
 
-    c->rc = shot_run(&w->run, c->err, sizeof(c->err), &c->trace);
+    c->rc = w->steps.plan ? stream_run(&w->steps, c->err, sizeof(c->err), &c->trace, &c->stream)
+                          : shot_run(&w->run, c->err, sizeof(c->err), &c->trace);
     if (c->rc < 0)
         atomic_store_explicit(&w->env.bench->shared->failed, true, memory_order_relaxed);
     return NULL;
@@ -357,7 +398,7 @@ static void *run_worker(void *arg)
 
 /* The first thread is this one. Returns the result of the first that failed by itself, and leaves its text in c[0]. */
 static int run_threads(struct bench *b, uint32_t rank, const struct shot_work *work,
-                       const struct opened *o, struct bench_child *c)
+                       struct opened *o, struct bench_child *c)
 {
     struct worker *w = calloc(work->nr_threads, sizeof(*w));
     uint32_t failed = 0;
@@ -375,6 +416,16 @@ static int run_threads(struct bench *b, uint32_t rank, const struct shot_work *w
                                      .barrier = wait_at_barrier,
                                      .progress = note_progress,
                                      .arg = &w[t].env};
+        w[t].steps = (struct stream_run){.plan = b->stream,
+                                         .script = &work->threads[t],
+                                         .engine = o->engines[b->stream ? t : 0],
+                                         .app = &o->apps[t],
+                                         .shared = &o->streams,
+                                         .index = t,
+                                         .seed = b->opts.seed + t,
+                                         .barrier = wait_at_barrier,
+                                         .progress = note_progress,
+                                         .arg = &w[t].env};
         if (t == 0) {
             run_worker(&w[0]);
         } else if (pthread_create(&w[t].thread, NULL, run_worker, &w[t]) == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve bench shot and varve bench script: the experiment on the library itself.
+ * varve bench shot, varve bench script and varve bench stream: the experiment on the library itself.
  *
  * The parent parses, measures the bandwidths that are not throttled, forks one child per process of
  * the shot, waits, measures again, and prints. A child (bench_child.c) opens an engine of its own,
@@ -433,6 +433,9 @@ static void set_machine(const struct bench *b, const struct rates *rates, struct
     }
     m->staging_bytes = 2 * (uint64_t)b->core.transit_pages * b->core.page_bytes;
     memcpy(m->rate, rates->hop, sizeof(m->rate));
+    /* Kernels write into the pool's memory: nothing is copied before or behind them. */
+    if (b->stream && b->stream->engine == STREAM_ENGINE_POOL)
+        m->rate[SHOT_HOP_D2D] = 0;
 }
 
 /* One thread's part of the report, its bound from the gaps as they were. */
@@ -460,8 +463,8 @@ static int collect(const struct bench *b, uint32_t slot, const struct shot_scrip
     p->host_ready_s = c->host_ready_s;
     memcpy(p->rate, t->rate, sizeof(p->rate));
     p->verified = t->verified;
-    p->no_bound = script->foreign;
-    if (!shot_has_bound(&b->opts) || script->foreign)
+    p->no_bound = script->foreign || (b->stream && b->stream->engine == STREAM_ENGINE_NONE);
+    if (!shot_has_bound(&b->opts) || p->no_bound)
         return 0;
     return shot_bound(script, &report->machine, t->gaps_ns, &p->bound);
 }
@@ -477,6 +480,23 @@ static int collect_child(const struct bench *b, uint32_t rank, struct shot_repor
         rc = collect(b, rank * b->nr_threads + t, &work->threads[t], report);
     shot_work_fini(&own);
     return rc;
+}
+
+static void set_stream(const struct bench *b, struct shot_report *r)
+{
+    r->stream = b->stream;
+    r->stream_run = b->children[0].stream;
+    r->stream_largest_bytes = b->sizes.largest_bytes;
+    for (uint32_t t = 1; t < b->nr_threads; t++) {
+        const struct stream_figures *f = &b->children[t].stream;
+
+        r->stream_run.put_host_s[1] = fmax(r->stream_run.put_host_s[1], f->put_host_s[1]);
+        r->stream_run.get_host_s[1] = fmax(r->stream_run.get_host_s[1], f->get_host_s[1]);
+        if (b->stream->engine == STREAM_ENGINE_VARVE)
+            continue; /* one context, whose figures are those of all */
+        r->stream_run.moved_down_bytes += f->moved_down_bytes;
+        r->stream_run.moved_up_bytes += f->moved_up_bytes;
+    }
 }
 
 static int make_report(struct bench *b, const struct rates *rates, struct shot_report *ret_report)
@@ -495,6 +515,8 @@ static int make_report(struct bench *b, const struct rates *rates, struct shot_r
     snprintf(r.changed, sizeof(r.changed), "%s", rates->changed);
     r.expected = rates->expected;
     set_machine(b, rates, &r.machine);
+    if (b->stream)
+        set_stream(b, &r);
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
         rc = collect_child(b, i, &r);
     if (rc < 0) {
@@ -542,7 +564,10 @@ static int run_bench(struct bench *b, struct shot_report *ret_report)
 
         for (uint32_t t = 0; t < work->nr_threads; t++)
             nr_ops += work->threads[t].nr_ops;
-        shot_report_print_head(out, "bench", b->script, &b->opts);
+        if (b->stream)
+            stream_args_print(out, "bench", &b->opts, b->stream);
+        else
+            shot_report_print_head(out, "bench", b->script, &b->opts);
         fflush(out);
         rc = run_children(b, nr_ops);
     }
@@ -660,8 +685,21 @@ static int check_histories(const struct shot_work *work, const char *command)
     return 0;
 }
 
-/* What is refused, and sizes for the probes. */
-static int check_script(struct bench *b)
+/* Sizes for the probes. */
+static void add_up_sizes(struct bench *b)
+{
+    for (uint32_t t = 0; t < b->work->nr_threads; t++) {
+        const struct shot_script *script = &b->work->threads[t];
+
+        b->sizes.nr += script->nr_puts;
+        b->sizes.total_bytes += script->put_bytes;
+        b->sizes.largest_bytes = VV_MAX(b->sizes.largest_bytes, script->largest_bytes);
+    }
+    b->sizes.nr = VV_MAX(b->sizes.nr, (size_t)1);
+}
+
+/* What is refused. */
+static int check_script(const struct bench *b)
 {
     if (b->opts.engine != SHOT_ENGINE_VARVE) {
         fprintf(stderr, "%s: --engine: scripts are for the library\n", b->command);
@@ -672,11 +710,6 @@ static int check_script(struct bench *b)
             fprintf(stderr, "%s: --latency is for 'varve sim script'\n", b->command);
             return -EINVAL;
         }
-    for (uint32_t t = 0; t < b->work->nr_threads; t++) {
-        b->sizes.nr += b->work->threads[t].nr_puts;
-        b->sizes.total_bytes += b->work->threads[t].put_bytes;
-    }
-    b->sizes.nr = VV_MAX(b->sizes.nr, (size_t)1);
     return check_histories(b->work, b->command);
 }
 
@@ -692,7 +725,32 @@ int lab_bench_script(int argc, char **argv)
     b.work = &file.work;
     b.opts = file.opts;
     b.opts.procs = 1;
+    add_up_sizes(&b);
     status = check_script(&b) < 0 || check_options(&b) < 0 ? CLI_USAGE : bench(&b);
     script_file_close(&file);
+    return status;
+}
+
+/* ---- steps on streams ---- */
+
+int lab_bench_stream(int argc, char **argv)
+{
+    struct bench b = {.command = "varve bench stream"};
+    struct stream_args args;
+    struct shot_work work;
+    int status = stream_args_parse(b.command, argc, argv, &args);
+
+    if (status >= 0)
+        return status;
+    if (stream_work_make(&args.shot.o, &args.plan, b.err, sizeof(b.err), &work) < 0) {
+        fprintf(stderr, "%s: %s\n", b.command, b.err);
+        return CLI_FAILED;
+    }
+    b.work = &work;
+    b.stream = &args.plan;
+    b.opts = args.shot.o;
+    add_up_sizes(&b);
+    status = check_options(&b) < 0 ? CLI_USAGE : bench(&b);
+    shot_work_fini(&work);
     return status;
 }

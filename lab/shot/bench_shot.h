@@ -19,9 +19,10 @@ struct bench_child {
     bool finished;
     char err[BENCH_TEXT_BYTES];
     double open_s;
-    double host_ready_s;       /* from the beginning of the opening; 0: not waited for */
-    struct shot_trace trace;   /* its arrays are in the same mapping */
-    _Atomic uint64_t ops_done; /* relaxed: for the progress display only */
+    double host_ready_s;          /* from the beginning of the opening; 0: not waited for */
+    struct shot_trace trace;      /* its arrays are in the same mapping */
+    struct stream_figures stream; /* of steps on streams */
+    _Atomic uint64_t ops_done;    /* relaxed: for the progress display only */
 };
 
 /* What the child leaves that measures the device: the parent never uses one. */
@@ -44,9 +45,10 @@ struct bench_shared {
 };
 
 struct bench {
-    const char *command;          /* for messages */
-    const char *script;           /* the file; NULL: a shot */
-    const struct shot_work *work; /* of the script */
+    const char *command;              /* for messages */
+    const char *script;               /* the file; NULL: a shot */
+    const struct shot_work *work;     /* of the script, or of the streams */
+    const struct stream_plan *stream; /* steps on streams; NULL: a host that waits */
     struct shot_opts opts;
     struct shot_sizes sizes; /* of a script only how many and how much */
     uint32_t nr_threads;     /* of each child */

@@ -78,6 +78,10 @@ static void sample(struct shot_engine *e, struct shot_sample *ret_sample)
             s.first_used_byte_s = stats.tier_used_byte_s[0];
             s.time_ns = stats.used_until_ns;
         }
+        s.moved_down_bytes = stats.moved_bytes[VARVE_HOP_D2H];
+        s.moved_up_bytes = stats.moved_bytes[VARVE_HOP_H2D];
+        s.restores = stats.restores;
+        s.ready = stats.restore_hits;
         s.rate[SHOT_HOP_D2D] = (double)stats.rate[VARVE_HOP_D2D];
         s.rate[SHOT_HOP_H2H] = (double)stats.rate[VARVE_HOP_H2H];
         s.rate[SHOT_HOP_H2F] = (double)stats.rate[VARVE_HOP_H2F];

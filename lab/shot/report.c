@@ -94,8 +94,8 @@ static void ask_model(struct shot_report *r, double put_bytes, double get_bytes)
     const double *rate = h->rate, *running = r->nr_procs == 1 ? r->procs[0].rate : rate;
 
     r->expected_speedup = r->expected_speedup_running = r->speedup = 0;
-    if (r->nr_procs != 1 || r->script || !r->has_bound || !h->has_disk || put_bytes != get_bytes ||
-        rate[SHOT_HOP_H2F] <= 0 || rate[SHOT_HOP_F2H] <= 0)
+    if (r->nr_procs != 1 || r->script || r->stream || !r->has_bound || !h->has_disk ||
+        put_bytes != get_bytes || rate[SHOT_HOP_H2F] <= 0 || rate[SHOT_HOP_F2H] <= 0)
         return;
     struct vv_model m = model_of(r, put_bytes, rate);
     struct vv_model_answer a = vv_model_ask(&m);
@@ -207,7 +207,10 @@ static void print_machine(FILE *f, const struct shot_machine *m)
 
 static void print_procs(FILE *f, const struct shot_report *r)
 {
-    fprintf(f, "%s   checkpoint   restore    bound    ratio\n", r->script ? "thread " : "process");
+    fprintf(f, "%s   checkpoint   restore    bound    ratio\n",
+            r->stream   ? "stream "
+            : r->script ? "thread "
+                        : "process");
     for (uint32_t i = 0; i < r->nr_procs; i++) {
         const struct shot_proc *p = &r->procs[i];
 
@@ -241,6 +244,14 @@ static void print_expected(FILE *f, const struct shot_report *r)
             ratio(r->blocked_restore_s, r->expected_restore_s));
 }
 
+static void print_run(FILE *f, const struct shot_report *r)
+{
+    fprintf(
+        f, "prefetch distance %.2f   cache utilisation %.1f%%   wall %.3f s   waited %.3f s   %s\n",
+        r->prefetch_distance_mean, 100 * r->utilisation, r->wall_s, r->wait_s,
+        r->verified ? "verified" : "WRONG BYTES");
+}
+
 void shot_report_print(FILE *f, const struct shot_report *r)
 {
     struct bound_result parts = {0};
@@ -255,14 +266,16 @@ void shot_report_print(FILE *f, const struct shot_report *r)
     if (r->expected_speedup_running > 0)
         snprintf(running, sizeof(running), ", and %.3f of the bandwidths while it ran",
                  r->expected_speedup_running);
-    if (!r->head_printed)
+    if (r->stream && !r->head_printed)
+        stream_args_print(f, r->command, &r->opts, r->stream);
+    else if (!r->head_printed)
         shot_report_print_head(f, r->command, r->script, &r->opts);
     fprintf(f, "\n");
     print_machine(f, &r->machine);
-    if (!r->script)
+    if (!r->script && !r->stream)
         fprintf(f, "interval      %.3f ms\n", (double)r->interval_ns / 1e6);
     fprintf(f, "\n");
-    fprintf(f, "              blocked     throughput\n");
+    fprintf(f, "              %s     throughput\n", r->stream ? "stalled" : "blocked");
     fprintf(f, "checkpoint  %9.4f s  %9.3f GB/s\n", r->blocked_checkpoint_s, r->checkpoint_gbps);
     fprintf(f, "restore     %9.4f s  %9.3f GB/s\n", r->blocked_restore_s, r->restore_gbps);
     if (r->expected.known) {
@@ -282,10 +295,12 @@ void shot_report_print(FILE *f, const struct shot_report *r)
                 r->speedup, r->expected_speedup, running);
         fprintf(f, "\n");
     }
-    fprintf(
-        f, "prefetch distance %.2f   cache utilisation %.1f%%   wall %.3f s   waited %.3f s   %s\n",
-        r->prefetch_distance_mean, 100 * r->utilisation, r->wall_s, r->wait_s,
-        r->verified ? "verified" : "WRONG BYTES");
+    if (r->stream) {
+        stream_report_print(f, r);
+        fprintf(f, "%s\n", r->verified ? "verified" : "WRONG BYTES");
+    } else {
+        print_run(f, r);
+    }
     if (r->first_utilisation > 0)
         fprintf(f, "fastest tier %.1f%% in use since it was full\n", 100 * r->first_utilisation);
     if (r->opts.calls == SHOT_CALLS_ON)
@@ -397,14 +412,16 @@ void shot_report_print_json(FILE *f, const struct shot_report *r)
     json_real(&j, "wall_s", r->wall_s);
     json_real(&j, "wait_s", r->wait_s);
     json_real(&j, "barrier_s", r->barrier_s);
-    if (r->script)
+    if (r->stream)
+        stream_report_json(&j, r);
+    else if (r->script)
         json_text(&j, "script", r->script);
     else
         json_real(&j, "interval_s", (double)r->interval_ns / 1e9);
     json_text(&j, "failure", rc < 0 ? err : NULL);
-    shot_opts_print_json(&j, "options", &r->opts, r->script != NULL);
+    shot_opts_print_json(&j, "options", &r->opts, r->script || r->stream);
     json_machine(&j, &r->machine);
-    json_array(&j, r->script ? "threads" : "processes");
+    json_array(&j, r->stream ? "streams" : r->script ? "threads" : "processes");
     for (uint32_t i = 0; i < r->nr_procs; i++)
         json_proc(&j, &r->procs[i]);
     json_close(&j);

@@ -4,6 +4,7 @@
 #define LAB_SHOT_REPORT_H
 
 #include "lab/shot/shot.h"
+#include "lab/shot/stream.h"
 
 /* One process, or a thread of a script. The caller fills in everything but what is marked; the arrays
  * are the report's. */
@@ -45,6 +46,10 @@ struct shot_expected {
 struct shot_report {
     const char *command; /* "bench" or "sim" */
     const char *script;  /* the file; NULL: a shot */
+    /* Steps on streams, one for each of `procs`, whose time blocked is that for which they stall; NULL: a shot. */
+    const struct stream_plan *stream;
+    struct stream_figures stream_run; /* of all streams; of a simulated run zero */
+    uint64_t stream_largest_bytes;
     struct shot_opts opts;
     struct shot_machine machine; /* rates and capacities behind the bound */
     uint64_t interval_ns;

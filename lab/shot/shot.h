@@ -72,7 +72,7 @@ struct shot_opts {
     uint32_t procs;
     uint32_t slots; /* binomial: states stored at once */
     uint64_t size_bytes;
-    const char *sizes; /* FILE.csv[:column], or NULL: all of size_bytes */
+    const char *sizes; /* FILE.csv[:column], or a list such as 128M,512M; NULL: all of size_bytes */
     double scale;
     uint64_t seed;
     uint64_t interval_ns;
@@ -128,6 +128,9 @@ VV_WARN_UNUSED int shot_args_settle(struct shot_args *args, char *err, size_t er
 void shot_opts_print(FILE *f, const struct shot_opts *opts);
 /* The same without the workload. */
 void shot_opts_print_machine(FILE *f, const struct shot_opts *opts);
+/* Those options alone. */
+void shot_opts_print_named(FILE *f, const struct shot_opts *opts, const char *const *names,
+                           size_t nr);
 /* The machine's that differ from the defaults, as lines of a script: "set device-cache 64M". */
 void shot_opts_print_set(FILE *f, const struct shot_opts *opts);
 /* The same as one JSON object; `machine`: without the workload. */
@@ -162,6 +165,8 @@ struct shot_sizes {
 VV_WARN_UNUSED int shot_sizes_init(const struct shot_opts *opts, char *err, size_t err_size,
                                    struct shot_sizes *ret_sizes);
 void shot_sizes_fini(struct shot_sizes *sizes);
+/* How many sizes the option lists: 1 unless it is a list. */
+size_t shot_sizes_listed(const char *spec);
 
 /* The compute time before each call: as given, or such that the mean size over the interval is
  * `load` times disk_bps, what the disk takes from one process. -EINVAL when that is needed and 0.

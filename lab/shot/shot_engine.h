@@ -24,6 +24,10 @@ struct shot_sample {
     double first_used_byte_s;
     uint64_t time_ns;
     double rate[SHOT_HOP_NR]; /* bytes/s as measured while it runs; 0: not known */
+    /* Since it was opened: over the link of the device, and how many restores found their version complete in the
+     * fastest tier when they were asked for. */
+    uint64_t moved_down_bytes, moved_up_bytes;
+    uint64_t restores, ready;
 };
 
 struct shot_engine;
@@ -35,6 +39,9 @@ struct shot_engine_ops {
     int (*start)(struct shot_engine *e);
     /* Tells the memory of the next call; not part of the time that counts. */
     int (*prepare)(struct shot_engine *e, void *buf, size_t bytes);
+    /* On streams: memory of the engine's own that the next kernel writes, and a checkpoint of this version takes; or
+     * that the kernel behind its restore reads. NULL: it has none, and calls copy. */
+    int (*place)(struct shot_engine *e, uint64_t version, bool reads, void **ret_buf);
     int (*checkpoint)(struct shot_engine *e, uint64_t version, void *buf, size_t bytes);
     /* With consume once the version is gone afterwards. */
     int (*restore)(struct shot_engine *e, uint64_t version, void *buf, size_t bytes);

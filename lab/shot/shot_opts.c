@@ -221,7 +221,8 @@ static const struct opt options[] = {
     {OPT_BYTES, .name = "size", .arg = "BYTES", .at = AT(size_bytes), GIVEN(given_size), .least = 1,
      .takes = "a size above 0 (such as 8M)", .help = "size of each (8M)"},
     {OPT_TEXT, .name = "sizes", .arg = "FILE.csv[:column]", .at = AT(sizes), GIVEN(given_sizes),
-     .help = "sizes in bytes: column after column, or one column (from 0), cycled"},
+     .help = "sizes in bytes: column after column, or one column (from 0), cycled; or a list\n"
+             "of sizes: 128M,512M,512M"},
     {OPT_REAL, .name = "scale", .arg = "F", .at = AT(scale), ABOVE_0,
      .help = "multiply every size (1)"},
     {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed),
@@ -530,28 +531,38 @@ static bool is_on(const struct opt *opt, const struct shot_opts *o)
     return opt->set == set_no_wait ? !on : on;
 }
 
+static void print_option(FILE *f, const struct shot_opts *opts, const struct opt *opt,
+                         const char **space)
+{
+    char value[1280] = "";
+
+    if (!applies(opt, opts) || (opt->at == AT(wait) && opts->order == SHOT_ORDER_BINOMIAL))
+        return;
+    if (opt->arg)
+        format_value(opt, opts, value, sizeof(value));
+    if (opt->arg ? !*value : !is_on(opt, opts))
+        return;
+    fprintf(f, "%s--%s%s%s", *space, opt->name, opt->arg ? " " : "", value);
+    *space = " ";
+}
+
 static void print_from(FILE *f, const struct shot_opts *opts, size_t first)
 {
     const char *space = "";
 
-    for (size_t i = first; i < VV_ARRAY_SIZE(options); i++) {
-        const struct opt *opt = &options[i];
-        char value[1280];
+    for (size_t i = first; i < VV_ARRAY_SIZE(options); i++)
+        print_option(f, opts, &options[i], &space);
+}
 
-        if (!applies(opt, opts) || (opt->at == AT(wait) && opts->order == SHOT_ORDER_BINOMIAL))
-            continue;
-        if (opt->arg) {
-            format_value(opt, opts, value, sizeof(value));
-            if (!*value)
-                continue;
-            fprintf(f, "%s--%s %s", space, opt->name, value);
-        } else {
-            if (!is_on(opt, opts))
-                continue;
-            fprintf(f, "%s--%s", space, opt->name);
-        }
-        space = " ";
-    }
+void shot_opts_print_named(FILE *f, const struct shot_opts *opts, const char *const *names,
+                           size_t nr)
+{
+    const char *space = "";
+
+    for (size_t i = 0; i < VV_ARRAY_SIZE(options); i++)
+        for (size_t k = 0; k < nr; k++)
+            if (strcmp(options[i].name, names[k]) == 0)
+                print_option(f, opts, &options[i], &space);
 }
 
 void shot_opts_print(FILE *f, const struct shot_opts *opts)

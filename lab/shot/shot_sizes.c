@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The sizes of the checkpoints: one for all, or a table of real ones. The table is text, values
+ * The sizes of the checkpoints: one for all, a list, or a table of real ones. The table is text, values
  * separated by commas, every row with as many as the first; a first row that does not begin with a
  * digit is a heading. Values are taken column after column and cycled.
  */
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "lab/shot/shot.h"
 
 struct table {
@@ -103,6 +104,31 @@ static int read_table(FILE *f, const char *path, char *err, size_t err_size, str
     return rc;
 }
 
+/* Values of "128M,512M,512M" as a table of one row; 0: it is not such a list. `t` may be NULL. -ENOMEM. */
+static int read_list(const char *spec, struct table *t)
+{
+    int n = 0;
+
+    for (;;) {
+        size_t len = strcspn(spec, ",");
+        char text[64];
+        uint64_t bytes;
+
+        snprintf(text, sizeof(text), "%.*s", (int)len, spec);
+        if (len >= sizeof(text) || vv_bytes_parse(text, &bytes) < 0 || bytes == 0)
+            return 0;
+        if (t && add_cell(t, (double)bytes) < 0)
+            return -ENOMEM;
+        n++;
+        if (spec[len] == '\0')
+            break;
+        spec += len + 1;
+    }
+    if (t)
+        t->nr_columns = (size_t)n;
+    return n;
+}
+
 /* Splits FILE[:column]; a colon that no number follows belongs to the name. */
 static int split_column(const char *spec, char **ret_path, long *ret_column)
 {
@@ -126,8 +152,11 @@ static int load_table(const char *spec, char *err, size_t err_size, struct table
 {
     char *path = NULL;
     FILE *f = NULL;
-    int rc = split_column(spec, &path, ret_column);
+    int rc;
 
+    if (read_list(spec, NULL) > 0)
+        return VV_MIN(read_list(spec, t), 0);
+    rc = split_column(spec, &path, ret_column);
     if (rc == 0) {
         f = fopen(path, "re");
         if (!f) {
@@ -144,6 +173,13 @@ static int load_table(const char *spec, char *err, size_t err_size, struct table
         fclose(f);
     free(path);
     return rc;
+}
+
+size_t shot_sizes_listed(const char *spec)
+{
+    int n = spec ? read_list(spec, NULL) : 0;
+
+    return (size_t)VV_MAX(n, 1);
 }
 
 static double table_size(const struct table *t, long column, size_t i)

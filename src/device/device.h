@@ -52,6 +52,7 @@ struct vv_device_info {
 
 /* Our own few kernels. None of them is needed to move data; measurements and tests use them. */
 enum vv_kernel_kind {
+    /* These two take `ns` at least, so that their time is the same whatever else goes on; a second at most. */
     VV_KERNEL_FILL,   /* writes pattern_word(seed, version, offset / 8 + i) to word i of ptr */
     VV_KERNEL_VERIFY, /* adds the number of bytes that differ from it to *bad */
     VV_KERNEL_SPIN,   /* keeps one block busy for `ns` */
@@ -161,6 +162,15 @@ struct vv_device_ops {
                       size_t n_segs);
 
     int (*event_new)(struct vv_device *d, struct vv_event **ret_event);
+
+    /* One for event_elapsed. Counts as event_new. */
+    int (*event_new_timed)(struct vv_device *d, struct vv_event **ret_event);
+
+    /* The device's time from one event's recording to another's, which both are done, 0 if it was
+     * earlier. For measurements. -EBUSY: one is not done; -ENOTSUP: the device cannot. Counts as
+     * event_query. */
+    int (*event_elapsed)(struct vv_device *d, struct vv_event *from, struct vv_event *to,
+                         uint64_t *ret_ns);
 
     /* Allowed while pending. Accepts NULL. */
     void (*event_free)(struct vv_device *d, struct vv_event *ev);
@@ -287,6 +297,18 @@ VV_WARN_UNUSED static inline int vv_device_event_new(struct vv_device *d,
                                                      struct vv_event **ret_event)
 {
     return d->ops->event_new(d, ret_event);
+}
+
+VV_WARN_UNUSED static inline int vv_device_event_new_timed(struct vv_device *d,
+                                                           struct vv_event **ret_event)
+{
+    return d->ops->event_new_timed(d, ret_event);
+}
+
+VV_WARN_UNUSED static inline int vv_device_event_elapsed(struct vv_device *d, struct vv_event *from,
+                                                         struct vv_event *to, uint64_t *ret_ns)
+{
+    return d->ops->event_elapsed(d, from, to, ret_ns);
 }
 
 static inline void vv_device_event_free(struct vv_device *d, struct vv_event *ev)

@@ -118,6 +118,9 @@ VV_WARN_UNUSED int vvi_cuda_stream_wait_event(struct vv_device *dev, struct vv_s
                                               struct vv_event *ev);
 VV_WARN_UNUSED int vvi_cuda_after_app(struct vv_device *dev, struct vv_stream *s);
 VV_WARN_UNUSED int vvi_cuda_event_new(struct vv_device *dev, struct vv_event **ret_event);
+VV_WARN_UNUSED int vvi_cuda_event_new_timed(struct vv_device *dev, struct vv_event **ret_event);
+VV_WARN_UNUSED int vvi_cuda_event_elapsed(struct vv_device *dev, struct vv_event *from,
+                                          struct vv_event *to, uint64_t *ret_ns);
 void vvi_cuda_event_free(struct vv_device *dev, struct vv_event *ev);
 VV_WARN_UNUSED int vvi_cuda_event_record(struct vv_device *dev, struct vv_event *ev,
                                          struct vv_stream *s);

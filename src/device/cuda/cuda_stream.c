@@ -3,7 +3,8 @@
  * Streams and events.
  *
  * Our streams are non-blocking: they do not wait for the application's legacy default stream, nor
- * it for them, unless after_app says so. Events carry no times, which makes them cheap. Nothing
+ * it for them, unless after_app says so. Events carry no times, which makes them cheap, but for those
+ * that measurements ask for. Nothing
  * here uses host callbacks: the end of work is seen by asking, and asking never blocks.
  *
  * Waiting asks in a loop at first, because a copy within the device is over sooner than a thread
@@ -196,7 +197,7 @@ int vvi_cuda_after_app(struct vv_device *dev, struct vv_stream *s)
 
 /* ---- events ---- */
 
-int vvi_cuda_event_new(struct vv_device *dev, struct vv_event **ret_event)
+static int event_new(struct vv_device *dev, unsigned int flags, struct vv_event **ret_event)
 {
     struct vvi_cuda *d = vvi_cuda_of(dev);
     struct vvi_cuda_scope scope;
@@ -206,7 +207,7 @@ int vvi_cuda_event_new(struct vv_device *dev, struct vv_event **ret_event)
     if (rc)
         return rc;
     ev = calloc(1, sizeof(*ev));
-    rc = ev ? vvi_cuda_status(d, d->drv.cuEventCreate(&ev->native, VVI_CU_EVENT_DISABLE_TIMING))
+    rc = ev ? vvi_cuda_status(d, d->drv.cuEventCreate(&ev->native, flags))
             : vvi_cuda_refuse(d, -ENOMEM);
     vvi_cuda_leave(d, &scope);
     if (rc) {
@@ -222,6 +223,36 @@ int vvi_cuda_event_new(struct vv_device *dev, struct vv_event **ret_event)
     vv_mutex_unlock(&d->lock);
     *ret_event = ev;
     return 0;
+}
+
+int vvi_cuda_event_new(struct vv_device *dev, struct vv_event **ret_event)
+{
+    return event_new(dev, VVI_CU_EVENT_DISABLE_TIMING, ret_event);
+}
+
+int vvi_cuda_event_new_timed(struct vv_device *dev, struct vv_event **ret_event)
+{
+    return event_new(dev, 0, ret_event);
+}
+
+int vvi_cuda_event_elapsed(struct vv_device *dev, struct vv_event *from, struct vv_event *to,
+                           uint64_t *ret_ns)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    struct vvi_cuda_scope scope;
+    float ms = 0;
+    int rc;
+
+    if (!d->drv.cuEventElapsedTime)
+        return vvi_cuda_refuse(d, -ENOTSUP);
+    rc = vvi_cuda_enter(d, &scope);
+    if (rc)
+        return rc;
+    rc = vvi_cuda_status(d, d->drv.cuEventElapsedTime(&ms, from->native, to->native));
+    vvi_cuda_leave(d, &scope);
+    if (rc == 0)
+        *ret_ns = ms > 0 ? (uint64_t)((double)ms * 1e6) : 0;
+    return rc;
 }
 
 void vvi_cuda_event_free(struct vv_device *dev, struct vv_event *ev)

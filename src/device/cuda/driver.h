@@ -201,6 +201,8 @@ enum vvi_cuda_result {
     X(NEEDED, cuEventDestroy, "cuEventDestroy_v2", 4000, (CUevent event))                          \
     X(NEEDED, cuEventRecord, "cuEventRecord", 2000, (CUevent event, CUstream stream))              \
     X(NEEDED, cuEventQuery, "cuEventQuery", 2000, (CUevent event))                                 \
+    X(OPTIONAL, cuEventElapsedTime, "cuEventElapsedTime", 2000,                                    \
+      (float *ms, CUevent from, CUevent to))                                                       \
     X(OPTIONAL, cuModuleLoadDataEx, "cuModuleLoadDataEx", 2010,                                    \
       (CUmodule * module, const void *image, unsigned int count, unsigned int *options,            \
        void **values))                                                                             \

@@ -167,10 +167,10 @@ unsigned int vvi_cuda_kernels_launch(const struct vvi_cuda_driver *driver,
         return VVI_CU_INVALID_VALUE;
     if (k->kind == VV_KERNEL_FILL)
         return launch(driver, kernels->fill, blocks_for(kernels, k->bytes), FILL_THREADS, stream,
-                      (void *[]){&ptr, &bytes, &first});
+                      (void *[]){&ptr, &bytes, &first, &ns});
     if (k->kind == VV_KERNEL_VERIFY && bad && bad % 8 == 0)
         return launch(driver, kernels->verify, blocks_for(kernels, k->bytes), FILL_THREADS, stream,
-                      (void *[]){&ptr, &bytes, &first, &bad});
+                      (void *[]){&ptr, &bytes, &first, &bad, &ns});
     return VVI_CU_INVALID_VALUE;
 }
 

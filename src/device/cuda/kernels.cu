@@ -4,7 +4,8 @@
  * segments; checksums are in hash_kernel.cuh. kernels.c launches them by the names here; tests emulate them by the same names.
  *
  * What stays true: no kernel needs another block to make progress, none writes outside the ranges
- * that it is given, and each ends by itself, SPIN after a second at the latest.
+ * that it is given, and each ends by itself, within a second of when its
+ * work is done.
  *
  * The two that copy are bound by memory. Each thread copies one word of 16 bytes, past the caches' usual
  * retention: the bytes are not looked at again. Small blocks that come and go keep more loads under
@@ -29,6 +30,30 @@ static_assert(sizeof(struct vvi_gather_few) <= 2048, "half of it");
 static_assert(sizeof(struct vvi_gather_small) <= 4096, "what every driver takes");
 static_assert(sizeof(struct vvi_gather_large) <= 32764, "the most that any driver takes");
 
+/* ---- time ---- */
+
+__device__ static uint64_t global_ns()
+{
+    uint64_t ns;
+
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+    return ns;
+}
+
+/* Until so long after `start`. Arithmetic alone: it takes nothing from memory that others may need. */
+__device__ static void stay(uint64_t start, uint64_t ns)
+{
+    if (ns > SPIN_MAX_NS)
+        ns = SPIN_MAX_NS;
+    while (global_ns() - start < ns)
+        ;
+}
+
+extern "C" __global__ void varve_spin(uint64_t ns)
+{
+    stay(global_ns(), ns);
+}
+
 /* ---- contents ---- */
 
 __device__ static uint64_t global_thread()
@@ -43,8 +68,9 @@ __device__ static uint64_t all_threads()
 
 /* `first` is the pattern's word at p. Each thread writes two words at a time; the last bytes, fewer
  * than 16, are left to one thread. */
-extern "C" __global__ void varve_fill(unsigned char *p, uint64_t bytes, uint64_t first)
+extern "C" __global__ void varve_fill(unsigned char *p, uint64_t bytes, uint64_t first, uint64_t ns)
 {
+    uint64_t start = global_ns();
     ulonglong2 *pairs = (ulonglong2 *)p;
     uint64_t n = bytes / 16;
 
@@ -56,11 +82,14 @@ extern "C" __global__ void varve_fill(unsigned char *p, uint64_t bytes, uint64_t
     if (global_thread() == 0)
         for (uint64_t at = 16 * n; at < bytes; at++)
             p[at] = (unsigned char)(first + at / 8 * VV_PATTERN_STEP >> 8 * (at % 8));
+    if (global_thread() == 0)
+        stay(start, ns);
 }
 
 extern "C" __global__ void varve_verify(const unsigned char *p, uint64_t bytes, uint64_t first,
-                                        unsigned long long *bad)
+                                        unsigned long long *bad, uint64_t ns)
 {
+    uint64_t start = global_ns();
     const ulonglong2 *pairs = (const ulonglong2 *)p;
     uint64_t n = bytes / 16;
     unsigned long long wrong = 0;
@@ -77,26 +106,8 @@ extern "C" __global__ void varve_verify(const unsigned char *p, uint64_t bytes, 
             wrong += p[at] != (unsigned char)(first + at / 8 * VV_PATTERN_STEP >> 8 * (at % 8));
     if (wrong)
         atomicAdd(bad, wrong);
-}
-
-/* ---- time ---- */
-
-__device__ static uint64_t global_ns()
-{
-    uint64_t ns;
-
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
-    return ns;
-}
-
-extern "C" __global__ void varve_spin(uint64_t ns)
-{
-    uint64_t start = global_ns();
-
-    if (ns > SPIN_MAX_NS)
-        ns = SPIN_MAX_NS;
-    while (global_ns() - start < ns)
-        ;
+    if (global_thread() == 0)
+        stay(start, ns);
 }
 
 /* ---- one segment ---- */

@@ -131,7 +131,10 @@ static uint64_t run_kernel_locked(struct vvi_device_host *d, struct vvi_device_e
         vv_mutex_unlock(&d->lock);
         vvi_device_kernel_run(it);
         vv_mutex_lock(&d->lock);
-        return vv_now_ns();
+        if (!it->run_ns)
+            return vv_now_ns();
+        pace_locked(d, e, it, start_ns + it->run_ns);
+        return VV_MAX(start_ns + it->run_ns, vv_now_ns());
     }
     pace_locked(d, e, it, start_ns + it->run_ns);
     return start_ns + it->run_ns;

@@ -21,7 +21,7 @@
 #include "base/xxh3.h"
 #include "device/host/host_private.h"
 
-/* What a SPIN may take at most. A test that asks for more by mistake must not hang. */
+/* The most that a kernel may be asked to take. A test that asks for more by mistake must not hang. */
 #define MAX_SPIN_NS VV_NS_PER_S
 
 /* ---- kernels ---- */
@@ -137,7 +137,7 @@ int vvi_device_launch(struct vv_device *dev, struct vv_stream *s, const struct v
     if (!rc) {
         it->engine = VVI_DEVICE_ENGINE_APP;
         it->ours = mapped.kind != VV_KERNEL_SPIN;
-        it->run_ns = it->ours ? 0 : VV_MIN(k->ns, MAX_SPIN_NS);
+        it->run_ns = VV_MIN(k->ns, MAX_SPIN_NS);
         vvi_device_submit_locked(d, s, it);
     }
     vvi_device_leave(d);

@@ -36,7 +36,7 @@ struct vvi_device_mark {
     size_t refs;
     bool done;
     int err;
-    uint64_t time_ns;         /* by the stream's clock, once done */
+    uint64_t time_ns; /* by the stream's clock, once done; when it was submitted, if later */
     struct vv_stream *parked; /* streams whose head waits for this */
 };
 
@@ -217,6 +217,8 @@ void vvi_device_event_free(struct vv_device *d, struct vv_event *ev);
 int vvi_device_event_record(struct vv_device *d, struct vv_event *ev, struct vv_stream *s);
 int vvi_device_event_query(struct vv_device *d, struct vv_event *ev);
 int vvi_device_event_wait(struct vv_device *d, struct vv_event *ev, int64_t timeout_ns);
+int vvi_device_event_elapsed(struct vv_device *d, struct vv_event *from, struct vv_event *to,
+                             uint64_t *ret_ns);
 int vvi_device_stream_wait_event(struct vv_device *d, struct vv_stream *s, struct vv_event *ev);
 int vvi_device_after_app(struct vv_device *d, struct vv_stream *s);
 

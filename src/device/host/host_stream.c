@@ -182,7 +182,7 @@ static void run_record(struct vvi_device_host *d, struct vv_stream *s,
     struct vv_stream *parked = m->parked;
 
     m->done = true;
-    m->time_ns = s->clock_ns;
+    m->time_ns = VV_MAX(s->clock_ns, it->submit_ns);
     m->err = d->losing ? -ENODEV : s->err;
     if (!it->keep_error)
         s->err = 0;
@@ -473,6 +473,24 @@ int vvi_device_event_wait(struct vv_device *dev, struct vv_event *ev, int64_t ti
         rc = wait_mark_locked(d, m, deadline_ns);
         mark_unref(m);
     }
+    vvi_device_leave(d);
+    return rc;
+}
+
+int vvi_device_event_elapsed(struct vv_device *dev, struct vv_event *from, struct vv_event *to,
+                             uint64_t *ret_ns)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    int rc = vvi_device_enter(d, VV_DEVICE_OP_EVENT_QUERY);
+
+    if (rc)
+        return rc;
+    if (!from->mark || !to->mark)
+        rc = -EINVAL;
+    else if (!from->mark->done || !to->mark->done)
+        rc = -EBUSY;
+    else
+        *ret_ns = to->mark->time_ns - VV_MIN(from->mark->time_ns, to->mark->time_ns);
     vvi_device_leave(d);
     return rc;
 }

@@ -196,11 +196,20 @@ static void gather(const struct launch *l)
     }
 }
 
+/* Until so long after `start`. */
+static void stay(const struct timespec *start, uint64_t ns)
+{
+    ns += (uint64_t)start->tv_sec * 1000000000u + (uint64_t)start->tv_nsec;
+    struct timespec end = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL);
+}
+
 static void run(void *arg)
 {
     struct launch *l = arg;
     uint64_t sum;
-    struct timespec t = {(time_t)(l->ns / 1000000000u), (long)(l->ns % 1000000000u)};
+    struct timespec start;
+    clock_gettime(CLOCK_MONOTONIC, &start);
     switch (l->kind) {
     case K_FILL:
         pattern(l->first, 0, l->ptr, l->bytes);
@@ -211,7 +220,6 @@ static void run(void *arg)
         memcpy(l->bad, &sum, sizeof(sum));
         break;
     case K_SPIN:
-        nanosleep(&t, NULL);
         break;
     case K_COPY:
         memcpy((void *)(uintptr_t)l->segs[0].dst, (const void *)(uintptr_t)l->segs[0].src,
@@ -227,6 +235,8 @@ static void run(void *arg)
         }
         break;
     }
+    if (l->ns)
+        stay(&start, l->ns);
 }
 
 /* ---- launching ---- */
@@ -344,12 +354,11 @@ static int read_params(const struct function *f, unsigned blocks, void **params,
     if (!l)
         return 0;
     l->kind = f->kind;
-    if (f->kind == K_SPIN) {
-        l->ns = parameter(params, 0);
-        if (l->ns > 1000000000u)
-            l->ns = 1000000000u;
+    l->ns = parameter(params, f->kind == K_SPIN ? 0 : f->kind == K_FILL ? 3 : 4);
+    if (l->ns > 1000000000u)
+        l->ns = 1000000000u;
+    if (f->kind == K_SPIN)
         return 0;
-    }
     l->bytes = parameter(params, 1);
     l->first = parameter(params, 2);
     rc = resolve(parameter(params, 0), l->bytes, &l->ptr);

@@ -484,6 +484,40 @@ static void polling_ends(void)
     pinned_free(h, 4 * MIB);
 }
 
+/* Times are the device's, and a kernel that fills memory takes as long as it is asked to, or longer. */
+static void timed_events_tell_the_time(void)
+{
+    struct vv_device_info info;
+    struct vv_event *from, *to;
+    struct vv_stream *s;
+    uint64_t ns = 1;
+    void *p;
+
+    vv_device_describe(dev, &info);
+    T_OK(vv_device_stream_new(dev, &s));
+    T_OK(vv_device_mem_alloc(dev, MIB, &p));
+    T_OK(vv_device_event_new_timed(dev, &from));
+    T_OK(vv_device_event_new_timed(dev, &to));
+    T_OK(vv_device_event_record(dev, from, s));
+    if (info.kernels)
+        T_OK(vv_device_launch(
+            dev, s,
+            &(struct vv_kernel){
+                .kind = VV_KERNEL_FILL, .ptr = p, .bytes = MIB, .ns = 20 * VV_NS_PER_MS}));
+    T_OK(vv_device_event_record(dev, to, s));
+    T_OK(vv_device_event_wait(dev, to, -1));
+    T_OK(vv_device_event_elapsed(dev, from, to, &ns));
+    if (info.kernels)
+        T_CHECK(ns >= 20 * VV_NS_PER_MS - VV_NS_PER_US); /* a float of milliseconds is cut */
+    T_OK(vv_device_event_elapsed(dev, to, from, &ns));
+    if (info.kernels)
+        T_EQ(ns, 0);
+    vv_device_event_free(dev, from);
+    vv_device_event_free(dev, to);
+    T_OK(vv_device_mem_free(dev, p));
+    vv_device_stream_free(dev, s);
+}
+
 int main(void)
 {
     const char *name = getenv("VARVE_TEST_DEVICE");
@@ -514,6 +548,7 @@ int main(void)
     T_RUN(pending_objects_may_be_freed);
     T_RUN(free_waits_for_copies);
     T_RUN(polling_ends);
+    T_RUN(timed_events_tell_the_time);
 
     vv_device_close(dev);
     vv_device_close(NULL);

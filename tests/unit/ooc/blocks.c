@@ -13,7 +13,6 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "ckpt/ckpt_hooks.h"
@@ -419,64 +418,6 @@ static int from_packed(void *arg, uint64_t block, void *buf, size_t bytes)
         return -EIO;
     memcpy(buf, (const char *)packed_words + block * bytes, bytes);
     return 0;
-}
-
-/* Of the blocks of a fill one is held back on a reader's thread. */
-struct held {
-    pthread_t caller;
-    long caller_tid;
-    _Atomic int begun, ended; /* blocks */
-    _Atomic bool taken;
-};
-
-static bool sleeps(long tid)
-{
-    char path[64], text[512], *end;
-    snprintf(path, sizeof(path), "/proc/self/task/%ld/stat", tid);
-    int fd = open(path, O_RDONLY);
-    T_CHECK(fd >= 0);
-    ssize_t n = read(fd, text, sizeof(text) - 1);
-    close(fd);
-    T_CHECK(n > 0);
-    text[n] = 0;
-    end = strrchr(text, ')');
-    return end && end[2] == 'S';
-}
-
-/* The first reader that takes a block ends it when all others of the fill have ended and the caller waits
- * for this one; the caller ends its first block when a reader has one. */
-static int from_held(void *arg, uint64_t block, void *buf, size_t bytes)
-{
-    struct held *held = arg;
-    bool caller = pthread_equal(pthread_self(), held->caller);
-
-    held->begun++;
-    if (!caller && !atomic_exchange(&held->taken, true))
-        /* Twice: the caller may also sleep for the lock, which is over in no time. */
-        for (int quiet = 0; quiet < 2; vv_sleep_until_ns(vv_now_ns() + 1000000))
-            quiet = held->begun > 1 && held->ended + 1 == held->begun && sleeps(held->caller_tid)
-                        ? quiet + 1
-                        : 0;
-    while (caller && !held->taken)
-        vv_sleep_until_ns(vv_now_ns() + 1000000);
-    memcpy(buf, (const char *)packed_words + block * bytes, bytes);
-    held->ended++;
-    return 0;
-}
-
-static void last_block_of_a_reader(void)
-{
-    struct varve_ctx *ctx = context();
-    struct held held = {.caller = pthread_self(), .caller_tid = syscall(SYS_gettid)};
-    struct varve_blocks_opts o;
-
-    opts_for(&o, 10);
-    o.memory = NULL;
-    o.read = from_held;
-    o.read_arg = &held;
-    run_once(ctx, &o, 0);
-    T_CHECK(held.taken);
-    T_OK(varve_close(ctx));
 }
 
 static void sources(void)
@@ -1237,7 +1178,6 @@ int main(void)
     T_RUN(pinned_before);
     T_RUN(misaligned);
     T_RUN(chained);
-    T_RUN(last_block_of_a_reader);
     T_RUN(sources);
     T_RUN(protected_regions);
     T_RUN(staging);

@@ -95,6 +95,21 @@ class Offloading(common.Case):
             with off:
                 y = nn.functional.linear(torch.relu(x @ w), frozen)
             self.assertLessEqual(len(off._live), 1, "the input was still there, and stays")
+        m = model()
+        want = self.gradients(m, lambda: m(batch()).square().sum().backward())
+        for off in self.each(keep=300 << 10):
+            def step():
+                with off:
+                    loss = m(batch()).square().sum()
+                live.append(sum(saved.nbytes for saved in off._live.values()))
+                loss.backward()
+
+            live = []
+            for _ in range(3):
+                self.equal(want, self.gradients(m, step))
+            self.assertLess(live[1], live[0] - (100 << 10))
+            self.assertGreaterEqual(live[1], live[0] - (300 << 10))
+            self.assertEqual(live[1], live[2])
         for off in self.each(wanted=lambda t: False):
             with off:
                 (torch.relu(x @ w)).sum().backward()

@@ -320,7 +320,7 @@ def _unpack(packed: Any) -> Any:
 class Offload:
     """See offload(). The object is kept from step to step: it has the caches, and what was learned."""
 
-    def __init__(self, settings: dict[str, Any], tensors: str, minimum: int, budget: Optional[int],
+    def __init__(self, settings: dict[str, Any], tensors: str, minimum: int, keep: int, budget: Optional[int],
                  wanted: Optional[Callable[[torch.Tensor], bool]]) -> None:
         self.minimum = minimum
         self._settings, self._tensors, self._budget, self._wanted = settings, tensors, budget, wanted
@@ -333,7 +333,7 @@ class Offload:
         self._finished: list[_Tape] = []  # whose order is not learned yet
         self._live: weakref.WeakValueDictionary[Any, _Saved] = weakref.WeakValueDictionary()
         self._futile: dict[int, Any] = {}
-        self._keep_bytes: Optional[int] = None
+        self._keep_bytes = None if budget is not None else keep
         self._warned = False
         self._closed = False
 
@@ -388,14 +388,16 @@ class Offload:
                 lib.varve_hint_clear(store.pointer)
 
     def _keep_from(self, expected: Optional[_Learned]) -> int:
-        """With a budget, the last tensors of a tape stay on the GPU as far as it has room."""
-        if self._budget is None or expected is None or not self._stores or self._tensors != "cuda":
+        """The last tensors of a tape stay where they are: as many bytes as was said, or as the budget has room for."""
+        if expected is None or not (self._budget or self._keep_bytes):
             return _TAPE_VERSIONS
-        peak = max(torch.cuda.max_memory_allocated(i) for i in self._stores)
-        cache = max(s.context.stats()["tier_bytes"][0] for s in self._stores.values())
-        room = self._budget - cache - peak
-        keep = int(0.95 * room) if self._keep_bytes is None else self._keep_bytes + min(room, 0)
-        self._keep_bytes, i = keep, len(expected.sizes)
+        keep = self._keep_bytes or 0
+        if self._budget is not None:
+            peak = max((torch.cuda.max_memory_allocated(i) for i in self._stores), default=0)
+            cache = max((s.context.stats()["tier_bytes"][0] for s in self._stores.values()), default=0)
+            room = self._budget - cache - peak
+            self._keep_bytes = keep = int(0.95 * room) if self._keep_bytes is None else keep + min(room, 0)
+        i = len(expected.sizes)
         while i > 0 and keep >= expected.sizes[i - 1]:
             i -= 1
             keep -= expected.sizes[i]
@@ -452,15 +454,16 @@ class Offload:
 
 
 def offload(device_cache: Bytes = "1G", host_cache: Bytes = "8G", local: Optional[Union[str, os.PathLike[str]]] = None, *,
-            tensors: Optional[str] = None, minimum: Bytes = "1M", budget: Optional[Bytes] = None,
+            tensors: Optional[str] = None, minimum: Bytes = "1M", keep: Bytes = 0, budget: Optional[Bytes] = None,
             wanted: Optional[Callable[[torch.Tensor], bool]] = None, **settings: Any) -> Offload:
     """What autograd saves in `with offload:` is kept in a device cache, a host cache and a local folder (without one, what fits
     neither cache stays in the GPU's memory), and comes back ahead of the backward pass.
 
     tensors   "cuda" or "cpu": whose are taken; "cuda" where there is a GPU
     minimum   smaller ones stay
-    budget    of GPU memory, allocated by PyTorch and the device cache together: what the last layers save stays where it is as far
-              as this allows, from the second step on
+    keep      so many bytes of what the last layers save stay where they are, from the second step on
+    budget    of GPU memory, for what PyTorch allocates and the device cache together: in place of `keep`, as much stays as this
+              allows
     wanted    a function that says of a tensor whether it may be taken
     settings  more of docs/config.md
     """
@@ -471,4 +474,6 @@ def offload(device_cache: Bytes = "1G", host_cache: Bytes = "8G", local: Optiona
     given = {"device_cache": device_cache, "host_cache": host_cache, "local": local, **settings}
     if tensors == "cpu" and "device" not in settings:
         del given["device_cache"]
-    return Offload(given, tensors, _bytes_of(minimum), None if budget is None else _bytes_of(budget), wanted)
+    if budget is not None and tensors != "cuda":
+        raise ValueError("a budget is of GPU memory")
+    return Offload(given, tensors, _bytes_of(minimum), _bytes_of(keep), None if budget is None else _bytes_of(budget), wanted)

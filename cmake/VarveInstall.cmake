@@ -46,7 +46,8 @@ endif()
 install(DIRECTORY python/varve DESTINATION ${VARVE_PYTHON_DIR} FILES_MATCHING PATTERN "*.py" PATTERN py.typed
         PATTERN __pycache__ EXCLUDE)
 # To start from with the dataset cache: copied and changed, not used in place.
-install(FILES examples/epochs.py examples/kubernetes.yaml docs/examples/varve-cached.service
+install(FILES examples/epochs.py examples/fwi_numpy.py examples/fwi_torch.py examples/resume.py examples/transformer.py
+        examples/kubernetes.yaml docs/examples/varve-cached.service
         DESTINATION ${CMAKE_INSTALL_DATADIR}/varve/examples)
 install(PROGRAMS docs/examples/slurm-prolog.sh docs/examples/slurm-epilog.sh
         DESTINATION ${CMAKE_INSTALL_DATADIR}/varve/examples)

@@ -146,7 +146,7 @@ struct preload {
     struct item *items;
     size_t nr, room;
     uint64_t left; /* out, by us; what the daemon leaves out it says itself */
-    bool order;
+    bool order, here;
     bool seeded;
     uint64_t seed, epoch, epochs;
 };
@@ -313,6 +313,9 @@ static const struct opt options[] = {
     {OPT_FLAG, .name = "order", .at = AT(order),
      .help = "they will be read in the order given, from now on: the first are\n"
              "brought first, and what is read last makes room first"},
+    {OPT_FLAG, .name = "here", .at = AT(here),
+     .help = "the same for programs of this node alone: files of other nodes are\n"
+             "brought here, some ahead of what is read"},
     {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed),
      .given = OPT_GIVEN(struct preload, seeded),
      .help = "they will be read in the order that PyTorch's DistributedSampler\n"
@@ -341,7 +344,7 @@ static int parse(int argc, char **argv, struct preload *p)
 
     if (status >= 0)
         return status;
-    p->order = p->order || p->seeded;
+    p->order = p->order || p->seeded || p->here;
     for (int i = first; i < argc; i++)
         if (add_path(p, argv[i]) < 0)
             return CLI_FAILED;
@@ -364,7 +367,11 @@ int cached_preload(struct vv_cached *c, int argc, char **argv)
     int status = parse(argc, argv, &p);
 
     if (status < 0)
-        status = cached_ask(c, p.order ? "bring order" : "bring", send_paths, &p);
+        status = cached_ask(c,
+                            p.here    ? "bring here"
+                            : p.order ? "bring order"
+                                      : "bring",
+                            send_paths, &p);
     for (size_t i = 0; i < p.nr; i++)
         free(p.items[i].path);
     free(p.items);

@@ -151,7 +151,7 @@ static void answer_forget(struct cached_control *c, const char *name, FILE *out)
 /* Files that are to be brought: named, and left out for a reason. */
 struct bring {
     struct cached_control *c;
-    bool order;
+    bool order, here;
     char **paths; /* a batch */
     uint64_t named, outside, large;
     FILE *why; /* the first few that are left out */
@@ -232,6 +232,8 @@ static int bring_batch(struct bring *b, size_t nr)
         b->c->place = place + nr;
         vv_mutex_unlock(&b->c->lock);
     }
+    if (b->here)
+        return vv_node_bring_here(b->c->opts.node, (const char *const *)b->paths, nr, place);
     return vv_node_bring(b->c->opts.node, (const char *const *)b->paths, nr, place);
 }
 
@@ -253,13 +255,14 @@ static void tell_bring(const struct bring *b, const char *why, FILE *out)
         fprintf(out, "and %" PRIu64 " more\n", left - NAMED_MAX);
 }
 
-/* "bring" or "bring order", and a file in each line that follows. */
+/* "bring", "bring order" or "bring here", and a file in each line that follows. */
 static void answer_bring(struct cached_control *c, const char *line, FILE *in, FILE *out)
 {
     char *why = NULL;
     size_t why_bytes, nr;
     struct bring b = {.c = c,
-                      .order = strcmp(line, " order") == 0,
+                      .order = line[0] == ' ',
+                      .here = strcmp(line, " here") == 0,
                       .paths = calloc(BATCH, sizeof(char *)),
                       .why = open_memstream(&why, &why_bytes)};
     int rc = b.paths && b.why ? 0 : -ENOMEM;
@@ -273,7 +276,9 @@ static void answer_bring(struct cached_control *c, const char *line, FILE *in, F
     }
     if (b.why)
         fclose(b.why);
-    if (rc < 0)
+    if (rc == -ENOSPC)
+        fputs("error: files of other nodes are brought to memory, and 'memory' is 0\n", out);
+    else if (rc < 0)
         fprintf(out, "error: %s\n", strerror(-rc));
     else
         tell_bring(&b, why, out);

@@ -531,9 +531,11 @@ static int open_parts(struct vv_node *n, char *err, size_t err_bytes)
     if (rc == 0)
         rc = alone(n);
     if (rc == 0)
-        rc = vvi_node_ahead_start(n);
+        rc = vvi_node_ahead_start(&n->ahead);
     if (rc == 0 && n->opts.listen)
         rc = open_net(n, err, err_bytes);
+    if (rc == 0 && n->net)
+        rc = vvi_node_ahead_start(&n->mine);
     if (rc == 0)
         rc = vv_thread_start(&n->keeper, keep, n);
     n->has_keeper = rc == 0;
@@ -570,8 +572,8 @@ int vv_node_open(const struct vv_node_opts *opts, char *err, size_t err_bytes,
     vvi_node_memory_init(n);
     vvi_node_behind_init(n);
     (void)vvi_node_queue_start(n);
-    vv_mutex_init(&n->ahead.lock, "ahead", VV_RANK_STORE);
-    vv_cond_init(&n->ahead.more);
+    vvi_node_ahead_init(n, &n->ahead);
+    vvi_node_ahead_init(n, &n->mine);
     rc = open_parts(n, err, err_bytes);
     if (rc < 0) {
         if (err_bytes && !err[0])
@@ -607,7 +609,8 @@ void vv_node_close(struct vv_node *n)
     if (n->has_keeper)
         pthread_join(n->keeper, NULL);
     vv_owner_stop(n->owner);
-    vvi_node_ahead_stop(n);
+    vvi_node_ahead_stop(&n->ahead);
+    vvi_node_ahead_stop(&n->mine);
     vvi_node_queue_stop(n);
     vv_gossip_free(n->gossip);
     vv_net_free(n->net);
@@ -617,7 +620,8 @@ void vv_node_close(struct vv_node *n)
     vvi_node_home_fini(n);
     vvi_node_memory_fini(n);
     vvi_node_behind_fini(n);
-    vvi_node_ahead_fini(n);
+    vvi_node_ahead_fini(&n->ahead);
+    vvi_node_ahead_fini(&n->mine);
     vvi_node_view_put(n->settled);
     vvi_node_view_put(n->view);
     for (size_t i = 0; i < n->nr_roots; i++) {
@@ -694,10 +698,10 @@ int vv_node_status(struct vv_node *n, struct vv_node_status **ret_status)
     s->epoch = v->epoch;
     s->fenced = v->fenced;
     s->draining = atomic_load(&n->draining);
-    s->waiting = vvi_node_ahead_waiting(n);
+    s->waiting = vvi_node_ahead_waiting(&n->ahead) + vvi_node_ahead_waiting(&n->mine);
     vv_mutex_lock(&n->memory.lock);
-    s->memory_files = n->memory.nr;
-    s->memory_bytes = n->memory.bytes;
+    s->memory_files = n->memory.used.nr + n->memory.ahead.nr;
+    s->memory_bytes = n->memory.used.bytes + n->memory.ahead.bytes;
     vv_mutex_unlock(&n->memory.lock);
     vv_mutex_lock(&n->home.lock);
     s->elsewhere = n->home.nr_elsewhere;

@@ -115,6 +115,11 @@ void vv_node_hurry(struct vv_node *n);
 VV_WARN_UNUSED int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr,
                                  uint64_t place);
 
+/* Has files brought to this node before its programs ask for them, in this order, as far as there is room: free space of its
+ * disk, or half of `memory`. Their homes bring what they do not have. -ENOSPC: `memory` is 0. */
+VV_WARN_UNUSED int vv_node_bring_here(struct vv_node *n, const char *const *paths, size_t nr,
+                                      uint64_t place);
+
 /* Verifies so many bytes of the cache. See vv_dataset_scrub. */
 int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
 

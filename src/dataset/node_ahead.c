@@ -10,7 +10,12 @@
  * A file that is wanted several times counts as wanted at the first of its places that is still to come,
  * whichever of them it was brought for.
  *
- * ahead.lock protects all; nothing is called under it.
+ * A node can have an order of its own besides: the one in which its programs read (`mine`). Files of other homes are
+ * brought to this node in that order, to its disk where there is free room, or else to memory, where half of `memory`
+ * is for those that have come and are still to be opened. When that is full, bringing stops until some of them have
+ * been.
+ *
+ * The lock of an order protects all of it; nothing is called under it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -35,31 +40,6 @@ struct item {
     unsigned tries;
     char path[];
 };
-
-/* When a file is wanted: places, the first not yet come. Of those that the order has passed by, without
- * anybody asking for the file, one at most is kept: whoever reads may be a little behind. */
-struct places {
-    struct vvi_path path;
-    uint64_t *place;
-    size_t at, nr, room;
-};
-
-static void free_places(struct vvi_path *e)
-{
-    free(((struct places *)e)->place);
-    free(e);
-}
-
-/* The first place of a file that is still to come, or `otherwise`. */
-static uint64_t next_place_locked(const struct vvi_ahead *a, const char *path, uint64_t otherwise)
-{
-    const struct places *p = vvi_paths_find(&a->places, path);
-
-    for (size_t i = p ? p->at : 0; p && i < p->nr; i++)
-        if (p->place[i] >= a->place)
-            return p->place[i];
-    return otherwise;
-}
 
 /* ---- what waits ---- */
 
@@ -96,8 +76,9 @@ static struct item *pop_locked(struct vvi_ahead *a)
 
 enum brought { BROUGHT, BRING_WHEN_ROOM, BRING_LATER };
 
-/* `next`: when the file is wanted first, which may be before this item's place. */
-static enum brought bring_one(struct vv_node *n, const struct item *item, uint64_t next)
+/* Of the order of the job: to this home. `next`: when the file is wanted first, which may be before this item's
+ * place. */
+static enum brought bring_home(struct vv_node *n, const struct item *item, uint64_t next)
 {
     struct vvi_view *v = vvi_node_view_get(n);
     bool ours = !v->fenced && (item->here || vvi_node_view_home(n, v, item->path) == v->self);
@@ -134,10 +115,69 @@ static enum brought bring_one(struct vv_node *n, const struct item *item, uint64
     return rc == -ENOSPC && item->place != VV_DATASET_UNKNOWN ? BRING_WHEN_ROOM : BROUGHT;
 }
 
+static void set_full(struct vvi_ahead *a, bool full)
+{
+    vv_mutex_lock(&a->lock);
+    a->full = full;
+    vv_mutex_unlock(&a->lock);
+}
+
+/* The next file of the order, unless its time has passed: a program that wanted it has it. NULL: there is none. */
+static struct item *next_locked(struct vvi_ahead *a)
+{
+    uint64_t from = VV_MAX(a->places.now, a->from);
+
+    while (a->items.n > 0) {
+        struct item *item = pop_locked(a);
+
+        if (item->place >= from)
+            return item;
+        free(item);
+    }
+    return NULL;
+}
+
+/* Of the order of this node: from their homes, several at a time, so that a thread wakes up once for all of them. */
+static enum brought bring_here(struct vvi_ahead *a, struct item *first)
+{
+    struct item *item[VVI_NODE_TOGETHER] = {first};
+    const char *paths[VVI_NODE_TOGETHER];
+    uint64_t places[VVI_NODE_TOGETHER];
+    unsigned nr = 1, room = vvi_node_memory_room(a->node);
+    int here;
+
+    if (room == 0) {
+        set_full(a, true);
+        /* A program may have opened one since: either it sees that threads wait, or they see the room. */
+        room = vvi_node_memory_room(a->node);
+        if (room == 0)
+            return BRING_WHEN_ROOM;
+        set_full(a, false);
+    }
+    room = VV_MIN(room / a->threads, VVI_NODE_TOGETHER);
+    vv_mutex_lock(&a->lock);
+    while (nr < room && (item[nr] = next_locked(a)))
+        nr++;
+    vv_mutex_unlock(&a->lock);
+    for (unsigned i = 0; i < nr; i++) {
+        paths[i] = item[i]->path;
+        places[i] = item[i]->place;
+    }
+    here = vvi_node_get_ahead(a->node, nr, paths, places);
+    for (unsigned i = 1; i < nr; i++)
+        free(item[i]);
+    if (here > 0)
+        VVI_COUNT_BY(a->node, ahead, (unsigned)here);
+    /* Those that follow shall not be lost in the same way. */
+    if (here < 0)
+        vv_sleep_until_ns(vv_now_ns() + FULL_WAIT_NS);
+    return BROUGHT;
+}
+
 static void *bring(void *arg)
 {
-    struct vv_node *n = arg;
-    struct vvi_ahead *a = &n->ahead;
+    struct vvi_ahead *a = arg;
+    struct vv_node *n = a->node;
 
     vv_mutex_lock(&a->lock);
     while (!a->stop) {
@@ -154,15 +194,12 @@ static void *bring(void *arg)
             a->full = false;
             continue;
         }
-        item = pop_locked(a);
-        /* Its time has passed: whoever wanted it has it. */
-        if (item->place < a->place) {
-            free(item);
+        item = next_locked(a);
+        if (!item)
             continue;
-        }
-        next = next_place_locked(a, item->path, item->place);
+        next = vvi_places_next(&a->places, item->path, item->place);
         vv_mutex_unlock(&a->lock);
-        what = bring_one(n, item, next);
+        what = a == &n->mine ? bring_here(a, item) : bring_home(n, item, next);
         if (what == BRING_LATER) {
             vv_sleep_until_ns(vv_now_ns() + YOUNG_WAIT_NS);
             item->place = VV_DATASET_UNKNOWN;
@@ -178,13 +215,19 @@ static void *bring(void *arg)
     return NULL;
 }
 
-int vvi_node_ahead_start(struct vv_node *n)
+void vvi_node_ahead_init(struct vv_node *n, struct vvi_ahead *a)
 {
-    struct vvi_ahead *a = &n->ahead;
-    unsigned nr = VV_MIN(n->opts.ahead, (unsigned)VV_ARRAY_SIZE(a->thread));
+    a->node = n;
+    vv_mutex_init(&a->lock, "ahead", VV_RANK_STORE);
+    vv_cond_init(&a->more);
+}
+
+int vvi_node_ahead_start(struct vvi_ahead *a)
+{
+    unsigned nr = VV_MIN(a->node->opts.ahead, (unsigned)VV_ARRAY_SIZE(a->thread));
 
     for (unsigned i = 0; i < nr; i++) {
-        int rc = vv_thread_start(&a->thread[i], bring, n);
+        int rc = vv_thread_start(&a->thread[i], bring, a);
 
         if (rc < 0)
             return rc;
@@ -193,10 +236,8 @@ int vvi_node_ahead_start(struct vv_node *n)
     return 0;
 }
 
-void vvi_node_ahead_stop(struct vv_node *n)
+void vvi_node_ahead_stop(struct vvi_ahead *a)
 {
-    struct vvi_ahead *a = &n->ahead;
-
     vv_mutex_lock(&a->lock);
     a->stop = true;
     vv_cond_broadcast(&a->more);
@@ -205,57 +246,18 @@ void vvi_node_ahead_stop(struct vv_node *n)
         pthread_join(a->thread[i], NULL);
 }
 
-void vvi_node_ahead_fini(struct vv_node *n)
+void vvi_node_ahead_fini(struct vvi_ahead *a)
 {
-    struct vvi_ahead *a = &n->ahead;
-
     while (a->items.n > 0)
         free(pop_locked(a));
     vv_heap_fini(&a->items);
-    vvi_paths_fini(&a->places, free_places);
+    vvi_places_fini(&a->places);
     vv_cond_fini(&a->more);
     vv_mutex_fini(&a->lock);
 }
 
-static void skip_passed_locked(const struct vvi_ahead *a, struct places *p)
+int vvi_node_ahead_add(struct vvi_ahead *a, const char *path, uint64_t place, bool here)
 {
-    while (p->nr - p->at > 1 && p->place[p->at + 1] < a->place)
-        p->at++;
-}
-
-static int note_place_locked(struct vvi_ahead *a, const char *path, uint64_t place)
-{
-    struct places *p = vvi_paths_find(&a->places, path);
-
-    if (!p) {
-        p = calloc(1, sizeof(*p));
-        if (!p || vvi_paths_add(&a->places, path, &p->path) < 0) {
-            free(p);
-            return -ENOMEM;
-        }
-    }
-    skip_passed_locked(a, p);
-    if (p->nr == p->room && p->at > 0) {
-        memmove(p->place, p->place + p->at, (p->nr - p->at) * sizeof(*p->place));
-        p->nr -= p->at;
-        p->at = 0;
-    }
-    if (p->nr == p->room) {
-        size_t room = VV_MAX(2 * p->room, (size_t)4);
-        uint64_t *more = realloc(p->place, room * sizeof(*more));
-
-        if (!more)
-            return -ENOMEM;
-        p->place = more;
-        p->room = room;
-    }
-    p->place[p->nr++] = place;
-    return 0;
-}
-
-int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool here)
-{
-    struct vvi_ahead *a = &n->ahead;
     struct item *item = item_new(path, place, here);
     int rc = item ? 0 : -ENOMEM;
 
@@ -263,7 +265,7 @@ int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool
     if (rc == 0 && a->stop)
         rc = -ESHUTDOWN;
     if (rc == 0 && place != VV_DATASET_UNKNOWN)
-        rc = note_place_locked(a, path, place);
+        rc = vvi_places_add(&a->places, path, place);
     if (rc == 0)
         rc = push_locked(a, item);
     if (rc == 0)
@@ -282,7 +284,7 @@ void vvi_node_ahead_again(void *user, const char *path, uint64_t place)
 
     vv_mutex_lock(&a->lock);
     /* Its place has passed: whoever wanted it had it. */
-    if (item && !a->stop && place >= a->place && push_locked(a, item) == 0) {
+    if (item && !a->stop && place >= a->places.now && push_locked(a, item) == 0) {
         vv_cond_signal(&a->more);
         item = NULL;
     }
@@ -296,33 +298,21 @@ uint64_t vvi_node_ahead_passed(void *user, const char *path)
     uint64_t next;
 
     vv_mutex_lock(&a->lock);
-    next = next_place_locked(a, path, VV_DATASET_UNKNOWN);
+    next = vvi_places_next(&a->places, path, VV_DATASET_UNKNOWN);
     vv_mutex_unlock(&a->lock);
     return next;
 }
 
-/* A use is that of the first place, which may have been passed; but not when the next one has come as well:
- * the file was read without asking. */
 void vvi_node_ahead_used(struct vv_node *n, const char *path)
 {
     struct vvi_ahead *a = &n->ahead;
-    uint64_t now = 0, next = VV_DATASET_UNKNOWN;
-    struct places *p;
-    bool ordered = false;
+    uint64_t now, next;
+    bool ordered;
 
     vv_mutex_lock(&a->lock);
-    p = a->places.table.n ? vvi_paths_find(&a->places, path) : NULL;
-    if (p && p->at < p->nr) {
-        ordered = true;
-        skip_passed_locked(a, p);
-        now = p->place[p->at++];
-        next = p->at < p->nr ? p->place[p->at] : VV_DATASET_UNKNOWN;
-        a->place = VV_MAX(a->place, now);
-        now = a->place;
-        if (next == VV_DATASET_UNKNOWN) {
-            vvi_paths_remove(&a->places, &p->path);
-            free_places(&p->path);
-        }
+    ordered = vvi_places_use(&a->places, path, &next);
+    now = a->places.now;
+    if (ordered) {
         a->full = false;
         vv_cond_broadcast(&a->more);
     }
@@ -333,13 +323,39 @@ void vvi_node_ahead_used(struct vv_node *n, const char *path)
     (void)vv_dataset_expect(n->cache, path, next);
 }
 
-uint64_t vvi_node_ahead_waiting(struct vv_node *n)
+void vvi_node_ahead_opened(struct vv_node *n, const char *path, bool waited)
+{
+    struct vvi_ahead *a = &n->mine;
+    uint64_t now, next;
+    bool ordered, room, empty;
+
+    vv_mutex_lock(&a->lock);
+    ordered = vvi_places_use(&a->places, path, &next);
+    now = a->places.now;
+    vv_mutex_unlock(&a->lock);
+    if (!ordered)
+        return;
+    room = vvi_node_memory_passed(n, now, &empty);
+    vv_mutex_lock(&a->lock);
+    /* Programs are faster. What they ask for next they ask for before it can have come, and the threads here get ahead
+     * of them. */
+    if (waited && empty)
+        a->from = now + (uint64_t)a->threads * VVI_NODE_TOGETHER;
+    /* They go on when a good part is free: to wake them up for each file costs as much as bringing it. */
+    if (a->full && room) {
+        a->full = false;
+        vv_cond_broadcast(&a->more);
+    }
+    vv_mutex_unlock(&a->lock);
+}
+
+uint64_t vvi_node_ahead_waiting(struct vvi_ahead *a)
 {
     uint64_t nr;
 
-    vv_mutex_lock(&n->ahead.lock);
-    nr = n->ahead.items.n;
-    vv_mutex_unlock(&n->ahead.lock);
+    vv_mutex_lock(&a->lock);
+    nr = a->items.n;
+    vv_mutex_unlock(&a->lock);
     return nr;
 }
 
@@ -396,7 +412,7 @@ int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr, uint64
             continue;
         home = vvi_node_view_home(n, v, path);
         if (home == v->self)
-            rc = vvi_node_ahead_add(n, path, at, false);
+            rc = vvi_node_ahead_add(&n->ahead, path, at, false);
         else if (home != VV_PLACE_NONE && vvi_node_view_up(v, home))
             rc = add_to_parcel(n, v->rows[home].info.id, &parcel[home], path, at);
     }
@@ -408,6 +424,23 @@ int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr, uint64
         }
     }
     free(parcel);
+    vvi_node_view_put(v);
+    return rc;
+}
+
+int vv_node_bring_here(struct vv_node *n, const char *const *paths, size_t nr, uint64_t place)
+{
+    struct vvi_view *v = vvi_node_view_get(n);
+    int rc = n->opts.memory > 0 ? 0 : -ENOSPC;
+
+    for (size_t i = 0; i < nr && rc == 0; i++) {
+        char path[VV_DATASET_PATH_MAX + 1];
+
+        if (vvi_node_path(n, paths[i], path) == 0)
+            rc =
+                vvi_node_ahead_add(vvi_node_view_home(n, v, path) == v->self ? &n->ahead : &n->mine,
+                                   path, place + i, false);
+    }
     vvi_node_view_put(v);
     return rc;
 }

@@ -58,18 +58,22 @@ int vvi_node_ask_wait(struct vv_node *n, uint64_t peer, struct vv_net_call *call
     return rc;
 }
 
+static int start(struct vv_node *n, const struct vv_net_ask *ask, struct vv_net_call **ret_call)
+{
+    int rc = n->net ? vv_net_start(n->net, ask, ret_call) : -ENOTCONN;
+
+    return rc == -EAGAIN ? -EBUSY : rc == -ENOENT ? -ENOTCONN : rc;
+}
+
 /* One question with its answer, which ends with *ret_call. */
 static int ask_once(struct vv_node *n, const struct vv_net_ask *ask, struct vv_net_call **ret_call,
                     struct vv_net_answer *ret_answer)
 {
     struct vv_net_call *call;
-    int rc;
+    int rc = start(n, ask, &call);
 
-    if (!n->net)
-        return -ENOTCONN;
-    rc = vv_net_start(n->net, ask, &call);
     if (rc < 0)
-        return rc == -EAGAIN ? -EBUSY : rc == -ENOENT ? -ENOTCONN : rc;
+        return rc;
     rc = vvi_node_ask_wait(n, ask->peer, call, ret_answer);
     if (rc < 0) {
         vv_net_end(call);
@@ -93,7 +97,7 @@ int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const vo
 {
     struct vv_net_ask ask = VV_NET_ASK_INIT;
     struct vv_net_answer answer;
-    struct vv_net_call *call;
+    struct vv_net_call *call = NULL;
     int rc;
 
     ask.peer = peer;
@@ -464,58 +468,91 @@ static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
     return rc;
 }
 
-int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint64_t deadline_ns,
-                 struct vvi_got *ret_got, int *ret_fd, int *ret_keep)
+/* The question of *a, once more or for the first time, with these flags. */
+static int start_get(struct vv_node *n, struct vvi_asked *a, uint32_t flags)
 {
     uint8_t body[VVI_PEER_BODY_MAX];
     struct vvi_pack p = {.buf = body, .max = sizeof(body)};
-    struct rest r = {.n = n, .peer = peer, .changes = vv_owner_changes(n->owner, g->path)};
     struct vv_net_ask ask = VV_NET_ASK_INIT;
-    struct vv_net_answer a;
-    struct vv_net_call *call;
-    struct vvi_got got;
-    uint64_t said_ns;
-    int rc;
 
-    vvi_wire_put_get(&p, g);
-    ask.peer = peer;
+    vvi_wire_put_get(&p, a->g);
+    ask.peer = a->peer;
     ask.type = VVI_PEER_GET;
     ask.body = body;
     ask.body_bytes = p.at;
-    ask.deadline_ns = deadline_ns;
-    ask.data_max = g->flags & VVI_GET_STAT ? 0 : (size_t)VVI_NODE_PIECE;
-    ask.flags = VV_NET_NO_SUM | VV_NET_DIRECT; /* the checksum of the file is compared */
-    said_ns = vv_now_ns();
-    rc = ask_once(n, &ask, &call, &a);
-    if (rc == -ECONNRESET && is_up(n, peer) && !atomic_load(&n->closing)) {
-        ask.flags = VV_NET_NO_SUM; /* it may have been that connection alone */
-        rc = ask_once(n, &ask, &call, &a);
+    ask.deadline_ns = a->deadline_ns;
+    ask.data_max = a->g->flags & VVI_GET_STAT ? 0 : (size_t)VVI_NODE_PIECE;
+    ask.flags = VV_NET_NO_SUM | flags; /* the checksum of the file is compared */
+    return start(n, &ask, &a->call);
+}
+
+int vvi_node_ask_start(struct vv_node *n, uint64_t peer, const struct vvi_get *g,
+                       uint64_t deadline_ns, struct vvi_asked *ret_asked)
+{
+    struct vvi_asked a = {.peer = peer,
+                          .g = g,
+                          .deadline_ns = deadline_ns,
+                          .changes = vv_owner_changes(n->owner, g->path),
+                          .said_ns = vv_now_ns()};
+    int rc = start_get(n, &a, VV_NET_DIRECT);
+
+    if (rc == 0)
+        *ret_asked = a;
+    return rc;
+}
+
+int vvi_node_ask_finish(struct vv_node *n, struct vvi_asked *asked, struct vvi_got *ret_got,
+                        int *ret_fd, int *ret_keep)
+{
+    const struct vvi_get *g = asked->g;
+    struct rest r = {.n = n, .peer = asked->peer, .changes = asked->changes};
+    struct vv_net_answer a;
+    struct vvi_got got;
+    int rc = vvi_node_ask_wait(n, asked->peer, asked->call, &a);
+
+    /* It may have been that connection alone. */
+    if (rc == -ECONNRESET && is_up(n, asked->peer) && !atomic_load(&n->closing)) {
+        vv_net_end(asked->call);
+        rc = start_get(n, asked, 0);
+        if (rc < 0)
+            return rc;
+        rc = vvi_node_ask_wait(n, asked->peer, asked->call, &a);
     }
-    if (rc < 0)
-        return rc;
-    rc = a.status <= 0 ? a.status : -EBADMSG;
+    if (rc == 0)
+        rc = a.status <= 0 ? a.status : -EBADMSG;
     if (rc == 0) {
-        p = (struct vvi_pack){.buf = (uint8_t *)(uintptr_t)a.body, .max = a.body_bytes};
+        struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)a.body, .max = a.body_bytes};
+
         vvi_wire_take_got(&p, &got);
         rc = p.bad ? -EBADMSG : 0;
     }
     if (rc == 0)
-        vvi_node_home_load(n, peer, got.load);
+        vvi_node_home_load(n, asked->peer, got.load);
     if (rc == 0 && got.what == VVI_GOT_FILE && !(g->flags & VVI_GET_STAT)) {
         if (vvi_node_behind_wants(n, g->path, &got.st.gen)) {
-            vvi_node_behind_add(n, peer, g->path, &got.st, got.age_ns + (vv_now_ns() - said_ns));
+            vvi_node_behind_add(n, asked->peer, g->path, &got.st,
+                                got.age_ns + (vv_now_ns() - asked->said_ns));
             got.what = VVI_GOT_PASS;
             got.why = -EINPROGRESS;
         } else {
             rc = receive(n, g, &r, &a, &got, ret_fd, ret_keep);
         }
     }
-    vv_net_end(call);
+    vv_net_end(asked->call);
     if (rc < 0)
         return rc;
     /* When it was said nobody knows here: at the earliest at once. What had to be fetched first may be younger
      * than that, and its home is asked once more than would be needed. */
-    got.age_ns += vv_now_ns() - said_ns;
+    got.age_ns += vv_now_ns() - asked->said_ns;
     *ret_got = got;
     return 0;
+}
+
+int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint64_t deadline_ns,
+                 struct vvi_got *ret_got, int *ret_fd, int *ret_keep)
+{
+    struct vvi_asked asked;
+    int rc = vvi_node_ask_start(n, peer, g, deadline_ns, &asked);
+
+    return rc < 0 ? rc : vvi_node_ask_finish(n, &asked, ret_got, ret_fd, ret_keep);
 }

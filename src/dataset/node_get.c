@@ -28,10 +28,15 @@ struct want {
     uint64_t deadline_ns; /* of the program */
     uint64_t give_up_ns;  /* of waiting for who does not answer */
     uint64_t changes;     /* of the file, when a node was asked */
+    bool ahead; /* no program has asked for it yet; one will, at this place of the order */
+    uint64_t place;
     /* What comes of it. */
     int fd;
     struct vv_shared_stat st;
 };
+
+/* What becomes of the questions of programs. */
+#define COUNT(w, name) VVI_COUNT_BY((w)->n, name, !(w)->ahead)
 
 /* ---- answers ---- */
 
@@ -54,12 +59,12 @@ static int take_same(struct want *w, uint64_t peer, const struct vvi_get *g, str
     }
     rc = vvi_node_memory_get_gen(n, w->path, &g->gen, &w->fd);
     if (rc == 0) {
-        VVI_COUNT(n, memory);
+        COUNT(w, memory);
         return 0;
     }
     rc = vv_dataset_get(n->cache, w->path, &g->gen, &w->fd, NULL);
     if (rc == 0)
-        VVI_COUNT(n, local);
+        COUNT(w, local);
     /* Gone meanwhile: ask again, without it. */
     return rc < 0 ? -EAGAIN : 0;
 }
@@ -73,7 +78,8 @@ static void take_file(struct want *w, const struct vvi_got *got, int fd, int kee
     w->st = got->st;
     w->fd = fd;
     if (keep >= 0 && counts) {
-        vvi_node_memory_put(n, w->path, keep, &got->st, got->age_ns);
+        vvi_node_memory_put(n, w->path, keep, &got->st, got->age_ns,
+                            w->ahead ? w->place : VV_DATASET_UNKNOWN);
         /* Whoever invalidates it counts that first, and then takes it out: one of the two sees the other. */
         if (vv_owner_changes(n->owner, w->path) != w->changes)
             vvi_node_memory_drop(n, w->path);
@@ -81,7 +87,7 @@ static void take_file(struct want *w, const struct vvi_got *got, int fd, int kee
     if (keep >= 0)
         close(keep);
     if (!w->stat)
-        VVI_COUNT(n, remote);
+        COUNT(w, remote);
 }
 
 /* ---- asking ---- */
@@ -121,7 +127,7 @@ static int ask_node(struct want *w, uint64_t id, struct vvi_get *g, struct vvi_g
         if (rc == 0 && ret_got->what == VVI_GOT_FILE) {
             w->st = ret_got->st;
             if (!w->stat)
-                VVI_COUNT(n, local);
+                COUNT(w, local);
         }
         return rc;
     }
@@ -140,26 +146,26 @@ static int ask_node(struct want *w, uint64_t id, struct vvi_get *g, struct vvi_g
     return rc;
 }
 
-static int pass_why(struct vv_node *n, int why)
+static int pass_why(const struct want *w, int why)
 {
     if (why == -EFBIG)
-        VVI_COUNT(n, passed_large);
+        COUNT(w, passed_large);
     else if (why == -ENOSPC)
-        VVI_COUNT(n, passed_full);
+        COUNT(w, passed_full);
     else if (why == -ETIMEDOUT)
-        VVI_COUNT(n, passed_late);
+        COUNT(w, passed_late);
     else if (why == -EINPROGRESS)
-        VVI_COUNT(n, passed_behind);
+        COUNT(w, passed_behind);
     else if (why == -ENOTCONN)
-        VVI_COUNT(n, passed_fenced);
+        COUNT(w, passed_fenced);
     else if (why == -EAGAIN || why == -ETXTBSY)
-        VVI_COUNT(n, passed_changing);
+        COUNT(w, passed_changing);
     else if (why == -ENOENT || why == -ENOTDIR || why == -EISDIR)
-        VVI_COUNT(n, passed_missing);
+        COUNT(w, passed_missing);
     else if (why == -EACCES || why == -EPERM || why == -ELOOP)
-        VVI_COUNT(n, passed_denied);
+        COUNT(w, passed_denied);
     else
-        VVI_COUNT(n, passed_error);
+        COUNT(w, passed_error);
     return why;
 }
 
@@ -167,7 +173,7 @@ static int pass_why(struct vv_node *n, int why)
 static int take(struct want *w, const struct vvi_got *got)
 {
     if (got->what == VVI_GOT_PASS)
-        return pass_why(w->n, got->why < 0 ? got->why : -EIO);
+        return pass_why(w, got->why < 0 ? got->why : -EIO);
     return got->what != VVI_GOT_AT;
 }
 
@@ -239,15 +245,15 @@ static int try_once(struct want *w, const struct vvi_view *v, int *ret_rc)
     int done;
 
     if (atomic_load(&n->draining)) {
-        VVI_COUNT(n, passed_leaving);
+        COUNT(w, passed_leaving);
         return -ENOTCONN;
     }
     if (v->fenced || home == VV_PLACE_NONE) {
-        VVI_COUNT(n, passed_fenced);
+        COUNT(w, passed_fenced);
         return -ENOTCONN;
     }
     if (!vvi_node_view_up(v, home)) {
-        VVI_COUNT(n, passed_redirect);
+        COUNT(w, passed_redirect);
         return -ENOTCONN;
     }
     id = v->rows[home].info.id;
@@ -255,7 +261,7 @@ static int try_once(struct want *w, const struct vvi_view *v, int *ret_rc)
     if (done == 0 && n->opts.replicas > 1 && vvi_node_ask_is_silence(*ret_rc))
         done = try_others(w, v, id);
     if (done == 0 && !may_change(*ret_rc))
-        return pass_why(n, *ret_rc);
+        return pass_why(w, *ret_rc);
     return done;
 }
 
@@ -286,7 +292,7 @@ static int find(struct want *w)
         if (done)
             return done < 0 ? done : 0;
         if (!wait_for_better(w, epoch, rc)) {
-            VVI_COUNT(w->n, passed_late);
+            COUNT(w, passed_late);
             return -ETIMEDOUT;
         }
     }
@@ -308,11 +314,11 @@ static int find_now(struct want *w)
         return vv_owner_stat_now(n->owner, w->path, &w->st, NULL);
     if (vv_owner_get_now(n->owner, w->path, &w->fd, &w->st, NULL) == 0) {
         vvi_node_ahead_used(n, w->path);
-        VVI_COUNT(n, local);
+        COUNT(w, local);
         return 0;
     }
     if (vvi_node_memory_get(n, w->path, &w->fd, &w->st) == 0) {
-        VVI_COUNT(n, memory);
+        COUNT(w, memory);
         return 0;
     }
     return -EAGAIN;
@@ -325,14 +331,14 @@ static int find_together(struct want *w)
     int rc;
 
     if (vvi_node_behind_is(w->n, w->path))
-        return pass_why(w->n, -EINPROGRESS);
+        return pass_why(w, -EINPROGRESS);
     if (w->stat || vv_node_home(w->n, w->path, &home) < 0 || home == w->n->id)
         return find(w);
     while (!vvi_node_memory_fly(w->n, w->path, w->deadline_ns)) {
         if (find_now(w) == 0)
             return 0;
         if (vv_now_ns() >= w->deadline_ns)
-            return pass_why(w->n, -ETIMEDOUT);
+            return pass_why(w, -ETIMEDOUT);
     }
     rc = find(w);
     vvi_node_memory_land(w->n, w->path);
@@ -365,11 +371,13 @@ static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, i
                      .give_up_ns = VV_MIN(ask->deadline_ns, now_ns + n->opts.patience_ns),
                      .fd = -1};
     int rc = vvi_node_path(n, ask->path, path);
+    bool waited;
 
     if (rc < 0)
         return rc;
     rc = find_now(&w);
-    if (rc == -EAGAIN && !ask->now)
+    waited = rc == -EAGAIN && !ask->now;
+    if (waited)
         rc = find_together(&w);
     if (rc == 0 && ask->nofollow && !w.st.direct) {
         if (w.fd >= 0)
@@ -387,8 +395,86 @@ static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, i
     } else {
         *ret_fd = w.fd;
         VVI_COUNT(n, opens);
+        vvi_node_ahead_opened(n, path, waited);
     }
     return 0;
+}
+
+/* ---- before they are asked for ---- */
+
+/* A file on its way. Its path is in flight, so that a program that asks for it waits for this. */
+struct coming {
+    struct want w;
+    struct vvi_get g;
+    struct vvi_asked asked;
+    bool flies, started;
+};
+
+static void start_ahead(struct coming *c, const struct vvi_view *v)
+{
+    struct vv_node *n = c->w.n;
+    uint32_t home = vvi_node_view_home(n, v, c->w.path);
+    struct vv_dataset_gen gen;
+    bool verified;
+
+    if (vv_dataset_peek(n->cache, c->w.path, &gen, &verified) == 0 ||
+        vvi_node_memory_awaits(n, c->w.path, c->w.place) || vvi_node_memory_flies(n, c->w.path) ||
+        !vvi_node_memory_fly(n, c->w.path, c->w.deadline_ns))
+        return;
+    c->flies = true;
+    if (home == VV_PLACE_NONE || home == v->self || !vvi_node_view_up(v, home))
+        return;
+    c->w.changes = vv_owner_changes(n->owner, c->w.path);
+    c->g = (struct vvi_get){.flags = VVI_GET_HOME, .load = vvi_node_load(n), .path = c->w.path};
+    c->started = vvi_node_ask_start(
+                     n, v->rows[home].info.id, &c->g,
+                     vv_now_ns() + vv_net_patience_ns(n->net, v->rows[home].info.id, GUESS_BYTES),
+                     &c->asked) == 0;
+}
+
+/* What its home does not have at hand is asked for once more, as a program does. */
+static int finish_ahead(struct coming *c)
+{
+    struct vvi_got got;
+    int fd = -1, keep = -1, rc = -EAGAIN;
+
+    if (!c->flies)
+        return -EEXIST;
+    if (c->started)
+        rc = vvi_node_ask_finish(c->w.n, &c->asked, &got, &fd, &keep);
+    if (rc == 0 && got.what == VVI_GOT_FILE)
+        take_file(&c->w, &got, fd, keep);
+    else
+        rc = find(&c->w);
+    vvi_node_memory_land(c->w.n, c->w.path);
+    if (c->w.fd >= 0)
+        close(c->w.fd);
+    return rc;
+}
+
+int vvi_node_get_ahead(struct vv_node *n, unsigned nr, const char *const *paths,
+                       const uint64_t *places)
+{
+    uint64_t until_ns = vv_now_ns() + n->opts.patience_ns;
+    struct vvi_view *v = vvi_node_view_get(n);
+    struct coming coming[VVI_NODE_TOGETHER];
+    bool off = v->fenced || atomic_load(&n->draining);
+    int here = 0;
+
+    for (unsigned i = 0; i < nr && !off; i++) {
+        coming[i] = (struct coming){.w = {.n = n,
+                                          .path = paths[i],
+                                          .deadline_ns = until_ns,
+                                          .give_up_ns = until_ns,
+                                          .ahead = true,
+                                          .place = places[i],
+                                          .fd = -1}};
+        start_ahead(&coming[i], v);
+    }
+    vvi_node_view_put(v);
+    for (unsigned i = 0; i < nr && !off; i++)
+        here += finish_ahead(&coming[i]) == 0;
+    return off ? -ENOTCONN : here;
 }
 
 int vv_node_get(struct vv_node *n, const struct vv_door_ask *ask, int *ret_fd,

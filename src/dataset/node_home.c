@@ -838,7 +838,7 @@ static void inherit(struct vv_node *n, const struct vvi_view *v)
     vvi_paths_each(&n->home.wills, inherit_one, &s);
     vv_mutex_unlock(&n->home.lock);
     for (size_t i = 0; i < s.nr; i++) {
-        (void)vvi_node_ahead_add(n, s.paths[i], VV_DATASET_UNKNOWN, false);
+        (void)vvi_node_ahead_add(&n->ahead, s.paths[i], VV_DATASET_UNKNOWN, false);
         free(s.paths[i]);
     }
     if (s.nr > 0)

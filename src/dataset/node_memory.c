@@ -11,6 +11,11 @@
  * process may have. What was handed out does not count here: it is the programs' memory, and lasts as long as
  * they have it open.
  *
+ * Files that were brought before a program asked for them (node_ahead.c) are kept apart until one does, in the order in
+ * which they will be wanted, and take at most half of `memory`; they do not make room for files that a program has had.
+ * When that half is full, those go that the order has passed by farther than as many files as there are: programs that
+ * read beside each other do not keep the order exactly.
+ *
  * memory.lock protects all; under it nothing is done but open and close, which are short.
  */
 #include <errno.h>
@@ -31,6 +36,7 @@
 struct vvi_memory_file {
     struct vvi_path path;
     struct vvi_memory_file *newer, *older;
+    uint64_t place; /* VV_DATASET_UNKNOWN: in the list `used` */
     int fd;
     struct vv_shared_stat st;
     uint64_t looked_ns;
@@ -104,25 +110,38 @@ int vvi_node_memory_seal(int memfd, int *ret_fd)
 
 /* ---- the list, by last use ---- */
 
-static void unlink_locked(struct vvi_memory *m, struct vvi_memory_file *f)
+static struct vvi_memory_list *list_of(struct vvi_memory *m, const struct vvi_memory_file *f)
 {
-    *(f->newer ? &f->newer->older : &m->newest) = f->older;
-    *(f->older ? &f->older->newer : &m->oldest) = f->newer;
-    f->newer = f->older = NULL;
+    return f->place == VV_DATASET_UNKNOWN ? &m->used : &m->ahead;
 }
 
-static void link_locked(struct vvi_memory *m, struct vvi_memory_file *f)
+static void unlink_locked(struct vvi_memory *m, struct vvi_memory_file *f)
 {
-    f->older = m->newest;
-    *(m->newest ? &m->newest->newer : &m->oldest) = f;
-    m->newest = f;
+    struct vvi_memory_list *l = list_of(m, f);
+
+    *(f->newer ? &f->newer->older : &l->newest) = f->older;
+    *(f->older ? &f->older->newer : &l->oldest) = f->newer;
+    f->newer = f->older = NULL;
+    l->bytes -= space_of(f->st.gen.size);
+    l->nr--;
+}
+
+static void link_locked(struct vvi_memory *m, struct vvi_memory_file *f, uint64_t place)
+{
+    struct vvi_memory_list *l;
+
+    f->place = place;
+    l = list_of(m, f);
+    f->older = l->newest;
+    *(l->newest ? &l->newest->newer : &l->oldest) = f;
+    l->newest = f;
+    l->bytes += space_of(f->st.gen.size);
+    l->nr++;
 }
 
 static void drop_locked(struct vvi_memory *m, struct vvi_memory_file *f)
 {
     unlink_locked(m, f);
-    m->bytes -= space_of(f->st.gen.size);
-    m->nr--;
     vvi_paths_remove(&m->files, &f->path);
     close(f->fd);
     free(f);
@@ -157,10 +176,70 @@ int vvi_node_memory_get(struct vv_node *n, const char *path, int *ret_fd,
             rc = 0;
         }
         unlink_locked(m, f);
-        link_locked(m, f);
+        link_locked(m, f, VV_DATASET_UNKNOWN);
     }
     vv_mutex_unlock(&m->lock);
     return rc;
+}
+
+bool vvi_node_memory_awaits(struct vv_node *n, const char *path, uint64_t place)
+{
+    struct vvi_memory *m = &n->memory;
+    struct vvi_memory_file *f;
+
+    vv_mutex_lock(&m->lock);
+    f = vvi_paths_find(&m->files, path);
+    if (f && f->place == VV_DATASET_UNKNOWN) {
+        unlink_locked(m, f);
+        link_locked(m, f, place);
+    }
+    vv_mutex_unlock(&m->lock);
+    return f;
+}
+
+/* Whether so many sixteenths are not in use yet. */
+static bool has_room_locked(const struct vv_node *n, unsigned sixteenths)
+{
+    const struct vvi_memory *m = &n->memory;
+
+    return m->ahead.bytes < n->opts.memory / 16 * sixteenths &&
+           m->ahead.nr < m->max / 16 * sixteenths;
+}
+
+static void drop_passed_locked(struct vv_node *n)
+{
+    struct vvi_memory *m = &n->memory;
+    struct vvi_memory_file *f;
+
+    while (!has_room_locked(n, 8) && (f = m->ahead.oldest) && f->place + m->ahead.nr < m->passed)
+        drop_locked(m, f);
+}
+
+unsigned vvi_node_memory_room(struct vv_node *n)
+{
+    struct vvi_memory_list *l = &n->memory.ahead;
+    uint64_t room = 0;
+
+    vv_mutex_lock(&n->memory.lock);
+    drop_passed_locked(n);
+    if (has_room_locked(n, 8))
+        room = 1 + (l->nr ? (n->opts.memory / 2 - l->bytes) * l->nr / l->bytes : 0);
+    vv_mutex_unlock(&n->memory.lock);
+    return (unsigned)VV_MIN(room, (uint64_t)UINT32_MAX);
+}
+
+bool vvi_node_memory_passed(struct vv_node *n, uint64_t place, bool *ret_empty)
+{
+    struct vvi_memory *m = &n->memory;
+    bool room;
+
+    vv_mutex_lock(&m->lock);
+    m->passed = VV_MAX(m->passed, place);
+    drop_passed_locked(n);
+    room = has_room_locked(n, 6);
+    *ret_empty = m->ahead.nr == 0;
+    vv_mutex_unlock(&m->lock);
+    return room;
 }
 
 int vvi_node_memory_get_gen(struct vv_node *n, const char *path, const struct vv_dataset_gen *gen,
@@ -181,15 +260,24 @@ int vvi_node_memory_get_gen(struct vv_node *n, const char *path, const struct vv
     return 0;
 }
 
+static bool has_space_locked(const struct vv_node *n, uint64_t space)
+{
+    const struct vvi_memory *m = &n->memory;
+
+    return m->used.bytes + m->ahead.bytes + space <= n->opts.memory &&
+           m->used.nr + m->ahead.nr < m->max;
+}
+
 void vvi_node_memory_put(struct vv_node *n, const char *path, int memfd,
-                         const struct vv_shared_stat *st, uint64_t age_ns)
+                         const struct vv_shared_stat *st, uint64_t age_ns, uint64_t place)
 {
     struct vvi_memory *m = &n->memory;
     struct vvi_memory_file *f, *old;
+    uint64_t space = space_of(st->gen.size);
     int fd;
 
     /* One file shall not take the place of all others. */
-    if (space_of(st->gen.size) > n->opts.memory / 2)
+    if (space > n->opts.memory / 2)
         return;
     f = calloc(1, sizeof(*f));
     fd = f ? reopen(memfd) : -1;
@@ -204,12 +292,10 @@ void vvi_node_memory_put(struct vv_node *n, const char *path, int memfd,
     old = vvi_paths_find(&m->files, path);
     if (old)
         drop_locked(m, old);
-    while (m->oldest && (m->bytes + space_of(st->gen.size) > n->opts.memory || m->nr >= m->max))
-        drop_locked(m, m->oldest);
-    if (vvi_paths_add(&m->files, path, &f->path) == 0) {
-        link_locked(m, f);
-        m->bytes += space_of(st->gen.size);
-        m->nr++;
+    while (m->used.oldest && !has_space_locked(n, space))
+        drop_locked(m, m->used.oldest);
+    if (has_space_locked(n, space) && vvi_paths_add(&m->files, path, &f->path) == 0) {
+        link_locked(m, f, place);
         f = NULL;
     }
     vv_mutex_unlock(&m->lock);
@@ -247,12 +333,24 @@ void vvi_node_memory_drop(struct vv_node *n, const char *path)
 void vvi_node_memory_drop_all(struct vv_node *n)
 {
     vv_mutex_lock(&n->memory.lock);
-    while (n->memory.oldest)
-        drop_locked(&n->memory, n->memory.oldest);
+    while (n->memory.used.oldest)
+        drop_locked(&n->memory, n->memory.used.oldest);
+    while (n->memory.ahead.oldest)
+        drop_locked(&n->memory, n->memory.ahead.oldest);
     vv_mutex_unlock(&n->memory.lock);
 }
 
 /* ---- one at a time ---- */
+
+bool vvi_node_memory_flies(struct vv_node *n, const char *path)
+{
+    bool flies;
+
+    vv_mutex_lock(&n->memory.lock);
+    flies = vvi_paths_find(&n->memory.flights, path);
+    vv_mutex_unlock(&n->memory.lock);
+    return flies;
+}
 
 bool vvi_node_memory_fly(struct vv_node *n, const char *path, uint64_t until_ns)
 {

@@ -9,6 +9,7 @@
 #include "dataset/gossip.h"
 #include "dataset/node.h"
 #include "dataset/paths.h"
+#include "dataset/places.h"
 
 /* Bytes of a file that one answer has at most; the next ones are asked for when the first has told how many
  * there are. */
@@ -168,13 +169,19 @@ void vvi_node_queue_stop(struct vv_node *n);
 
 /* ---- files of other nodes, in memory ---- */
 
+struct vvi_memory_file;
+
 struct vvi_memory {
     struct vv_mutex lock;
     struct vv_cond landed;
     /* Synchronization: lock. */
     struct vvi_paths files, flights;
-    struct vvi_memory_file *newest, *oldest;
-    uint64_t bytes, nr, max; /* of files; bytes as pages */
+    struct vvi_memory_list {
+        struct vvi_memory_file *newest, *oldest;
+        uint64_t bytes, nr; /* bytes as pages */
+    } used, ahead;   /* files that a program has had, and those that were brought before it asks */
+    uint64_t max;    /* files in both */
+    uint64_t passed; /* the place that the order of this node has come to */
 };
 
 void vvi_node_memory_init(struct vv_node *n);
@@ -186,9 +193,17 @@ int vvi_node_memory_get(struct vv_node *n, const char *path, int *ret_fd,
 /* One of this generation, whatever its age. */
 int vvi_node_memory_get_gen(struct vv_node *n, const char *path, const struct vv_dataset_gen *gen,
                             int *ret_fd);
-/* What was received, as a sealed memory file, which is the caller's as before. */
+/* What was received, as a sealed memory file, which is the caller's as before. `place`: where this node's order has it, if
+ * no program has asked for it yet, or VV_DATASET_UNKNOWN. */
 void vvi_node_memory_put(struct vv_node *n, const char *path, int memfd,
-                         const struct vv_shared_stat *st, uint64_t age_ns);
+                         const struct vv_shared_stat *st, uint64_t age_ns, uint64_t place);
+/* Whether a file is there, for the program that will want it at this place. */
+bool vvi_node_memory_awaits(struct vv_node *n, const char *path, uint64_t place);
+/* How many files more, of the size of those before them, may be brought before programs ask. */
+unsigned vvi_node_memory_room(struct vv_node *n);
+/* The order has come to this place. Returns whether there is room for a good part of what may be brought. `ret_empty`: none
+ * is there that a program has not asked for yet. */
+bool vvi_node_memory_passed(struct vv_node *n, uint64_t place, bool *ret_empty);
 /* Its home has looked, so long ago, and it is the same. */
 void vvi_node_memory_heard(struct vv_node *n, const char *path, const struct vv_shared_stat *st,
                            uint64_t age_ns);
@@ -197,6 +212,8 @@ void vvi_node_memory_drop_all(struct vv_node *n);
 /* One thread at a time receives a path. True: this one does, and calls land; false: another one did, or
  * `until_ns` came. */
 bool vvi_node_memory_fly(struct vv_node *n, const char *path, uint64_t until_ns);
+/* Whether another thread receives it. */
+bool vvi_node_memory_flies(struct vv_node *n, const char *path);
 void vvi_node_memory_land(struct vv_node *n, const char *path);
 /* A sealed file of memory from what lies in it, and a descriptor to hand out. */
 int vvi_node_memory_seal(int memfd, int *ret_fd);
@@ -286,6 +303,19 @@ void vvi_node_serve_message(void *user, const struct vv_net_msg *m);
  * said, or of storing it. */
 int vvi_node_ask(struct vv_node *n, uint64_t peer, const struct vvi_get *g, uint64_t deadline_ns,
                  struct vvi_got *ret_got, int *ret_fd, int *ret_keep);
+/* The same in two steps, so that one thread can ask for several files: after a start that succeeded the question has to be
+ * finished. `g` and its path have to live until then. */
+struct vvi_asked {
+    struct vv_net_call *call;
+    uint64_t peer;
+    const struct vvi_get *g;
+    uint64_t deadline_ns, said_ns;
+    uint64_t changes; /* of the file, before anybody was asked */
+};
+int vvi_node_ask_start(struct vv_node *n, uint64_t peer, const struct vvi_get *g,
+                       uint64_t deadline_ns, struct vvi_asked *ret_asked);
+int vvi_node_ask_finish(struct vv_node *n, struct vvi_asked *asked, struct vvi_got *ret_got,
+                        int *ret_fd, int *ret_keep);
 /* Receives a generation of a file into the cache of this node, to keep. `changes`: see vv_owner_heard. */
 int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64_t changes,
                       const struct vv_shared_stat *st, uint64_t age_ns);
@@ -303,33 +333,44 @@ bool vvi_node_ask_is_silence(int rc);
 
 /* ---- ahead of time ---- */
 
+/* An order of use, and the threads that bring what it names. */
 struct vvi_ahead {
+    struct vv_node *node;
     struct vv_mutex lock;
     struct vv_cond more;
     /* Synchronization: lock. */
-    struct vv_heap items;    /* to be brought, the next one first */
-    struct vvi_paths places; /* of what was ordered: the order of use */
-    uint64_t place;          /* how far the order of use has come */
-    bool stop, full;         /* full: there is no room until files have been used */
+    struct vv_heap items; /* to be brought, the next one first */
+    struct vvi_places places;
+    uint64_t from;   /* what is wanted before this place is not brought */
+    bool stop, full; /* full: there is no room until files have been used */
     unsigned threads;
     pthread_t thread[16];
 };
 
-int vvi_node_ahead_start(struct vv_node *n);
+void vvi_node_ahead_init(struct vv_node *n, struct vvi_ahead *a);
+int vvi_node_ahead_start(struct vvi_ahead *a);
 /* Ends its threads; what others add is refused from then on. */
-void vvi_node_ahead_stop(struct vv_node *n);
+void vvi_node_ahead_stop(struct vvi_ahead *a);
 /* When nobody can add any more. */
-void vvi_node_ahead_fini(struct vv_node *n);
-/* A file of this home that is wanted at a place, or VV_DATASET_UNKNOWN. `here`: of another home, which has
- * decided that it is kept here. */
-int vvi_node_ahead_add(struct vv_node *n, const char *path, uint64_t place, bool here);
+void vvi_node_ahead_fini(struct vvi_ahead *a);
+/* A file that is wanted at a place, or VV_DATASET_UNKNOWN; in the order of the job, one of this home. `here`: of another
+ * home, which has decided that it is kept here. */
+int vvi_node_ahead_add(struct vvi_ahead *a, const char *path, uint64_t place, bool here);
 /* One that is wanted at a place had to make room. */
 void vvi_node_ahead_again(void *user, const char *path, uint64_t place);
 /* One was passed over: its next place, or VV_DATASET_UNKNOWN. */
 uint64_t vvi_node_ahead_passed(void *user, const char *path);
-/* A file of this home was asked for. */
+/* A file of this home was asked for, by any node. */
 void vvi_node_ahead_used(struct vv_node *n, const char *path);
-uint64_t vvi_node_ahead_waiting(struct vv_node *n);
+/* A program of this node was given a file, which was here, or it had to wait. */
+void vvi_node_ahead_opened(struct vv_node *n, const char *path, bool waited);
+/* How many are still to be brought. */
+uint64_t vvi_node_ahead_waiting(struct vvi_ahead *a);
+/* Brings files as if programs of this node asked for them, which will want them at these places. Returns how many are here
+ * that were not, or -ENOTCONN: no node can be asked. */
+#define VVI_NODE_TOGETHER 8
+int vvi_node_get_ahead(struct vv_node *n, unsigned nr, const char *const *paths,
+                       const uint64_t *places);
 
 /* ---- all of it ---- */
 
@@ -363,7 +404,8 @@ struct vv_node {
     struct vvi_home home;
     struct vvi_memory memory;
     struct vvi_behind behind;
-    struct vvi_ahead ahead;
+    struct vvi_ahead ahead; /* the order of the job: files of this home */
+    struct vvi_ahead mine; /* the order in which programs of this node read: files of other homes */
     struct vvi_queue queue[VVI_QUEUES];
     atomic_bool closing, draining;
     bool left; /* the gossip was stopped; by draining, before closing */

@@ -449,7 +449,7 @@ static void do_bring(struct vv_node *n, struct vvi_job *job, bool stopping)
         uint64_t place = vvi_wire_take(&p, 8), here = vvi_wire_take(&p, 1);
 
         vvi_wire_take_path(&p, path);
-        rc = p.bad || here > 1 ? -EBADMSG : vvi_node_ahead_add(n, path, place, here);
+        rc = p.bad || here > 1 ? -EBADMSG : vvi_node_ahead_add(&n->ahead, path, place, here);
     }
     answer(job->req, rc);
     free(job);

@@ -15,7 +15,7 @@
 #include "t.h"
 
 static void put_late(struct vv_node *n, const char *path, int memfd,
-                     const struct vv_shared_stat *st, uint64_t age_ns);
+                     const struct vv_shared_stat *st, uint64_t age_ns, uint64_t place);
 
 /* The sources themselves, with a hook where a file enters memory. */
 #include "dataset/node_memory.c"
@@ -30,11 +30,11 @@ static void put_late(struct vv_node *n, const char *path, int memfd,
 static bool overtake; /* the next file that enters memory is written to just before */
 
 static void put_late(struct vv_node *n, const char *path, int memfd,
-                     const struct vv_shared_stat *st, uint64_t age_ns)
+                     const struct vv_shared_stat *st, uint64_t age_ns, uint64_t place)
 {
     if (overtake)
         T_OK(vv_node_invalidate(n, path, VV_NEVER_NS));
-    vvi_node_memory_put(n, path, memfd, st, age_ns);
+    vvi_node_memory_put(n, path, memfd, st, age_ns, place);
 }
 
 static struct vv_node *open_node(char root[512], uint64_t revalidate_ns)

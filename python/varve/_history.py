@@ -79,8 +79,14 @@ class _Handle:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
+    def _own(self) -> None:
+        """In a forked child the lock may be held for ever."""
+        if os.getpid() != self._pid:
+            raise failed(-errno.EPERM)
+
     @contextlib.contextmanager
     def _using(self) -> Iterator[int]:
+        self._own()
         with self._lock:
             pointer = self._ptr
             if pointer is None:
@@ -94,6 +100,7 @@ class _Handle:
 
     def _take(self) -> Optional[int]:
         """The pointer, for who closes it."""
+        self._own()
         with self._lock:
             if self._ptr is not None and self._calls:
                 raise failed(-errno.EBUSY)
@@ -165,7 +172,7 @@ class Context(_Handle):
         if pointer is None:
             return
         rc = lib.varve_close(pointer)
-        if rc in (-errno.EBUSY, -errno.EPERM):
+        if rc == -errno.EBUSY:
             self._ptr = pointer  # it is still there
         check(rc)
 
@@ -493,7 +500,7 @@ class History(_Handle):
             if pointer is None:
                 return
             rc = lib.varve_history_close(pointer)
-            if rc in (-errno.EBUSY, -errno.EPERM):
+            if rc == -errno.EBUSY:
                 self._ptr = pointer
             self._check(rc)
 

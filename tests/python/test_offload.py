@@ -395,6 +395,42 @@ print("ok")
                 self.equal(want, self.gradients(m, step2))
             self.assertLessEqual(torch.cuda.max_memory_allocated() + (32 << 20), budget)
 
+    @unittest.skipUnless(CUDA and torch.cuda.mem_get_info()[1] > 30 << 30, "a GPU with 30 GiB")
+    def test_out_of_memory(self):
+        """A batch that is too large for the GPU, and for both caches, trains over the disk."""
+        width, blocks, rows = 4096, 8, 8192
+        m = nn.Sequential(*[nn.Sequential(nn.Linear(width, 4 * width, bias=False), nn.GELU(), nn.Linear(4 * width, width, bias=False))
+                            for _ in range(blocks)]).to(DEVICE, torch.bfloat16)
+        x = batch(width=width, rows=rows).to(torch.bfloat16)
+
+        def plain():
+            m(x).float().square().mean().backward()
+
+        want = self.gradients(m, plain)
+        m.zero_grad(set_to_none=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+        saved = blocks * rows * 9 * width * 2
+        limit = torch.cuda.memory_allocated() + 2 * 8 * blocks * width * width + saved // 2
+        torch.cuda.set_per_process_memory_fraction(limit / torch.cuda.mem_get_info()[1])
+        try:
+            with self.assertRaises(torch.cuda.OutOfMemoryError):
+                plain()
+            m.zero_grad(set_to_none=True)
+            gc.collect()
+            torch.cuda.empty_cache()
+            for off in self.each(device_cache="512M", host_cache="1G", local=self.path("spill"), minimum="1M"):
+                def step():
+                    with off:
+                        loss = m(x).float().square().mean()
+                    loss.backward()
+
+                for _ in range(2):
+                    self.equal(want, self.gradients(m, step))
+                self.assertGreater(next(iter(off._stores.values())).context.stats()["moved_bytes"][4], saved // 4)
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+
 
 if __name__ == "__main__":
     assert os

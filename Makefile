@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 
-.PHONY: all demo setup test test-all test-long gpu-test check-fast bench install format clean portable docs
+.PHONY: all demo setup test test-all test-long gpu-test check-fast bench install uninstall deb format clean portable docs
 
 # Configured again each time, so that what was installed since the last time is found.
 all: build/build.ninja
@@ -46,13 +46,24 @@ gpu-test:
 check-fast: setup
 	cmake --preset dev >/dev/null
 	cmake --build --preset dev -j $(JOBS)
-	ctest --preset dev -j $(JOBS) -L '^(unit|lint)$$' -E '^lint/(install|portable|without)$$'
+	ctest --preset dev -j $(JOBS) -L '^(unit|lint)$$' -E '^lint/(install|packages|portable|without)$$'
 
 bench: setup all
 	@scripts/bench
 
 install: all
 	cmake --install build --prefix $(PREFIX)
+
+# What the last `make install` from this folder has installed.
+uninstall:
+	@test -s build/install_manifest.txt || { echo "make uninstall: no build/install_manifest.txt: nothing was installed from this folder" >&2; exit 1; }
+	xargs -d '\n' rm -f -- <build/install_manifest.txt
+	sed 's,/[^/]*$$,,' build/install_manifest.txt | sort -ru | xargs -d '\n' rmdir -p --ignore-fail-on-non-empty -- 2>/dev/null || true
+	rm build/install_manifest.txt
+
+# Debian packages, in build/deb.
+deb:
+	@scripts/deb
 
 portable:
 	cmake --preset portable || { scripts/setup build && cmake --preset portable; }

@@ -39,7 +39,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
 endif()
 foreach(source ${varve_cuda_benches})
     get_filename_component(name ${source} NAME_WE)
-    # Options, and all of `varve bench ooc` but the kernels; nothing of them is in an example.
+    # Options, and all of `varve bench blocks` but the kernels; nothing of them is in an example.
     varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin $<TARGET_FILE:varve_lab> $<TARGET_FILE:varve_tool>)
     add_dependencies(bench_${name} varve_lab varve_tool)
 endforeach()

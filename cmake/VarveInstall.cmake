@@ -24,10 +24,12 @@ install(FILES src/fortran/varve.f90 src/fortran/array.c src/fortran/varve_mpi.f9
 install(TARGETS varve_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS varve_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(TARGETS varve_lab_program RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/varve)
-# Kernels for `varve bench ooc`.
+# Kernels for `varve bench blocks`.
 if(TARGET bench_ooc_gpu)
     install(PROGRAMS ${CMAKE_BINARY_DIR}/bin/ooc_gpu DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/varve)
 endif()
+install(FILES packaging/completion/varve.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME varve)
+install(FILES packaging/completion/_varve DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 # Sizes for `varve bench paper`.
 install(FILES lab/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
 # The package for Python, where the system's looks for what is installed below this prefix. It finds the library from there.

@@ -247,7 +247,7 @@ VARVE_API const char *varve_error(struct varve_ctx *ctx);
 /* A readable text for a result of this library, never NULL. The string is constant. Safe in any
  * thread. */
 VARVE_API const char *varve_strerror(int err);
-/* The version of the library, such as "0.1.0". */
+/* The version of the library, such as "0.2.0". */
 VARVE_API const char *varve_version(void);
 
 enum { VARVE_TIERS_MAX = 4, VARVE_HOPS = 6 };

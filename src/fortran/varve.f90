@@ -311,7 +311,7 @@ contains
         if (present(timeout_ms)) limit_of = int(timeout_ms, c_int)
     end function
 
-    ! "0.1.0"
+    ! "0.2.0"
     function varve_library_version() result(text)
         character(len=:), allocatable :: text
         text = text_of(c_version())

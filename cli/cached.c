@@ -13,34 +13,37 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/common/options.h"
 
 #define COMMAND     "varve cached"
 #define DRAIN_MAX_S (365 * 86400L)
 
 static void usage(FILE *f)
 {
-    fprintf(
-        f,
-        "usage: " COMMAND " [OPTION]...                  run the daemon of this node\n"
-        "       " COMMAND " status [--json|--prometheus] how it is doing, and who is there\n"
-        "       " COMMAND " preload [OPTION]... PATH...  have files brought before they are read\n"
-        "       " COMMAND " drain [SECONDS]              give its files to others, and stop\n"
-        "       " COMMAND " join NAME HOST:PORT          tell it of another node\n"
-        "       " COMMAND " forget NAME                  take a node off the list, on all nodes\n"
-        "       " COMMAND " stop                         stop it; its files stay\n\n"
-        "Keeps files of a shared file system on the local disks of a job's nodes, and hands them\n"
-        "to programs that run with libvarve-preload.so. 'varve cached preload --help' lists the\n"
-        "options of preload; all commands take these:\n\n"
-        "  --config FILE           settings, in a section [cached]\n"
-        "  --daemon                return when it serves, and go on in the background\n");
+    fprintf(f, "usage: " COMMAND " [OPTION]...             run the daemon of this node\n"
+               "       " COMMAND " status [OPTION]...      hits, bytes and nodes\n"
+               "       " COMMAND " preload [OPTION]...     fetch files before they are read\n"
+               "       " COMMAND " drain [SECONDS]         give its files to others and stop\n"
+               "       " COMMAND " join NAME HOST:PORT     tell it of another node\n"
+               "       " COMMAND " forget NAME             remove a node, on all nodes\n"
+               "       " COMMAND " stop                    stop it; its files stay\n\n");
+    opts_wrap(f,
+              "Keeps files of a shared file system on the local disks of a job's nodes, and hands "
+              "them to programs that run with libvarve-preload.so. 'varve cached preload --help' "
+              "lists the options of preload, 'varve cached status --help' those of status. All "
+              "commands take these:\n",
+              0, 0);
+    fputc('\n', f);
+    opts_row(f, fprintf(f, "  --config FILE"), "settings, in a section [cached]");
+    opts_row(f, fprintf(f, "  --daemon"), "return when it serves, and run in the background");
     for (size_t i = 0; i < vv_cached_settings.count; i++) {
         const struct vv_config_key *key = &vv_cached_settings.keys[i];
-        char flag[VV_CONFIG_NAME], word[96];
+        char flag[VV_CONFIG_NAME], text[640];
 
-        snprintf(word, sizeof(word), "%s %s", vv_config_flag_name(key, flag, sizeof(flag)),
-                 key->values);
-        fprintf(f, "  %-23s %s%s%s%s\n", word, key->text, *key->value ? " (" : "", key->value,
-                *key->value ? ")" : "");
+        snprintf(text, sizeof(text), *key->value ? "%s (%s)" : "%s", key->text, key->value);
+        opts_row(f,
+                 fprintf(f, "  %s %s", vv_config_flag_name(key, flag, sizeof(flag)), key->values),
+                 text);
     }
 }
 

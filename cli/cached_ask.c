@@ -332,7 +332,6 @@ static const struct opts command = {
         "Has the nodes of the job bring files before they are read. PATH is a file, a folder,\n"
         "of which all files are taken in the order of their names, or - for a list of files on\n"
         "standard input.",
-    .column = 16,
     .operands = true,
     OPT_LIST(options),
 };

@@ -451,7 +451,6 @@ static const struct opts command = {
         "Prints what this build and this machine have, what is off because of what is missing,\n"
         "and how to get it. O_DIRECT is tried in FOLDER: by default the folder that VARVE_LOCAL\n"
         "names, or the current one.",
-    .column = 10,
     .operands = true,
     OPT_LIST(options),
 };

@@ -78,7 +78,6 @@ static const struct opts command = {
     .usage = "[OPTION]...",
     .about = "Reads and writes files for processes of the same user on this node that were\n"
              "opened with helper_process = on, which start it if it is not there.",
-    .column = 17,
     OPT_LIST(options),
 };
 

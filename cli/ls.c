@@ -208,7 +208,6 @@ static const struct opts command = {
     .about = "Lists the checkpoints in FOLDER, by default the one that VARVE_LOCAL names, or\n"
              "else VARVE_REMOTE, and how far each has come: in a local folder, in a remote one,\n"
              "or complete there on all ranks; partner is a copy that is kept for another node.",
-    .column = 18,
     .operands = true,
     OPT_LIST(options),
 };

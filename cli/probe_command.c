@@ -692,7 +692,7 @@ static int set_seconds(const char *value, void *arg)
 static const struct opt options[] = {
     {OPT_SET, .name = "device", .arg = "auto|cuda|host|none", .set = set_device,
      .help = "which device (auto: a GPU if there is one)"},
-    {OPT_TEXT, .name = "local", .arg = "DIR", .at = AT(local),
+    {OPT_TEXT, .name = "local", .arg = "FOLDER", .at = AT(local),
      .help = "folder on the disk to measure (VARVE_LOCAL, or the current one); none"},
     {OPT_SET, .name = "seconds", .arg = "S", .set = set_seconds,
      .help = "how long the run takes, about (30; quick: 3)",
@@ -711,7 +711,6 @@ static const struct opts command = {
     .about =
         "Measures this machine: copies on the device and between device and host, pinning, copies\n"
         "in memory, the disk. Prints what it means for the settings, and settings that suit it.",
-    .column = 17,
     OPT_LIST(options),
 };
 

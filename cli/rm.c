@@ -321,7 +321,6 @@ static const struct opts command = {
     .about = "Removes versions of a history that no program has open, from FOLDER, by default\n"
              "the one that VARVE_LOCAL names, or else VARVE_REMOTE. Copies in other folders\n"
              "stay: remove them there as well.",
-    .column = 18,
     .operands = true,
     OPT_LIST(options),
 };

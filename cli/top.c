@@ -363,7 +363,6 @@ static const struct opts command = {
     .about = "Shows how processes that use Varve are doing: the process PID, or all of this\n"
              "user. On a terminal it goes on until q is pressed, h explains what is shown;\n"
              "otherwise it prints the same once.",
-    .column = 22,
     .operands = true,
     OPT_LIST(options),
 };

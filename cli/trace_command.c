@@ -323,7 +323,6 @@ static const struct opts info_command = {
     .command = "varve trace info",
     .usage = "[--json] FILE",
     .about = "Tells what a trace is of, what it holds, and where the time went.",
-    .column = 10,
     .operands = true,
     OPT_LIST(info_options),
 };
@@ -429,7 +428,6 @@ static const struct opts export_command = {
     .command = "varve trace export",
     .usage = "--format chrome|svg|csv [OPTION]... FILE",
     .about = "Writes a trace in another format.",
-    .column = 20,
     .operands = true,
     OPT_LIST(export_options),
 };
@@ -473,7 +471,7 @@ static void usage(FILE *out)
     for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
         fprintf(out, "  %-8s %s\n", parts[i].name, parts[i].summary);
     fprintf(out, "\nA trace is written by any program that uses the library, with "
-                 "VARVE_TRACE_FILE=FILE, and by\n'varve bench shot --trace FILE'. "
+                 "VARVE_TRACE_FILE=FILE,\nand by 'varve bench shot --trace FILE'. "
                  "'varve trace PART --help' tells about one part.\n");
 }
 

@@ -42,7 +42,6 @@ static const struct opts command = {
         "blocked the application and for how long, against the least that was possible, a\n"
         "timeline that zooms, every call, how full the tiers were, the pictures that the\n"
         "application attached, the configuration and the machine.",
-    .column = 21,
     .operands = true,
     OPT_LIST(options),
 };

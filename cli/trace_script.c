@@ -467,7 +467,6 @@ static const struct opts command = {
     .usage = "[--once] FILE",
     .about =
         "Prints the calls of a run as a script, for 'varve sim script' and 'varve bench script'.",
-    .column = 10,
     .operands = true,
     .list = options,
     .nr = VV_ARRAY_SIZE(options),

@@ -331,7 +331,6 @@ static const struct opts command = {
              "whether the files are there that they speak of. With --repair, replaces damaged\n"
              "files in one of two folders by the good copy in the other, brings missing ones\n"
              "back to the shared one, and writes damaged records and markers again.",
-    .column = 18,
     .operands = true,
     OPT_LIST(options),
 };

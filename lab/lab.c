@@ -9,9 +9,8 @@
 /* A command that has parts. */
 struct group {
     const char *command;
-    const char *help;     /* all of the text */
-    const char *question; /* where no part is named */
-    const char *list;     /* of the parts, for messages */
+    const char *help; /* all of the text */
+    const char *list; /* of the parts, for messages */
     const struct cli_command *parts;
     size_t nr;
 };
@@ -29,26 +28,36 @@ static int run_group(const struct group *g, int argc, char **argv)
     if (argc > 1)
         fprintf(stderr, "%s: there is no '%s'; there are %s.\n", g->command, argv[1], g->list);
     else
-        fprintf(stderr, "%s: %s There are %s.\n", g->command, g->question, g->list);
+        fprintf(stderr, "%s: missing command; there are %s\n", g->command, g->list);
     return CLI_USAGE;
 }
 
 static int bench(int argc, char **argv)
 {
     static const struct cli_command parts[] = {
-        {"shot", NULL, lab_bench_shot},           {"script", NULL, lab_bench_script},
-        {"stream", NULL, lab_bench_stream},       {"paper", NULL, lab_bench_paper},
-        {"outofcore", NULL, lab_bench_outofcore}, {"ooc", NULL, lab_bench_ooc},
+        {"shot", NULL, lab_bench_shot},
+        {"script", NULL, lab_bench_script},
+        {"stream", NULL, lab_bench_stream},
+        {"paper", NULL, lab_bench_paper},
+        {"vector", NULL, lab_bench_outofcore},
+        {"blocks", NULL, lab_bench_ooc},
         {"gpufile", NULL, lab_bench_gpufile},
+        /* Former names of vector and blocks. */
+        {"outofcore", NULL, lab_bench_outofcore},
+        {"ooc", NULL, lab_bench_ooc},
     };
     static const struct group group = {
         .command = "varve bench",
-        .help = "usage: varve bench shot|script|stream|paper|outofcore|ooc|gpufile [OPTION]...\n\n"
+        .help = "usage: varve bench shot|script|stream|paper|vector|blocks|gpufile [OPTION]...\n\n"
+                "  shot      checkpoints and restores of a history, against the bound\n"
+                "  script    the same for a workload that is written as text\n"
+                "  stream    steps of a program that runs ahead of its device\n"
+                "  paper     the figures of the HPDC'23 paper\n"
+                "  vector    arrays on the CPU that do not fit memory\n"
+                "  blocks    blocks and tables for kernels, larger than the GPU\n"
+                "  gpufile   files inside kernels\n\n"
                 "'varve bench shot --help' and so on list the options.\n",
-        .question = "what is to be measured?",
-        .list = "'varve bench shot', 'varve bench script', 'varve bench stream',\n'varve bench "
-                "paper', 'varve bench outofcore', "
-                "'varve bench ooc' and 'varve bench gpufile'",
+        .list = "'varve bench shot', 'script', 'stream', 'paper', 'vector', 'blocks' and 'gpufile'",
         .parts = parts,
         .nr = VV_ARRAY_SIZE(parts),
     };
@@ -66,23 +75,16 @@ static int sim(int argc, char **argv)
     };
     static const struct group group = {
         .command = "varve sim",
-        .help =
-            "usage: varve sim shot [OPTION]...\n       varve sim script FILE [OPTION]...\n"
-            "       varve sim stream [OPTION]...\n"
-            "       varve sim make KIND [OPTION]...\n       varve sim set [OPTION]...\n"
-            "       varve sim scale [OPTION]...\n"
-            "       varve sim training [OPTION]...\n\n"
-            "shot runs one experiment, scale the same on more and more nodes; script runs a\n"
-            "workload that is written as text, stream steps of a program that runs ahead of its\n"
-            "device, make prints such texts, and set runs many that\n"
-            "are drawn at random; training is a job\n"
-            "that reads a data set from its nodes' disks while nodes fail. 'varve sim shot "
-            "--help'\n"
-            "and so on list the options.\n",
-        .question = "what is to be simulated?",
-        .list = "'varve sim shot', 'varve sim script', 'varve sim stream',\n'varve sim make', "
-                "'varve sim set', 'varve sim "
-                "scale' and 'varve sim training'",
+        .help = "usage: varve sim shot|script|stream|make|set|scale|training [OPTION]...\n\n"
+                "  shot      checkpoints and restores of a history\n"
+                "  script    the same for a workload that is written as text\n"
+                "  stream    steps of a program that runs ahead of its device\n"
+                "  make      print a script of some kind\n"
+                "  set       many scripts, drawn at random\n"
+                "  scale     shots on more and more nodes\n"
+                "  training  a job that reads files from its nodes' disks while nodes fail\n\n"
+                "'varve sim shot --help' and so on list the options.\n",
+        .list = "'varve sim shot', 'script', 'stream', 'make', 'set', 'scale' and 'training'",
         .parts = parts,
         .nr = VV_ARRAY_SIZE(parts),
     };
@@ -98,12 +100,10 @@ static int ring(int argc, char **argv)
     };
     static const struct group group = {
         .command = "varve ring",
-        .help =
-            "usage: varve ring sim [OPTION]...\n       varve ring where [OPTION]... PATH...\n\n"
-            "sim tells how evenly files are spread over nodes, and what a failure does; where\n"
-            "tells who keeps a file. 'varve ring sim --help' and 'varve ring where --help' list\n"
-            "the options.\n",
-        .question = "what is to be done?",
+        .help = "usage: varve ring sim [OPTION]...\n       varve ring where [OPTION]... PATH...\n\n"
+                "sim tells how evenly files are spread over nodes, and what a failure does; where\n"
+                "tells who keeps a file. 'varve ring sim --help' and 'varve ring where --help'\n"
+                "list the options.\n",
         .list = "'varve ring sim' and 'varve ring where'",
         .parts = parts,
         .nr = VV_ARRAY_SIZE(parts),

@@ -180,7 +180,6 @@ static const struct opts command = {
     .about =
         "Tells how long a program will wait that computes on a grid, writes it every few time\n"
         "steps and reads all of it back, before it is run.",
-    .column = 22,
     OPT_LIST(options),
 };
 

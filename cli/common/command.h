@@ -24,7 +24,7 @@ struct cli_command {
 int cli_run(const char *program, const struct cli_command *commands, size_t nr, int argc,
             char **argv);
 
-/* Runs the part of a command that argv[1] names, as "varve bench" has "ooc"; its argv[0] is all three words, which
+/* Runs the part of a command that argv[1] names, as "varve bench" has "shot"; its argv[0] is all three words, which
  * messages about its options begin with. -1: there is no such part, and nothing was said. */
 int cli_part(const char *command, const struct cli_command *parts, size_t nr, int argc,
              char **argv);

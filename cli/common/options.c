@@ -15,6 +15,9 @@
 
 #define OPTIONS_MAX 64
 #define FIRST_ID    256 /* of long names: letters are below */
+/* Of help texts. */
+#define HELP_COLUMNS 80
+#define HELP_TEXT    24
 
 /* ---- values ---- */
 
@@ -157,44 +160,87 @@ static void complain(const struct opts *o, const struct opt *opt, const char *va
     fprintf(stderr, "; see --help\n");
 }
 
-static void print_option(FILE *f, const struct opts *o, const struct opt *opt)
+/* A line break within a paragraph is a blank. One before an empty line, or a line that begins with a blank, stays. */
+static bool ends_line(const char *text)
 {
-    const char *text = opt->help;
+    return text[0] == '\n' && (text[1] == '\n' || text[1] == ' ');
+}
+
+void opts_wrap(FILE *f, const char *text, int at, int column)
+{
+    bool list = false; /* a line that begins with a blank: blanks within it stay, too */
+
+    for (; *text == '\n'; text++)
+        fputc('\n', f);
+    while (*text) {
+        int blanks = 0, len;
+
+        if (ends_line(text)) {
+            at = 0;
+            for (; *text == '\n'; text++)
+                fputc('\n', f);
+            list = *text == ' ';
+        }
+        for (; *text == ' ' || (*text == '\n' && !ends_line(text)); text++)
+            blanks++;
+        len = (int)strcspn(text, " \n");
+        if (len == 0)
+            continue;
+        if (!list)
+            blanks = at > column;
+        if (at > column && at + blanks + len > HELP_COLUMNS) {
+            fputc('\n', f);
+            at = blanks = 0;
+        }
+        if (at < column)
+            blanks = column - at;
+        at += fprintf(f, "%*s%.*s", blanks, "", len, text);
+        text += len;
+        list = list && *text != '\n';
+    }
+    fputc('\n', f);
+}
+
+static int print_name(FILE *f, const struct opt *opt)
+{
     int n = fprintf(f, "  ");
 
     if (opt->letter)
         n += fprintf(f, "-%c, ", opt->letter);
     if (opt->name)
         n += fprintf(f, "--%s%s", opt->name, opt->arg ? " " : "");
-    n += fprintf(f, "%s", opt->arg ? opt->arg : "");
-    /* Too long a name has a line of its own. */
-    if (n >= o->column) {
-        fputc('\n', f);
-        n = 0;
-    }
-    while (*text) {
-        int len = (int)strcspn(text, "\n");
+    return n + fprintf(f, "%s", opt->arg ? opt->arg : "");
+}
 
-        fprintf(f, "%*s%.*s\n", o->column - n, "", len, text);
-        text += len + (text[len] == '\n');
-        n = 0;
+void opts_row(FILE *f, int used, const char *help)
+{
+    /* Too long a name has a line of its own. */
+    if (used + 2 > HELP_TEXT) {
+        fputc('\n', f);
+        used = 0;
     }
+    opts_wrap(f, help, used, HELP_TEXT);
 }
 
 void opts_usage(FILE *f, const struct opts *o)
 {
-    fprintf(f, "usage: %s %s\n\n%s\n", o->command, o->usage, o->about);
-    if (*o->about)
+    opts_wrap(f, o->usage, fprintf(f, "usage: %s", o->command), 7);
+    if (*o->about) {
         fputc('\n', f);
+        opts_wrap(f, o->about, 0, 0);
+    }
+    fputc('\n', f);
     for (size_t i = 0; i < o->nr; i++) {
         if (o->list[i].kind == OPT_NOTE)
-            fprintf(f, "%s\n", o->list[i].help);
+            opts_wrap(f, o->list[i].help, 0, 0);
         else if (o->list[i].help)
-            print_option(f, o, &o->list[i]);
+            opts_row(f, print_name(f, &o->list[i]), o->list[i].help);
     }
-    print_option(f, o, &(struct opt){.name = "help", .help = "this text"});
-    if (o->tail)
-        fprintf(f, "\n%s\n", o->tail);
+    opts_row(f, print_name(f, &(struct opt){.name = "help"}), "this text");
+    if (o->tail) {
+        fputc('\n', f);
+        opts_wrap(f, o->tail, 0, 0);
+    }
 }
 
 /* ---- the command line ---- */

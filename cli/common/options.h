@@ -33,7 +33,7 @@ struct opt {
     const char *name; /* without dashes; NULL: an operand */
     const char *arg;  /* what its value is called in the help text; NULL: it takes none */
     bool optional;    /* of an operand: it may be left out */
-    const char *help; /* its lines are separated by \n; NULL: the help text leaves the option out */
+    const char *help; /* NULL: the help text leaves the option out */
     size_t at;        /* the field, in the structure of options */
     size_t given;     /* OPT_GIVEN of a bool that tells whether the option was given; 0: none */
     uint64_t least;   /* 0 is allowed only where it is meant: see `most` */
@@ -53,10 +53,10 @@ struct opt {
 
 struct opts {
     const char *command; /* "varve ls" */
-    const char *usage; /* what follows it: "[OPTION]... FILE"; more lines are printed as they are */
+    const char
+        *usage; /* what follows it: "[OPTION]... FILE"; lines that begin with a blank stay lines */
     const char *about; /* what the command does */
     const char *tail;  /* text behind the options; NULL: none */
-    int column;        /* of the help text of options */
     bool operands;     /* it takes some besides those in the list */
     const struct opt *list;
     size_t nr;
@@ -71,6 +71,10 @@ VV_WARN_UNUSED int opts_parse(const struct opts *o, int argc, char **argv, void 
                               int *ret_first);
 
 void opts_usage(FILE *f, const struct opts *o);
+/* Prints a paragraph in lines of at most 80 columns that begin at `column`; `at` columns of the first are used. */
+void opts_wrap(FILE *f, const char *text, int at, int column);
+/* The help text of an option whose name was printed and takes `used` columns. */
+void opts_row(FILE *f, int used, const char *help);
 
 /* A whole number in digits. -EINVAL: it is none, or not in the range. */
 VV_WARN_UNUSED int opts_number(const char *text, uint64_t least, uint64_t most,

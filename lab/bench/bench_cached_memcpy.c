@@ -109,7 +109,6 @@ static const struct opts command = {
     .command = "bench_cached_memcpy",
     .usage = "[VERSIONS [MIB]]",
     .about = "Compares checkpoints and restores in host memory with memcpy.",
-    .column = 12,
     OPT_LIST(options),
 };
 

@@ -131,7 +131,6 @@ static const struct opts command = {
     .command = "bench_ckpt_calls",
     .usage = "FOLDER [VERSIONS]",
     .about = "Measures calls whose cost must not grow with what there is already.",
-    .column = 12,
     OPT_LIST(options),
 };
 

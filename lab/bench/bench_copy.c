@@ -121,7 +121,6 @@ static const struct opts command = {
     .command = "bench_copy",
     .usage = "[OPTION]...",
     .about = "Compares copies by several threads with memcpy.",
-    .column = 16,
     OPT_LIST(options),
 };
 

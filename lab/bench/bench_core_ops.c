@@ -424,7 +424,6 @@ static const struct opts command = {
     .command = "bench_core_ops",
     .usage = "[--json]",
     .about = "Measures operations of the core, without any data. Exit status 1: a bar is missed.",
-    .column = 10,
     OPT_LIST(options),
 };
 

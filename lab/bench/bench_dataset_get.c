@@ -83,7 +83,6 @@ static const struct opts command = {
     .command = "bench_dataset_get",
     .usage = "FOLDER",
     .about = "Measures opening files that the dataset cache has.",
-    .column = 10,
     OPT_LIST(options),
 };
 

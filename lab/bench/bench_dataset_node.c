@@ -167,7 +167,6 @@ static const struct opts command = {
     .command = "bench_dataset_node",
     .usage = "FOLDER [tcp|ucx]",
     .about = "Measures opening files that another node keeps.",
-    .column = 11,
     OPT_LIST(options),
 };
 

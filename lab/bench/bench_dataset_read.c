@@ -152,7 +152,6 @@ static const struct opts command = {
     .command = "bench_dataset_read",
     .usage = "FOLDER FILES BYTES PROCESSES",
     .about = "Reads files as lines of standard input say.",
-    .column = 13,
     OPT_LIST(options),
 };
 

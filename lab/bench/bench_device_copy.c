@@ -121,7 +121,6 @@ static const struct opts command = {
     .command = "bench_device_copy",
     .usage = "[cuda|host] [MIB]",
     .about = "Copies within a device, whole and scattered.",
-    .column = 13,
     OPT_LIST(options),
 };
 

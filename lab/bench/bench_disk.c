@@ -2,7 +2,7 @@
 /* How much of the disk the stores reach: write and read of page batches, as the movers do them,
  * against fio with the same block size, mode and queue depth on the same disk in the same run.
  *
- *   bench_disk [--dir DIR] [--mib N] [--object-mib N] [--batch PAGES] [--depth N] [--rounds N]
+ *   bench_disk [--dir FOLDER] [--mib N] [--object-mib N] [--batch PAGES] [--depth N] [--rounds N]
  *              [--buffered] [--backend uring|threads] [--store files|spill] [--no-fio]
  *              [--min RATIO]
  *
@@ -334,7 +334,7 @@ static int set_store(const char *value, void *arg)
 #define AT(field) offsetof(struct bench, field)
 
 static const struct opt options[] = {
-    {OPT_TEXT, .name = "dir", .arg = "DIR", .help = "where files are made", .at = AT(dir)},
+    {OPT_TEXT, .name = "dir", .arg = "FOLDER", .help = "where files are made", .at = AT(dir)},
     {OPT_SET, .name = "mib", .arg = "N", .set = set_bytes, .takes = "a whole number from 1 on",
      .help = "written and read in a round"},
     {OPT_SET, .name = "object-mib", .arg = "N", .set = set_object,
@@ -359,7 +359,6 @@ static const struct opts command = {
     .command = "bench_disk",
     .usage = "[OPTION]...",
     .about = "Compares the stores with fio on the same disk.",
-    .column = 19,
     OPT_LIST(options),
 };
 

@@ -495,7 +495,6 @@ static const struct opts command = {
     .command = "bench_door",
     .usage = "[OPTION]...",
     .about = "Compares opening and reading cached files with plain files and bare round trips.",
-    .column = 23,
     OPT_LIST(options),
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long opening a history takes: with its index, and without (every file is read).
  *
- *   bench_files_open [--dir DIR] [--versions N]
+ *   bench_files_open [--dir FOLDER] [--versions N]
  *
  * The files are written without syncing, straight in their format: only the opening is measured. */
 #include <errno.h>
@@ -95,7 +95,6 @@ static const struct opts command = {
     .command = "bench_files_open",
     .usage = "[OPTION]...",
     .about = "Opens a folder with many versions, with and without its index.",
-    .column = 16,
     OPT_LIST(options),
 };
 

@@ -804,7 +804,6 @@ static const struct opts command = {
     .command = "bench_gpu",
     .usage = "[OPTION]...",
     .about = "Measures single calls of the library on a GPU.",
-    .column = 24,
     OPT_LIST(options),
 };
 

@@ -331,7 +331,6 @@ static const struct opts command = {
     .command = "bench_kernel",
     .usage = "[OPTION]...",
     .about = "Measures how much a sweep is slowed down while a vector is written.",
-    .column = 17,
     OPT_LIST(options),
 };
 

@@ -391,7 +391,6 @@ static const struct opts command = {
     .command = "bench_net",
     .usage = "[OPTION]...",
     .about = "Measures transfers between two processes, by transport.",
-    .column = 19,
     OPT_LIST(options),
 };
 

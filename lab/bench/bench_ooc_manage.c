@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What managing blocks and tables costs, at the sizes of `varve bench ooc`, on a machine without a GPU and without
+ * What managing blocks and tables costs, at the sizes of `varve bench blocks`, on a machine without a GPU and without
  * the memory: the library as it is, on a device that copies no cells and no tables. Copies and kernels take
  * computed time there, as on an H200, so that rounds, batches and launches are about those of the real thing; the
  * time that is printed is real, and is what the library counts as managing.
@@ -579,7 +579,6 @@ static const struct opts command = {
     .usage = "[OPTION]... [wave] [flat] [chunked]",
     .about =
         "Measures what managing out-of-core data costs, without a device. All parts by default.",
-    .column = 15,
     .operands = true,
     OPT_LIST(options),
 };

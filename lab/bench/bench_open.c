@@ -72,7 +72,6 @@ static const struct opts command = {
     .about =
         "Opens a context with a large host cache, and checkpoints versions of `size` (128M) until\n"
         "the cache is ready. Keys are those of the configuration: host_cache=32G device=cuda.",
-    .column = 10,
     .operands = true,
 };
 

@@ -459,7 +459,6 @@ static const struct opts command = {
     .command = "bench_remote",
     .usage = "SHARED_FOLDER [LOCAL_FOLDER] [MIB] [ROUNDS] [--check]",
     .about = "Compares levels remote and local with plain writes.",
-    .column = 17,
     OPT_LIST(options),
 };
 

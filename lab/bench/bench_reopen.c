@@ -81,7 +81,6 @@ static const struct opts command = {
     .command = "bench_reopen",
     .usage = "FOLDER [VERSIONS]",
     .about = "Opens a history with many committed versions.",
-    .column = 12,
     OPT_LIST(options),
 };
 

@@ -689,14 +689,13 @@ static const struct opt options[] = {
      .help = "another such case: {uniform|variable},{10|40},{wait|no-wait},{seq|rev|irr},LOAD;\n"
              "may be given several times"},
     {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed), .help = "of the choice (1)"},
-    {OPT_TEXT, .name = "local", .arg = "DIR", .at = AT(local), .help = "for `varve bench shot`"},
+    {OPT_TEXT, .name = "local", .arg = "FOLDER", .at = AT(local), .help = "for `varve bench shot`"},
 };
 
 static const struct opts command = {
     .command = "bench_shot_matrix",
     .usage = "[OPTION]...",
     .about = "Runs the shot in many cases, and compares it with bars.",
-    .column = 22,
     OPT_LIST(options),
 };
 

@@ -753,7 +753,7 @@ static void tables(void)
 static const struct opt options[] = {
     {.kind = OPT_TEXT,
      .name = "folder",
-     .arg = "DIR",
+     .arg = "FOLDER",
      .help = "for the file (/tmp)",
      .at = AT(folder)},
     {.kind = OPT_BYTES,
@@ -779,7 +779,6 @@ static const struct opts command = {.command = "gpufile_micro",
                                     .usage = "[OPTION]...",
                                     .about =
                                         "Measures GPU files on a real GPU, one figure at a time.",
-                                    .column = 16,
                                     OPT_LIST(options)};
 
 int main(int argc, char **argv)

@@ -268,7 +268,6 @@ static const struct opts command = {
     .about = "Runs the experiments of the paper on readahead in files that GPU kernels read, and\n"
              "compares what the library does with its ways, and with reading and copying. Writes\n"
              "tables, charts and a page. Every word that was read is compared, every result too.",
-    .column = 20,
     OPT_LIST(options),
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve bench ooc: data that do not fit the device, paper 004's measurements. On the emulated device it
+ * varve bench blocks: data that do not fit the device, paper 004's measurements. On the emulated device it
  * runs here; kernels for a GPU are in a program of their own (lab/ooc/ooc_gpu.cu), which is built and installed
  * where nvcc was found, and takes the same options.
  */
@@ -17,7 +17,7 @@
 #include "lab/lab.h"
 #include "lab/ooc/ooc_command.h"
 
-#define COMMAND "varve bench ooc"
+#define COMMAND "varve bench blocks"
 
 /* Does it find a GPU? */
 static bool has_gpu(const char *program)

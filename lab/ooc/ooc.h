@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The experiments of `varve bench ooc`: paper 004's, on synthetic data. Everything but the launch of kernels is the
+ * The experiments of `varve bench blocks`: paper 004's, on synthetic data. Everything but the launch of kernels is the
  * same on the emulated device and on a GPU; a struct ooc_launcher does that.
  *
  * The wave: a shell of points passes through a volume that is larger than its cache; each point reads the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line of `varve bench ooc`, and its results: a table or JSON on standard output, rows as CSV,
+ * The command line of `varve bench blocks`, and its results: a table or JSON on standard output, rows as CSV,
  * and a folder with all of it, samples, charts and a page (ooc_page.c).
  */
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "lab/ooc/ooc_command.h"
 #include "lab/ooc/ooc_page.h"
 
-#define COMMAND "varve bench ooc"
+#define COMMAND "varve bench blocks"
 
 static int parse_sizes(const char *text, struct ooc_survey_opts *s)
 {
@@ -157,11 +157,11 @@ static const struct opts command = {
     .about =
         "Computes on data that do not fit the device's cache, in several ways that give the same\n"
         "sums. A wave of points passes through a volume: everything resident, blocks that kernels\n"
-        "ask for, by the policy of paper 004, read from host memory, managed by the driver. Or, "
+        "ask for, by the policy of the Kirchhoff paper, read from host memory, managed by the "
+        "driver. Or, "
         "with\n"
         "--tables, items of work go through tables in the order of a survey: everything resident,\n"
         "tables in both layouts, by the policy of the paper, double buffering, and the same two.",
-    .column = 20,
     OPT_LIST(option_list),
 };
 

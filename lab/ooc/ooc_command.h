@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line of `varve bench ooc` and what it prints, for the tool itself and for the program with
+ * The command line of `varve bench blocks` and what it prints, for the tool itself and for the program with
  * kernels for a GPU that it executes.
  */
 #ifndef LAB_OOC_OOC_COMMAND_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve bench ooc` on a GPU: the launcher, and a main that takes the same options. `--present` alone asks whether
+ * `varve bench blocks` on a GPU: the launcher, and a main that takes the same options. `--present` alone asks whether
  * there is a GPU: exit status 0, or 77.
  */
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Charts of `varve bench ooc`, as paper 004's Figures 1 and 2 (the wave), 3 and 4 (the survey), and a page that has
+ * Charts of `varve bench blocks`, as paper 004's Figures 1 and 2 (the wave), 3 and 4 (the survey), and a page that has
  * them beside what the paper says.
  */
 #ifndef LAB_OOC_OOC_PAGE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve bench outofcore: a program that computes on an array, writes it every few time steps and reads
+ * varve bench vector: a program that computes on an array, writes it every few time steps and reads
  * all of it back; with blocking I/O on either of two layers, and with a vector on host memory and both.
  * The layers are throttled, by default to the proportions of the MLBS paper, so that the figures depend
  * on the throttles and little on the machine. For each ratio of computing to I/O: the time spent
@@ -29,7 +29,7 @@
 #include "lab/lab.h"
 #include "lab/outofcore/bench_outofcore.h"
 
-#define COMMAND "varve bench outofcore"
+#define COMMAND "varve bench vector"
 
 /* The proportions of the paper: bandwidths of Table II at ratio 1 over that of Lustre, and what one
  * step computes (1800 s for 7000 of them) in units of the time that Lustre takes for one array. */
@@ -169,7 +169,6 @@ static const struct opts command = {
         "Runs a program that computes on an array, writes it every few time steps and reads all\n"
         "of it back, with blocking I/O on a slow and on a fast layer, and with a vector that\n"
         "uses host memory and both; and tells how long it waited, and what the model expects.",
-    .column = 20,
     OPT_LIST(options),
 };
 

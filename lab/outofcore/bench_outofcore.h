@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve bench outofcore`: what is shared between the command (bench_outofcore.c) and the runs
+ * `varve bench vector`: what is shared between the command (bench_outofcore.c) and the runs
  * (bench_outofcore_run.c).
  */
 #ifndef LAB_OUTOFCORE_BENCH_OUTOFCORE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runs of `varve bench outofcore`: one program, three ways to keep its records.
+ * The runs of `varve bench vector`: one program, three ways to keep its records.
  *
  * A step of computing is `step_s` long: the array is filled or checked where the step has to do with a
  * record, and the rest of the time passes asleep, or spinning. So computing takes the same time in every

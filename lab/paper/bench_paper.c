@@ -194,7 +194,7 @@ static int set_run_limit(const char *s, void *arg)
 #define REAL_TAKES "a number above 0"
 
 static const struct opt options[] = {
-    {OPT_SET, .name = "out", .arg = "DIR", .set = set_out, .takes = TEXT_TAKES,
+    {OPT_SET, .name = "out", .arg = "FOLDER", .set = set_out, .takes = TEXT_TAKES,
      .help = "where to (varve-paper)"},
     {OPT_FLAG, .name = "short", .at = AT(is_short),
      .help = "60 checkpoints, fewer points, no run started after 450 s"},
@@ -220,7 +220,7 @@ static const struct opt options[] = {
      .help = "compute time before each call (10)"},
     {OPT_SET, .name = "device", .arg = "cuda|host", .set = set_device,
      .help = "host: emulated (cuda)", .takes = "cuda or host"},
-    {OPT_SET, .name = "local", .arg = "DIR", .set = set_local, .takes = TEXT_TAKES,
+    {OPT_SET, .name = "local", .arg = "FOLDER", .set = set_local, .takes = TEXT_TAKES,
      .help = "folder on local disk (a temporary one); none: no disk"},
     {OPT_SET, .name = "local-io", .arg = "auto|direct|buffered", .set = set_local_io,
      .help = "how local files are written and read (buffered, as the\n"
@@ -251,7 +251,6 @@ static const struct opts command = {
     .about =
         "Runs the experiments of the HPDC'23 paper and leaves a CSV and an SVG for each figure,\n"
         "and index.html, in a folder.",
-    .column = 24,
     OPT_LIST(options),
 };
 

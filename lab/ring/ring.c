@@ -156,7 +156,6 @@ static const struct opts command = {
     .usage = "[OPTION]... PATH...",
     .about = "Tells which nodes keep a file, the first being its owner (its home, under\n"
              "hrw-bounded), and which would if that one failed. Paths are taken as they are.",
-    .column = 18,
     .operands = true,
     OPT_LIST(options),
 };

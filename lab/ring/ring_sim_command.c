@@ -116,7 +116,6 @@ static const struct opts command = {
     .about =
         "Places files on nodes, lets one node fail, many times over, and tells how many nodes\n"
         "take its files over, how even the load is, and whether healthy files moved.",
-    .column = 20,
     OPT_LIST(options),
 };
 

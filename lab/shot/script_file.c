@@ -77,7 +77,6 @@ static struct opts all_options(const char *command, struct opt *buf)
                          .usage = "FILE [OPTION]...",
                          .about = about,
                          .tail = shot_options.tail,
-                         .column = machine->column,
                          .operands = true,
                          .list = buf,
                          .nr = VV_ARRAY_SIZE(list) + machine->nr};

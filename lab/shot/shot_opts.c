@@ -265,7 +265,7 @@ static const struct opt options[] = {
      .help = "cache on the device; P% is a share of the history (2.5%)"},
     {OPT_SET, .name = "host-cache", CAP, .at = AT(host_cache), .set = set_host_cache,
      .help = "cache in host memory (7.5%)"},
-    {OPT_TEXT, .name = "local", .arg = "DIR", .at = AT(local),
+    {OPT_TEXT, .name = "local", .arg = "FOLDER", .at = AT(local),
      .help = "folder on local disk (a temporary one); none: no disk"},
     {OPT_SET, .name = "local-cache", CAP, .at = AT(local_cache), .set = set_local_cache,
      .help = "most to keep on local disk (no limit)"},
@@ -295,7 +295,6 @@ static const struct opt options[] = {
 #define FIRST_OF_MACHINE 15
 
 const struct opts shot_machine_options = {
-    .column = 45,
     .list = options + FIRST_OF_MACHINE,
     .nr = VV_ARRAY_SIZE(options) - FIRST_OF_MACHINE,
 };
@@ -304,7 +303,6 @@ const struct opts shot_options = {
     .usage = "[OPTION]...",
     .about = "Options (defaults in parentheses):",
     .tail = "Sizes: 512K, 8M, 4G (powers of 1024). Rates: 40M, 4G (powers of 1000) per second.",
-    .column = 45,
     OPT_LIST(options),
 };
 

@@ -87,7 +87,6 @@ static struct opts all_options(const char *command, struct opt *buf)
             "checkpoints follow; backward, restores come and kernels that read them.\n\n"
             "Options (defaults in parentheses; device cache 35%, host cache 100%, no disk):",
         .tail = shot_options.tail,
-        .column = shot_options.column,
         .list = buf,
         .nr = n};
 }

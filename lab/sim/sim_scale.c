@@ -229,7 +229,6 @@ static const struct opts command = {
     .tail = "'varve sim shot --help' lists the options of a shot; h2f and f2h are the rates of a "
             "node's\n"
             "disk here. Defaults that differ:\n  " SHOT_DEFAULTS,
-    .column = 27,
     OPT_LIST(options),
     .also = &shot_options,
 };

@@ -115,7 +115,6 @@ static const struct opts make_options = {
              "  activations  rounds of puts and of gets backward, which compute twice as long\n\n"
              "Beside these, it takes the options of 'varve sim shot'; those of the machine become\n"
              "'set' lines of the script:",
-    .column = 33,
     .operands = true,
     .list = make_list,
     .nr = VV_ARRAY_SIZE(make_list),

@@ -115,7 +115,6 @@ static const struct opts options = {
     .usage = "[OPTION]...",
     .about = "Runs workloads drawn at random and tells how far they are from the bound.\n"
              "Options (defaults in parentheses):",
-    .column = 29,
     .list = option_list,
     .nr = VV_ARRAY_SIZE(option_list),
 };

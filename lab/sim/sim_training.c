@@ -116,7 +116,6 @@ static const struct opts command = {
     .about =
         "Simulates training on nodes that keep the data set on their local disks, while nodes\n"
         "fail, and tells how much longer it takes than without a failure, by way of coping:",
-    .column = 24,
     OPT_LIST(options),
 };
 

@@ -91,7 +91,7 @@ while read -r line; do
     n=$((n + 1))
     # Under a sanitizer what takes long and leaves nothing for later commands: one of three, by the seed. Each has a test.
     case ${VARVE_SANITIZE:+$line} in
-    'varve bench ooc '* | 'varve bench outofcore '* | 'varve ring sim '* | 'varve sim training '*)
+    'varve bench blocks '* | 'varve bench vector '* | 'varve ring sim '* | 'varve sim training '*)
         [ -n "${VARVE_TEST_LONG:-}" ] || [ $(((n + ${VARVE_TEST_SEED:-0}) % 3)) -eq 0 ] || continue ;;
     esac
     bash -c "$line" >"$dir/out" 2>&1 </dev/null || { cat "$dir/out"; fail "docs/: $line"; }

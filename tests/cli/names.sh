@@ -2,7 +2,7 @@
 # Complaints about options begin with the command that was typed, all words of it. The emulated device has two names.
 set -euo pipefail
 fail() { echo "names: $*" >&2; exit 1; }
-for command in doctor ls probe model 'bench shot' 'bench paper' 'bench outofcore' 'bench ooc' 'bench gpufile' 'sim shot' 'sim scale' \
+for command in doctor ls probe model 'bench shot' 'bench paper' 'bench vector' 'bench blocks' 'bench gpufile' 'sim shot' 'sim scale' \
     'sim training' 'ring sim' 'ring where' 'trace report' 'trace export'; do
     rc=0
     # shellcheck disable=SC2086 # two words

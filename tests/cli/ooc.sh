@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve bench ooc on the emulated device: every way gives the same sums, all forms of the result, bad input. Nothing here depends on
+# varve bench blocks on the emulated device: every way gives the same sums, all forms of the result, bad input. Nothing here depends on
 # how long anything takes.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
-tool=(bench ooc)
+tool=(bench blocks)
 
 small="--device host --volume 1M --edge 8 --points 400 --steps 20 --seed ${VARVE_TEST_SEED:-7}"
 expect 0 $small --cache 30% --out "$dir/all" --csv "$dir/rows.csv" --json
@@ -162,9 +162,9 @@ expect 1 $small --points 20 --cache 64K --out "$dir/rows.csv/x"
 grep -q 'cannot be made' "$dir/err" || fail "a folder that cannot be made"
 ! grep -q resident "$dir/err" || fail "it ran before it found out that it cannot write"
 rc=0
-CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench ooc --device cuda --volume 1M --steps 20 --points 10 >"$dir/out" 2>"$dir/err" || rc=$?
+CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench blocks --device cuda --volume 1M --steps 20 --points 10 >"$dir/out" 2>"$dir/err" || rc=$?
 [ $rc -ne 0 ] && grep -q 'GPU' "$dir/err" || { cat "$dir/out" "$dir/err"; fail "--device cuda without a GPU: $rc"; }
 # It says that it is the emulated one that auto has found.
 CUDA_VISIBLE_DEVICES='' expect 0 --device auto --volume 1M --edge 8 --points 20 --steps 20 --cache 64K --ways blocks
-grep -q 'varve bench ooc: on the emulated device, .*GPU' "$dir/err" || { cat "$dir/err"; fail "--device auto does not say which"; }
+grep -q 'varve bench blocks: on the emulated device, .*GPU' "$dir/err" || { cat "$dir/err"; fail "--device auto does not say which"; }
 echo "ok"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve bench outofcore, short: every pattern, every byte verified, limits held, all forms of the result. Nothing here depends on how
+# varve bench vector, short: every pattern, every byte verified, limits held, all forms of the result. Nothing here depends on how
 # long anything takes: whether it is as fast as it should be is asked with --check on a quiet machine.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 export TMPDIR=$dir/tmp
@@ -7,7 +7,7 @@ mkdir "$TMPDIR"
 expect() {
     local want=$1 rc=0
     shift
-    "$VARVE_BIN" bench outofcore "$@" >"$dir/out" 2>"$dir/err" || rc=$?
+    "$VARVE_BIN" bench vector "$@" >"$dir/out" 2>"$dir/err" || rc=$?
     [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "$*: $rc, not $want"; }
     [ -z "$(ls -A "$TMPDIR")" ] || fail "$*: something was left behind"
 }

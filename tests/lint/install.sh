@@ -31,8 +31,8 @@ rc=0
 mv "$dir/varve-lab" "$prefix/libexec/varve/varve-lab"
 if [ -e "$BUILD_DIR/bin/ooc_gpu" ]; then # it is found where it is installed, and finds no GPU
     rc=0
-    CUDA_VISIBLE_DEVICES='' "$prefix/bin/varve" bench ooc --device cuda 2>"$dir/log" || rc=$?
-    [ $rc -eq 77 ] || { cat "$dir/log"; fail "bench ooc finds no kernels: $rc"; }
+    CUDA_VISIBLE_DEVICES='' "$prefix/bin/varve" bench blocks --device cuda 2>"$dir/log" || rc=$?
+    [ $rc -eq 77 ] || { cat "$dir/log"; fail "bench blocks finds no kernels: $rc"; }
 fi
 for f in epochs.py kubernetes.yaml slurm-prolog.sh slurm-epilog.sh varve-cached.service; do
     [ -e "$prefix/share/varve/examples/$f" ] || fail "no examples/$f"

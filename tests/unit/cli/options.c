@@ -47,7 +47,6 @@ static struct opts command = {
     .command = "t",
     .usage = "[OPTION]...",
     .about = "What it does.",
-    .column = 16,
     OPT_LIST(list),
 };
 
@@ -149,8 +148,8 @@ static void options_of_another(void)
     T_CHECK(f);
     opts_usage(f, &command);
     fclose(f);
-    T_STREQ(text, "usage: t [OPTION]...\n\nWhat it does.\n\n  --u64 N       a number\n"
-                  "  --help        this text\n");
+    T_STREQ(text, "usage: t [OPTION]...\n\nWhat it does.\n\n  --u64 N               a number\n"
+                  "  --help                this text\n");
     free(text);
     command = before;
 }
@@ -202,30 +201,52 @@ static void help_text(void)
     T_CHECK(f);
     opts_usage(f, &command);
     fclose(f);
-    T_CHECK(strcmp(text, "usage: t [OPTION]...\n"
-                         "\n"
-                         "What it does.\n"
-                         "\n"
-                         "  -f, --flag    a flag\n"
-                         "  -o, --text TEXT\n"
-                         "                one\n"
-                         "                two\n"
-                         "  --bytes SIZE  a size\n"
-                         "\n"
-                         "Numbers:\n"
-                         "  --u64 N       a number\n"
-                         "  --u32 N       another\n"
-                         "  --int N       another\n"
-                         "  --real-number X\n"
-                         "                a long name\n"
-                         "  --word W      a word\n"
-                         "  --set S       anything\n"
-                         "  --help        this text\n") == 0);
+    T_STREQ(text, "usage: t [OPTION]...\n"
+                  "\n"
+                  "What it does.\n"
+                  "\n"
+                  "  -f, --flag            a flag\n"
+                  "  -o, --text TEXT       one two\n"
+                  "  --bytes SIZE          a size\n"
+                  "\n"
+                  "Numbers:\n"
+                  "  --u64 N               a number\n"
+                  "  --u32 N               another\n"
+                  "  --int N               another\n"
+                  "  --real-number X       a long name\n"
+                  "  --word W              a word\n"
+                  "  --set S               anything\n"
+                  "  --help                this text\n");
     free(text);
+}
+
+static const char *wrapped(const char *words, int at, int column)
+{
+    static char text[512];
+    FILE *f = fmemopen(text, sizeof(text), "w");
+
+    T_CHECK(f);
+    opts_wrap(f, words, at, column);
+    fclose(f);
+    return text;
+}
+
+/* Lines of at most 80 columns; a list and empty lines stay, other breaks are blanks. */
+static void wrapping(void)
+{
+#define TEN "123456789 "
+    T_STREQ(wrapped(TEN TEN TEN TEN TEN TEN TEN TEN "x", 0, 0),
+            TEN TEN TEN TEN TEN TEN TEN "123456789\nx\n");
+    T_STREQ(wrapped("a\nb", 2, 4), "  a b\n");
+    T_STREQ(wrapped(TEN TEN TEN TEN TEN TEN "abcdefghij", 10, 12),
+            "  " TEN TEN TEN TEN TEN "123456789\n            abcdefghij\n");
+    T_STREQ(wrapped("\na\n\nb\n  c   d\n  e\nf", 0, 0), "\na\n\nb\n  c   d\n  e f\n");
+#undef TEN
 }
 
 int main(void)
 {
+    T_RUN(wrapping);
     T_RUN(every_kind);
     T_RUN(wrong_values);
     T_RUN(options_of_another);

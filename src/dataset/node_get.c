@@ -432,24 +432,30 @@ static void start_ahead(struct coming *c, const struct vvi_view *v)
                      &c->asked) == 0;
 }
 
-/* What its home does not have at hand is asked for once more, as a program does. */
-static int finish_ahead(struct coming *c)
+/* Takes the answer. False: its home does not have the file at hand. */
+static bool finish_ahead(struct coming *c)
 {
     struct vvi_got got;
-    int fd = -1, keep = -1, rc = -EAGAIN;
+    int fd = -1, keep = -1;
+    int rc = c->started ? vvi_node_ask_finish(c->w.n, &c->asked, &got, &fd, &keep) : -EAGAIN;
 
-    if (!c->flies)
-        return -EEXIST;
-    if (c->started)
-        rc = vvi_node_ask_finish(c->w.n, &c->asked, &got, &fd, &keep);
     if (rc == 0 && got.what == VVI_GOT_FILE)
         take_file(&c->w, &got, fd, keep);
-    else
-        rc = find(&c->w);
-    vvi_node_memory_land(c->w.n, c->w.path);
     if (c->w.fd >= 0)
         close(c->w.fd);
-    return rc;
+    if (c->flies)
+        vvi_node_memory_land(c->w.n, c->w.path);
+    return c->w.fd >= 0;
+}
+
+/* The same question as a program asks it, which may take long. */
+static bool find_ahead(struct coming *c)
+{
+    bool here = find_together(&c->w) == 0;
+
+    if (here)
+        close(c->w.fd);
+    return here;
 }
 
 int vvi_node_get_ahead(struct vv_node *n, unsigned nr, const char *const *paths,
@@ -472,8 +478,15 @@ int vvi_node_get_ahead(struct vv_node *n, unsigned nr, const char *const *paths,
         start_ahead(&coming[i], v);
     }
     vvi_node_view_put(v);
+    for (unsigned i = 0; i < nr && !off; i++) {
+        bool done = finish_ahead(&coming[i]);
+
+        here += done;
+        coming[i].flies = coming[i].flies && !done;
+    }
+    /* No program that wants one of the others waits for these. */
     for (unsigned i = 0; i < nr && !off; i++)
-        here += finish_ahead(&coming[i]) == 0;
+        here += coming[i].flies && find_ahead(&coming[i]);
     return off ? -ENOTCONN : here;
 }
 

@@ -75,14 +75,17 @@ def _lines(paths: Iterable[Path]) -> Iterable[bytes]:
         yield line
 
 
-def order(files: Iterable[Any], path: Optional[Callable[[Any], Path]] = None, *, timeout: Optional[float] = 60) -> str:
+def order(files: Iterable[Any], path: Optional[Callable[[Any], Path]] = None, *, here: bool = False, timeout: Optional[float] = 60) -> str:
     """The files are read in this order from now on, behind those of orders given before: the daemon brings them, and keeps what is
     needed soonest. `files` are paths; with `path`, a function from what a sampler gives to a path, they may be a sampler:
 
         order(sampler, lambda i: data.files[i])
 
+    With `here` it is the order of the programs of this node alone, and files of other nodes are brought to this one before they are
+    opened. One process gives it for all of them.
+
     Returns the daemon's answer: how many will be brought, and which will not, with reasons."""
-    return _ask("bring order", _lines(files if path is None else map(path, files)), timeout)
+    return _ask("bring here" if here else "bring order", _lines(files if path is None else map(path, files)), timeout)
 
 
 def bring(files: Iterable[Path], *, timeout: Optional[float] = 60) -> str:

@@ -38,8 +38,9 @@ class Daemon(common.Case):
             time.sleep(0.05)
         self.assertEqual(dataset.status()["files"], 40)
 
-        sampler = iter([3, 1, 2])
-        self.assertIn("3 files", dataset.order(sampler, lambda i: self.files[i]))
+        sampler = [3, 1, 2]
+        self.assertIn("3 files", dataset.order(iter(sampler), lambda i: self.files[i]))
+        self.assertIn("3 files", dataset.order(sampler, lambda i: self.files[i], here=True))
         self.assertIn("2 files", dataset.bring(os.path.relpath(f) for f in self.files[:2]))
         self.assertIn("1 will not", dataset.order([self.files[0], "/etc/hostname"]))
         with self.assertRaisesRegex(dataset.CacheError, "below a root"):

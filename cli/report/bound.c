@@ -36,6 +36,14 @@
  *     argument, mirrored). A window that ends at i cuts all longer lives off there, which leaves
  *     their order as it is, so what was given up by i is the answer for i.
  *
+ * Several streams make calls at the same time; nodes are in the order in which the calls returned, and
+ * beta(n) is what the stream of call n has stalled so far. The window j..i opens when the first of its
+ * calls starts, whichever stream makes it, which is not known but for its lower bounds: the least of
+ * those of each stream's first call in the window. A call of another stream may have begun by then or
+ * at a cut, and have part of its object: a byte that a call has been given, or has still to give, is in
+ * the application's memory, so what fits above a hop grows by the largest object for each further
+ * stream. With one stream all of this is what stands above.
+ *
  * A window never spans a fence: the time of the fence belongs to nobody. Leaving edges out only
  * lowers the bound, so very long scripts are handled by taking fewer start nodes and cuts.
  *
@@ -68,11 +76,12 @@ struct life {
 
 struct call {
     enum bound_kind kind;
+    size_t prev; /* of the same stream, 0 if none */
     size_t life;
     size_t prev_get;    /* the read of the same life before this one, 0 if none */
     size_t dying;       /* list of lives whose `dead` is this node             */
     size_t segment_end; /* the last call before the next fence               */
-    double gap_until_s; /* gaps before calls 1..this, added up                */
+    double gap_until_s; /* gaps before the stream's calls up to this one, added up */
 };
 
 /* A version and the life it has now. */
@@ -100,6 +109,12 @@ struct graph {
     struct packing *packings; /* one for each hop */
     struct call *calls;       /* 1..nr_calls */
     size_t nr_calls;
+    size_t *last; /* call of each stream; 0: none */
+    uint32_t nr_streams;
+    double *above; /* of each hop, what fits; see the top */
+    /* The window at hand opens no sooner than this, in the time of the stream of call `opener`. */
+    double opens_s;
+    size_t opener;
     struct life *lives;
     size_t nr_lives;
     struct entry *entries; /* sorted by version */
@@ -121,6 +136,8 @@ static void graph_fini(struct graph *g)
         free(g->packings[h].stays);
     }
     free(g->packings);
+    free(g->last);
+    free(g->above);
     free(g->calls);
     free(g->lives);
     free(g->entries);
@@ -173,7 +190,9 @@ static int graph_alloc(struct graph *g, size_t nr_events)
     size_t n = nr_events + 1;
 
     g->packings = calloc(g->params->nr_hops + 1, sizeof(*g->packings));
-    if (!g->packings)
+    g->above = calloc(g->params->nr_hops + 1, sizeof(*g->above));
+    g->last = calloc(g->nr_streams, sizeof(*g->last));
+    if (!g->packings || !g->above || !g->last)
         return -ENOMEM;
     for (size_t h = 0; h < g->params->nr_hops; h++)
         if (packing_alloc(&g->packings[h], n) < 0)
@@ -207,8 +226,12 @@ static int add_call(struct graph *g, const struct bound_event *ev)
     size_t n = ++g->nr_calls;
     struct call *call = &g->calls[n];
 
+    if (ev->stream >= g->nr_streams)
+        return -EINVAL;
     call->kind = ev->kind == BOUND_PUT ? BOUND_PUT : BOUND_GET;
-    call->gap_until_s = g->calls[n - 1].gap_until_s + (double)ev->gap_ns * 1e-9;
+    call->prev = g->last[ev->stream];
+    call->gap_until_s = g->calls[call->prev].gap_until_s + (double)ev->gap_ns * 1e-9;
+    g->last[ev->stream] = n;
     if (ev->kind == BOUND_PUT) {
         if (e->life != NONE)
             return -EINVAL;
@@ -284,12 +307,30 @@ static void index_deaths_and_cuts(struct graph *g)
             g->cuts[g->nr_cuts++] = n;
 }
 
-static void relax(struct graph *g, size_t from, size_t to, double weight, enum edge kind)
+static void relax(struct graph *g, size_t from, size_t to, double beta, enum edge kind)
 {
-    if (g->beta[from] + weight > g->beta[to]) {
-        g->beta[to] = g->beta[from] + weight;
+    if (beta > g->beta[to]) {
+        g->beta[to] = beta;
         g->from[to] = from;
         g->kind[to] = kind;
+    }
+}
+
+/* Call i returns `seconds` after the window at hand opens, or later. */
+static void relax_window_by(struct graph *g, size_t i, double seconds, enum edge kind)
+{
+    relax(g, g->calls[g->opener].prev, i, g->opens_s + seconds - g->calls[i].gap_until_s, kind);
+}
+
+/* The window that opens at call j takes in call k. */
+static void open_window(struct graph *g, size_t j, size_t k)
+{
+    const struct call *call = &g->calls[k];
+    double starts_s = g->beta[call->prev] + call->gap_until_s;
+
+    if (k == j || (call->prev < j && starts_s < g->opens_s)) {
+        g->opens_s = starts_s;
+        g->opener = k;
     }
 }
 
@@ -306,11 +347,13 @@ static void relax_copy(struct graph *g, size_t n)
     double bps = copy_bps(g->params, g->calls[n].kind, bytes);
     double seconds = bps > 0 ? bytes / bps : 0;
 
-    relax(g, n - 1, n, seconds, EDGE_COPY);
+    size_t prev = g->calls[n].prev;
+
+    relax(g, prev, n, g->beta[prev] + seconds, EDGE_COPY);
     /* A free copy is still an edge: the path must not end here. */
-    if (g->beta[n] <= g->beta[n - 1]) {
-        g->beta[n] = g->beta[n - 1];
-        g->from[n] = n - 1;
+    if (g->beta[n] <= g->beta[prev]) {
+        g->beta[n] = g->beta[prev];
+        g->from[n] = prev;
         g->kind[n] = EDGE_COPY;
     }
 }
@@ -410,7 +453,7 @@ static void pack_begin(struct graph *g, size_t j)
             p->free[n] = 0;
             p->earlier[n] = n ? n - 1 : 0;
         }
-        p->free[j - 1] = g->params->hops[h].above_bytes;
+        p->free[j - 1] = g->above[h];
         p->nr_heap = 0;
         p->up = p->down = p->side_by_side = 0;
     }
@@ -428,26 +471,25 @@ static void pack_call(struct graph *g, size_t j, size_t i)
             if (g->lives[d].put >= j)
                 pack_death(p, d);
         if (call->kind == BOUND_PUT)
-            pack_life(g, p, call->life, g->params->hops[h].above_bytes);
+            pack_life(g, p, call->life, g->above[h]);
         else
             pack_read(p, j - 1, since, i, life->bytes);
     }
 }
 
-/* The edges of the window j..i over one hop. */
-static void relax_window(struct graph *g, size_t j, size_t i, size_t h)
+/* The edges of the window at hand, which ends at call i, over one hop. */
+static void relax_window(struct graph *g, size_t i, size_t h)
 {
     const struct bound_hop *hop = &g->params->hops[h];
     const struct packing *p = &g->packings[h];
-    double gaps = g->calls[i].gap_until_s - g->calls[j].gap_until_s;
     double both_bps = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
 
     if (hop->down_bps > 0)
-        relax(g, j - 1, i, p->down / hop->down_bps - gaps, EDGE_WRITE);
+        relax_window_by(g, i, p->down / hop->down_bps, EDGE_WRITE);
     if (hop->up_bps > 0)
-        relax(g, j - 1, i, p->up / hop->up_bps - gaps, EDGE_RESTORE);
+        relax_window_by(g, i, p->up / hop->up_bps, EDGE_RESTORE);
     if (hop->down_bps > 0 && hop->up_bps > 0)
-        relax(g, j - 1, i, (p->down + p->up) / both_bps - gaps, EDGE_CROSS);
+        relax_window_by(g, i, (p->down + p->up) / both_bps, EDGE_CROSS);
 }
 
 /* Windows that open at call j. Leaves in cut_written what the cross windows need. */
@@ -467,9 +509,10 @@ static void relax_windows(struct graph *g, size_t j, size_t first_cut)
             written += g->lives[call->life].bytes;
         if (cut < g->nr_cuts && g->cuts[cut] == i)
             g->cut_written[cut++] = written;
+        open_window(g, j, i);
         pack_call(g, j, i);
         for (size_t h = 0; h < g->params->nr_hops; h++)
-            relax_window(g, j, i, h);
+            relax_window(g, i, h);
     }
 }
 
@@ -493,11 +536,13 @@ static void relax_cross(struct graph *g, size_t j, size_t first_cut, size_t cut_
 
         if (c % cut_stride != 0)
             continue;
+        for (size_t i = j; i <= m; i++)
+            open_window(g, j, i);
         for (size_t i = m + 1; i <= end; i++) {
             const struct call *call = &g->calls[i];
             const struct life *life = &g->lives[call->life];
-            double gaps = call->gap_until_s - g->calls[j].gap_until_s;
 
+            open_window(g, j, i);
             if (call->kind != BOUND_GET || life->put > m || call->prev_get > m)
                 continue;
             read += life->bytes;
@@ -506,14 +551,24 @@ static void relax_cross(struct graph *g, size_t j, size_t first_cut, size_t cut_
             for (size_t h = 0; h < g->params->nr_hops; h++) {
                 const struct bound_hop *hop = &g->params->hops[h];
                 double bps = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
-                double bytes = cross_bytes(g->cut_written[c], read, shared, hop->above_bytes);
+                double bytes = cross_bytes(g->cut_written[c], read, shared, g->above[h]);
 
                 /* A direction without limit makes the two together unlimited as well. */
                 if (hop->down_bps > 0 && hop->up_bps > 0)
-                    relax(g, j - 1, i, bytes / bps - gaps, EDGE_CROSS);
+                    relax_window_by(g, i, bytes / bps, EDGE_CROSS);
             }
         }
     }
+}
+
+static void find_above(struct graph *g)
+{
+    double largest = 0;
+
+    for (size_t i = 0; i < g->nr_lives; i++)
+        largest = fmax(largest, g->lives[i].bytes);
+    for (size_t h = 0; h < g->params->nr_hops; h++)
+        g->above[h] = g->params->hops[h].above_bytes + (g->nr_streams - 1) * largest;
 }
 
 static void longest_path(struct graph *g)
@@ -534,11 +589,12 @@ static void longest_path(struct graph *g)
     }
 }
 
-static struct bound_result trace_path(const struct graph *g)
+/* Of the stream whose last call is `last`. */
+static struct bound_result trace_path(const struct graph *g, size_t last)
 {
-    struct bound_result r = {.total_s = g->beta[g->nr_calls]};
+    struct bound_result r = {.total_s = g->beta[last]};
 
-    for (size_t n = g->nr_calls; n > 0; n = g->from[n]) {
+    for (size_t n = last; n > 0; n = g->from[n]) {
         double seconds = g->beta[n] - g->beta[g->from[n]];
 
         switch (g->kind[n]) {
@@ -594,6 +650,7 @@ int bound_compute_calls(const struct bound_event *events, size_t nr_events,
 
     if (!params || !ret_result || (nr_events && !events) || !params_valid(params))
         return -EINVAL;
+    g.nr_streams = params->nr_streams > 1 ? params->nr_streams : 1;
     rc = graph_alloc(&g, nr_events);
     if (rc == 0) {
         collect_versions(&g, events, nr_events);
@@ -601,8 +658,10 @@ int bound_compute_calls(const struct bound_event *events, size_t nr_events,
     }
     if (rc == 0) {
         index_deaths_and_cuts(&g);
+        find_above(&g);
         longest_path(&g);
-        *ret_result = trace_path(&g);
+        for (uint32_t s = 0; s < g.nr_streams; s++)
+            ret_result[s] = trace_path(&g, g.last[s]);
         for (size_t n = 1; n <= g.nr_calls && ret_at_s; n++)
             ret_at_s[n - 1] = g.beta[n];
     }

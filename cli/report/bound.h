@@ -26,6 +26,7 @@ struct bound_event {
     uint64_t version;
     uint64_t bytes;  /* BOUND_PUT                                                       */
     uint64_t gap_ns; /* calls: from the end of the call before to the start of this one */
+    uint32_t stream; /* which of several that make calls at the same time; see nr_streams */
 };
 
 /* One hop of the hierarchy. A bandwidth of 0 means no limit. */
@@ -45,9 +46,12 @@ struct bound_params {
     /* A put of more than this does not fit the first tier; it may go on to the next one at the same time. */
     double first_bytes;
     double put_beyond_bps; /* then, all ways in together; 0: as any put */
+    /* 0, 1: one. Several share hops and caches. Events are then in the order in which the calls returned; a gap lies
+     * between calls of the same stream. */
+    uint32_t nr_streams;
 };
 
-/* The parts add up to the total: what the longest path spends on each kind of edge. */
+/* Of a stream. The parts add up to the total: what the longest path spends on each kind of edge. */
 struct bound_result {
     double total_s;
     double copy_s;
@@ -56,7 +60,7 @@ struct bound_result {
     double cross_s;
 };
 
-/* Errors: -EINVAL when a version is read or discarded that is not there, or written twice, or a
+/* `ret_result`: one for each stream. Errors: -EINVAL when a version is read or discarded that is not there, or written twice, or a
  * number is negative or not finite; -ENOMEM. Without calls the bound is 0. */
 VV_WARN_UNUSED int bound_compute(const struct bound_event *events, size_t nr_events,
                                  const struct bound_params *params,

@@ -451,6 +451,7 @@ static int collect(const struct bench *b, uint32_t slot, const struct shot_scrip
         return rc;
     memcpy(p->put_blocked_s, t->put_blocked_s, script->nr_puts * sizeof(double));
     memcpy(p->get_blocked_s, t->get_blocked_s, script->nr_gets * sizeof(double));
+    memcpy(p->gaps_ns, t->gaps_ns, (script->nr_puts + script->nr_gets) * sizeof(uint64_t));
     memcpy(p->distance, t->distance, script->nr_gets * sizeof(uint32_t));
     p->put_bytes = script->put_bytes;
     p->get_bytes = script->get_bytes;
@@ -519,6 +520,8 @@ static int make_report(struct bench *b, const struct rates *rates, struct shot_r
         set_stream(b, &r);
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
         rc = collect_child(b, i, &r);
+    if (rc == 0 && b->stream)
+        rc = stream_report_bound(&r, b->work);
     if (rc < 0) {
         shot_report_fini(&r);
         return bench_fail(b->err, rc, "bound: %s", strerror(-rc));

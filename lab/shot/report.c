@@ -29,7 +29,8 @@ int shot_report_calls(struct shot_proc *p, size_t nr_puts, size_t nr_gets)
     p->put_blocked_s = calloc(nr_puts + 1, sizeof(*p->put_blocked_s));
     p->get_blocked_s = calloc(nr_gets + 1, sizeof(*p->get_blocked_s));
     p->distance = calloc(nr_gets + 1, sizeof(*p->distance));
-    if (!p->put_blocked_s || !p->get_blocked_s || !p->distance)
+    p->gaps_ns = calloc(nr_puts + nr_gets + 1, sizeof(*p->gaps_ns));
+    if (!p->put_blocked_s || !p->get_blocked_s || !p->distance || !p->gaps_ns)
         return -ENOMEM;
     p->nr_puts = nr_puts;
     p->nr_gets = nr_gets;
@@ -44,6 +45,7 @@ void shot_report_fini(struct shot_report *report)
         free(report->procs[i].put_blocked_s);
         free(report->procs[i].get_blocked_s);
         free(report->procs[i].distance);
+        free(report->procs[i].gaps_ns);
     }
     free(report->procs);
     *report = (struct shot_report){0};

@@ -13,6 +13,7 @@ struct shot_proc {
     size_t nr_gets;
     double *put_blocked_s; /* nr_puts, in the order of the calls */
     double *get_blocked_s; /* nr_gets                            */
+    uint64_t *gaps_ns;     /* before each call, puts and gets in the order of the calls */
     uint32_t *distance; /* nr_gets: successors already prefetched when the restore was asked for */
     uint64_t put_bytes;
     uint64_t get_bytes;

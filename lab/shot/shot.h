@@ -233,4 +233,17 @@ struct shot_machine {
 VV_WARN_UNUSED int shot_bound(const struct shot_script *script, const struct shot_machine *machine,
                               const uint64_t *gaps_ns, struct bound_result *ret_bound);
 
+/* One of several streams that share a machine, as measured. */
+struct shot_stream {
+    const struct shot_script *script;
+    const uint64_t *gaps_ns; /* before each call */
+    const double *put_blocked_s, *get_blocked_s;
+};
+
+/* The bounds of all of them together, one for each, of schedules under which their calls return in the order in which
+ * they did. Errors: those of bound_compute. */
+VV_WARN_UNUSED int shot_bound_streams(const struct shot_stream *streams, uint32_t nr,
+                                      const struct shot_machine *machine,
+                                      struct bound_result *ret_bounds);
+
 #endif

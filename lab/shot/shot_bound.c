@@ -146,3 +146,87 @@ int shot_lp(const struct shot_script *script, const struct shot_machine *machine
 {
     return compute(script, machine, NULL, NULL, ret_s);
 }
+
+/* ---- several streams ---- */
+
+/* A stream's events, and how far they have been taken. */
+struct queue {
+    struct bound_event *events;
+    size_t nr, next;
+    size_t puts, gets; /* calls that were taken */
+    double end_s;      /* of the last of them */
+};
+
+/* When the next event of a stream takes place. */
+static double next_end_s(const struct queue *q, const struct shot_stream *s)
+{
+    const struct bound_event *ev = &q->events[q->next];
+    double gap_s = (double)ev->gap_ns * 1e-9;
+
+    if (ev->kind == BOUND_PUT)
+        return q->end_s + gap_s + s->put_blocked_s[q->puts];
+    if (ev->kind == BOUND_GET || ev->kind == BOUND_TAKE)
+        return q->end_s + gap_s + s->get_blocked_s[q->gets];
+    return q->end_s;
+}
+
+/* Takes the events of all streams in the order in which they took place. */
+static size_t merge(struct queue *queues, const struct shot_stream *streams, uint32_t nr,
+                    struct bound_event *events)
+{
+    for (size_t n = 0;; n++) {
+        struct queue *first = NULL;
+        double first_s = INFINITY;
+
+        for (uint32_t t = 0; t < nr; t++) {
+            struct queue *q = &queues[t];
+
+            if (q->next < q->nr && next_end_s(q, &streams[t]) < first_s) {
+                first = q;
+                first_s = next_end_s(q, &streams[t]);
+            }
+        }
+        if (!first)
+            return n;
+        events[n] = first->events[first->next++];
+        events[n].stream = (uint32_t)(first - queues);
+        first->puts += events[n].kind == BOUND_PUT;
+        first->gets += events[n].kind == BOUND_GET || events[n].kind == BOUND_TAKE;
+        first->end_s = first_s;
+    }
+}
+
+int shot_bound_streams(const struct shot_stream *streams, uint32_t nr,
+                       const struct shot_machine *machine, struct bound_result *ret_bounds)
+{
+    struct bound_hop hops[2];
+    struct bound_params params = {.hops = hops, .nr_streams = nr};
+    struct queue *queues = calloc(nr + 1, sizeof(*queues));
+    struct bound_event *events = NULL;
+    size_t nr_events = 0;
+    int rc = queues ? 0 : -ENOMEM;
+
+    for (uint32_t t = 0; rc == 0 && t < nr; t++) {
+        struct queue *q = &queues[t];
+
+        q->events = calloc(streams[t].script->nr_ops + 1, sizeof(*q->events));
+        if (!q->events)
+            rc = -ENOMEM;
+        else
+            nr_events += q->nr = make_events(streams[t].script, streams[t].gaps_ns, q->events);
+    }
+    if (rc == 0)
+        events = calloc(nr_events + 1, sizeof(*events));
+    if (!events)
+        rc = -ENOMEM;
+    if (rc == 0) {
+        set_copies(machine, &params);
+        params.nr_hops = set_hops(machine, hops);
+        rc = bound_compute(events, merge(queues, streams, nr, events), &params, ret_bounds);
+    }
+    for (uint32_t t = 0; queues && t < nr; t++)
+        free(queues[t].events);
+    free(queues);
+    free(events);
+    return rc;
+}

@@ -107,6 +107,10 @@ VV_WARN_UNUSED int stream_engine_pool(const struct stream_baseline *b, char *err
 VV_WARN_UNUSED int stream_engine_none(const struct stream_baseline *b, char *err, size_t err_size,
                                       struct shot_engine **ret_engine);
 
+/* The bounds of streams that share a machine, where they are above those of each by itself; call shot_report_finish behind it.
+ * Errors: those of bound_compute. */
+VV_WARN_UNUSED int stream_report_bound(struct shot_report *report, const struct shot_work *work);
+
 /* Lines of a report that only streams have. */
 void stream_report_print(FILE *f, const struct shot_report *report);
 void stream_report_json(struct json *j, const struct shot_report *report);

@@ -85,7 +85,7 @@ static struct opts all_options(const char *command, struct opt *buf)
         .about =
             "Steps of a program that runs ahead of the device: forward, kernels write objects and\n"
             "checkpoints follow; backward, restores come and kernels that read them.\n\n"
-            "Options (defaults in parentheses; device cache 35%, host cache 100%, no disk):",
+            "Options (defaults in parentheses; device cache 35%, host cache 125%, no disk):",
         .tail = shot_options.tail,
         .list = buf,
         .nr = n};
@@ -134,7 +134,7 @@ int stream_args_parse(const char *command, int argc, char **argv, struct stream_
     a.shot.wait = false;
     a.shot.o.local = "none";
     a.shot.o.device_cache.share = 0.35;
-    a.shot.o.host_cache.share = 1;
+    a.shot.o.host_cache.share = 1.25; /* pages of small objects are not full */
     status = opts_parse(&table, argc, argv, &a, &first);
     if (status >= 0)
         return status;

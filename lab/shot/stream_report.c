@@ -67,6 +67,25 @@ static double bytes_a_step(const struct shot_report *r, uint64_t all)
     return (double)all / VV_MAX(r->stream_run.nr_steps, UINT32_C(1));
 }
 
+int stream_report_bound(struct shot_report *r, const struct shot_work *work)
+{
+    struct shot_stream streams[STREAM_MAX_STREAMS];
+    struct bound_result bounds[STREAM_MAX_STREAMS];
+    int rc;
+
+    if (!shot_has_bound(&r->opts) || r->nr_procs < 2 || r->procs[0].no_bound)
+        return 0;
+    for (uint32_t i = 0; i < r->nr_procs; i++)
+        streams[i] = (struct shot_stream){&work->threads[i], r->procs[i].gaps_ns,
+                                          r->procs[i].put_blocked_s, r->procs[i].get_blocked_s};
+    rc = shot_bound_streams(streams, r->nr_procs, &r->machine, bounds);
+    /* What others' calls may have under way makes the common bound low where objects are large. */
+    for (uint32_t i = 0; rc == 0 && i < r->nr_procs; i++)
+        if (bounds[i].total_s > r->procs[i].bound.total_s)
+            r->procs[i].bound = bounds[i];
+    return rc;
+}
+
 void stream_report_print(FILE *f, const struct shot_report *r)
 {
     const struct stream_figures *run = &r->stream_run;

@@ -719,6 +719,8 @@ static void group_fini(struct sim *s)
 static int thread_report(const struct sim *s, const struct thread *t,
                          const struct shot_machine *machine)
 {
+    memcpy(t->out->gaps_ns, t->gaps_ns,
+           (t->script->nr_puts + t->script->nr_gets) * sizeof(*t->gaps_ns));
     t->out->put_bytes = t->script->put_bytes;
     t->out->get_bytes = t->script->get_bytes;
     t->out->verified = true;

@@ -33,6 +33,12 @@ static int run(const struct stream_args *args, const struct shot_work *work)
     r.stream = &args->plan;
     for (uint32_t t = 0; t < work->nr_threads; t++)
         r.stream_largest_bytes = VV_MAX(r.stream_largest_bytes, work->threads[t].largest_bytes);
+    rc = stream_report_bound(&r, work);
+    if (rc < 0) {
+        shot_report_fini(&r);
+        return complain(varve_strerror(rc), CLI_FAILED);
+    }
+    shot_report_finish(&r);
     if (opts->json)
         shot_report_print_json(stdout, &r);
     else

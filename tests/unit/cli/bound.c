@@ -35,12 +35,12 @@ static void nothing_to_do(void)
 
 static void copies_only_when_gaps_are_long(void)
 {
-    struct bound_event ev[] = {{BOUND_PUT, 1, 8, GAP(100)},
-                               {BOUND_PUT, 2, 8, GAP(100)},
-                               {BOUND_GET, 1, 0, GAP(100)},
-                               {BOUND_GET, 2, 0, GAP(100)}};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 8, GAP(100), 0},
+                               {BOUND_PUT, 2, 8, GAP(100), 0},
+                               {BOUND_GET, 1, 0, GAP(100), 0},
+                               {BOUND_GET, 2, 0, GAP(100), 0}};
     struct bound_hop hop = {8, 1, 1, 1};
-    struct bound_params p = {4, 8, true, &hop, 1, 0, 0};
+    struct bound_params p = {4, 8, true, &hop, 1, 0, 0, 0};
 
     /* Two puts of 8 / 4 and two gets of 8 / 8. */
     T_CHECK(near(bound_of(ev, 4, &p), 6));
@@ -49,7 +49,7 @@ static void copies_only_when_gaps_are_long(void)
 /* Two ways into a tier of 8: what is larger may take both. */
 static void larger_than_the_first_tier(void)
 {
-    struct bound_event ev[] = {{BOUND_PUT, 1, 8, 0}, {BOUND_PUT, 2, 12, 0}};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 8, 0, 0}, {BOUND_PUT, 2, 12, 0, 0}};
     struct bound_params p = {.put_copy_bps = 4, .first_bytes = 8, .put_beyond_bps = 6};
 
     T_CHECK(near(bound_of(ev, 2, &p), 2 + 2));
@@ -59,10 +59,11 @@ static void larger_than_the_first_tier(void)
 
 static void write_window_by_hand(void)
 {
-    struct bound_event ev[] = {
-        {BOUND_PUT, 1, 10, GAP(7)}, {BOUND_PUT, 2, 10, GAP(3)}, {BOUND_PUT, 3, 10, GAP(3)}};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 10, GAP(7), 0},
+                               {BOUND_PUT, 2, 10, GAP(3), 0},
+                               {BOUND_PUT, 3, 10, GAP(3), 0}};
     struct bound_hop hop = {10, 2, 2, 2};
-    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0, 0};
 
     /* 20 of 30 bytes must go down at 2 per second from the start of call 1 to the return of call 3,
      * of which 6 s are compute; the 7 s before call 1 do not help. */
@@ -79,13 +80,13 @@ static void write_window_by_hand(void)
 
 static void fence_separates_the_phases(void)
 {
-    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0},
-                               {BOUND_PUT, 2, 10, 0},
-                               {BOUND_FENCE, 0, 0, 0},
-                               {BOUND_GET, 1, 0, GAP(5)},
-                               {BOUND_GET, 2, 0, 0}};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0, 0},
+                               {BOUND_PUT, 2, 10, 0, 0},
+                               {BOUND_FENCE, 0, 0, 0, 0},
+                               {BOUND_GET, 1, 0, GAP(5), 0},
+                               {BOUND_GET, 2, 0, 0, 0}};
     struct bound_hop hop = {10, 1, 1, 1};
-    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0, 0};
 
     /* 10 bytes down before the second put returns, 10 up between the gets. */
     T_CHECK(near(bound_of(ev, 5, &p), 20));
@@ -93,12 +94,12 @@ static void fence_separates_the_phases(void)
 
 static void cross_window_by_hand(void)
 {
-    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0},
-                               {BOUND_PUT, 2, 10, 0},
-                               {BOUND_GET, 1, 0, GAP(4)},
-                               {BOUND_GET, 2, 0, GAP(4)}};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0, 0},
+                               {BOUND_PUT, 2, 10, 0, 0},
+                               {BOUND_GET, 1, 0, GAP(4), 0},
+                               {BOUND_GET, 2, 0, GAP(4), 0}};
     struct bound_hop hop = {10, 1, 1, 1};
-    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0, 0};
     struct bound_result r;
 
     /* Whatever is kept at the turn, 10 bytes go down and the same 10 come up, on one medium:
@@ -118,17 +119,17 @@ static void cross_window_by_hand(void)
     hop.both_bps = 2;
     T_CHECK(near(bound_of(ev, 4, &p), 5));
     /* With a wait in between it is no longer one window: 1 s before and 1 s after. */
-    struct bound_event with_wait[] = {ev[0], ev[1], {BOUND_FENCE, 0, 0, 0}, ev[2], ev[3]};
+    struct bound_event with_wait[] = {ev[0], ev[1], {BOUND_FENCE, 0, 0, 0, 0}, ev[2], ev[3]};
     T_CHECK(near(bound_of(with_wait, 5, &p), 2));
 }
 
 static void discarded_needs_no_crossing(void)
 {
-    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0}, {BOUND_DISCARD, 1, 0, 0},
-                               {BOUND_PUT, 2, 10, 0}, {BOUND_GET, 2, 0, 0},
-                               {BOUND_PUT, 1, 10, 0}, {BOUND_GET, 1, 0, 0}};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0, 0}, {BOUND_DISCARD, 1, 0, 0, 0},
+                               {BOUND_PUT, 2, 10, 0, 0}, {BOUND_GET, 2, 0, 0, 0},
+                               {BOUND_PUT, 1, 10, 0, 0}, {BOUND_GET, 1, 0, 0, 0}};
     struct bound_hop hop = {10, 1, 1, 1};
-    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0, 0};
 
     T_CHECK(near(bound_of(ev, 6, &p), 0));
     /* Kept after the read, object 2 has to make room for the second life of object 1. */
@@ -138,10 +139,11 @@ static void discarded_needs_no_crossing(void)
 
 static void repeated_reads_count_once(void)
 {
-    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0}, {BOUND_PUT, 2, 10, 0}, {BOUND_FENCE, 0, 0, 0},
-                               {BOUND_GET, 1, 0, 0},  {BOUND_GET, 1, 0, 0},  {BOUND_GET, 1, 0, 0}};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0, 0},  {BOUND_PUT, 2, 10, 0, 0},
+                               {BOUND_FENCE, 0, 0, 0, 0}, {BOUND_GET, 1, 0, 0, 0},
+                               {BOUND_GET, 1, 0, 0, 0},   {BOUND_GET, 1, 0, 0, 0}};
     struct bound_hop hop = {4, 1, 1, 1};
-    struct bound_params p = {0, 0, false, &hop, 1, 0, 0};
+    struct bound_params p = {0, 0, false, &hop, 1, 0, 0, 0};
 
     /* 16 down; then 6 come up. That they might have to come again is not claimed within a window,
      * but three windows of one call each claim 6 apiece: only 4 bytes fit above. */
@@ -152,11 +154,11 @@ static void repeated_reads_count_once(void)
 
 static void bad_input(void)
 {
-    struct bound_event twice[] = {{BOUND_PUT, 1, 1, 0}, {BOUND_PUT, 1, 1, 0}};
-    struct bound_event unknown[] = {{BOUND_PUT, 1, 1, 0}, {BOUND_GET, 2, 0, 0}};
+    struct bound_event twice[] = {{BOUND_PUT, 1, 1, 0, 0}, {BOUND_PUT, 1, 1, 0, 0}};
+    struct bound_event unknown[] = {{BOUND_PUT, 1, 1, 0, 0}, {BOUND_GET, 2, 0, 0, 0}};
     struct bound_event gone[] = {
-        {BOUND_PUT, 1, 1, 0}, {BOUND_GET, 1, 0, 0}, {BOUND_DISCARD, 1, 0, 0}};
-    struct bound_event empty[] = {{BOUND_GET, 2, 0, 0}};
+        {BOUND_PUT, 1, 1, 0, 0}, {BOUND_GET, 1, 0, 0, 0}, {BOUND_DISCARD, 1, 0, 0, 0}};
+    struct bound_event empty[] = {{BOUND_GET, 2, 0, 0, 0}};
     struct bound_params p = {.consume_once = true};
     struct bound_result r;
 
@@ -407,7 +409,7 @@ static unsigned optimum(const struct instance *in)
 
 static void push(struct instance *in, enum bound_kind kind, unsigned version, uint64_t gap)
 {
-    in->ev[in->nr++] = (struct bound_event){kind, version, in->size[version], gap};
+    in->ev[in->nr++] = (struct bound_event){kind, version, in->size[version], gap, 0};
 }
 
 /* Puts, then gets in any order, with or without a wait between. */
@@ -463,7 +465,7 @@ static void never_above_the_optimum(void)
                               .once = t_rng_below(&r, 2),
                               .shared = t_rng_below(&r, 2)};
         struct bound_hop hop = {in.above, 1, 1, in.shared ? 1 : 2};
-        struct bound_params p = {0, 0, in.once, &hop, 1, 0, 0};
+        struct bound_params p = {0, 0, in.once, &hop, 1, 0, 0, 0};
         struct bound_event ev[MAX_EVENTS];
         unsigned best;
         double bound;
@@ -566,7 +568,7 @@ static void the_most_that_stays(void)
     for (unsigned n = 0; n < instances; n++) {
         struct instance in = {.above = 1 + (unsigned)t_rng_below(&r, 5), .once = n % 4 == 0};
         struct bound_hop hop = {.above_bytes = in.above};
-        struct bound_params params = {0, 0, in.once, &hop, 1, 0, 0};
+        struct bound_params params = {0, 0, in.once, &hop, 1, 0, 0, 0};
         double bound;
 
         for (int i = 0; i < MAX_OBJECTS; i++)
@@ -594,12 +596,12 @@ static void monotone(void)
     for (int n = 0; n < 200; n++) {
         struct bound_event ev[24];
         struct bound_hop hops[2] = {{0}}, better[2];
-        struct bound_params p = {100, 150, true, hops, 2, 0, 0}, q = p;
+        struct bound_params p = {100, 150, true, hops, 2, 0, 0, 0}, q = p;
         double base;
 
         for (unsigned i = 0; i < 12; i++) {
-            ev[i] = (struct bound_event){BOUND_PUT, i, 1 + t_rng_below(&r, 100), GAP(1)};
-            ev[12 + i] = (struct bound_event){BOUND_GET, (i * 5) % 12, 0, GAP(1)};
+            ev[i] = (struct bound_event){BOUND_PUT, i, 1 + t_rng_below(&r, 100), GAP(1), 0};
+            ev[12 + i] = (struct bound_event){BOUND_GET, (i * 5) % 12, 0, GAP(1), 0};
         }
         for (int h = 0; h < 2; h++)
             hops[h] =
@@ -629,19 +631,87 @@ static void long_scripts(void)
     size_t k = 12000;
     struct bound_event *ev = calloc(2 * k, sizeof(*ev));
     struct bound_hop hop = {1000, 1, 1, 1};
-    struct bound_params p = {0, 0, true, &hop, 1, 0, 0};
+    struct bound_params p = {0, 0, true, &hop, 1, 0, 0, 0};
     double b;
 
     T_CHECK(ev);
     for (size_t i = 0; i < k; i++) {
-        ev[i] = (struct bound_event){BOUND_PUT, i, 10, GAP(1)};
-        ev[k + i] = (struct bound_event){BOUND_GET, k - 1 - i, 0, GAP(1)};
+        ev[i] = (struct bound_event){BOUND_PUT, i, 10, GAP(1), 0};
+        ev[k + i] = (struct bound_event){BOUND_GET, k - 1 - i, 0, GAP(1), 0};
     }
     b = bound_of(ev, 2 * k, &p);
     /* 119,000 bytes each way, less the compute time of either phase; what a start node that was
      * left out costs is a few objects. */
     T_CHECK(b <= 2 * 107001.0 && b >= 2 * 107001.0 - 100);
     free(ev);
+}
+
+/* Two streams that write and read the same amounts at the same time have half of the hop each. */
+static void streams_share_the_hop(void)
+{
+    const struct bound_hop hop = {.above_bytes = 0, .down_bps = 10, .up_bps = 10, .both_bps = 20};
+    struct bound_params p = {.consume_once = true, .hops = &hop, .nr_hops = 1, .nr_streams = 2};
+    struct bound_event ev[8];
+    struct bound_result r[2];
+
+    /* Puts 0..3 of 10 bytes, one second apart, in turns; then gets. An object is with the application, so of 40 bytes
+     * 30 have gone down when the last put returns: 3 s after the first started, 1 s of which are a gap. */
+    for (uint32_t i = 0; i < 4; i++) {
+        ev[i] = (struct bound_event){BOUND_PUT, i, 10, 1000000000, i % 2};
+        ev[4 + i] = (struct bound_event){BOUND_GET, i, 0, 0, i % 2};
+    }
+    T_OK(bound_compute(ev, 4, &p, r));
+    T_CHECK(fabs(r[1].total_s - 2) < 1e-9);
+    T_CHECK(fabs(r[0].total_s - 1) < 1e-9);
+    T_CHECK(fabs(r[1].write_s + r[1].copy_s - r[1].total_s) < 1e-9);
+    /* All of them come up again, but for one, from when the first stream begins to read, 2 s after it began. */
+    T_OK(bound_compute(ev, 8, &p, r));
+    T_CHECK(r[1].total_s >= 2 + 3 - 1 - 1e-9);
+    p.nr_streams = 1; /* and event 1 is of the second */
+    T_ERR(bound_compute(ev, 4, &p, r), -EINVAL);
+}
+
+/* Of streams one after the other each has its bound: a call counts from when its own stream makes it. */
+static void streams_in_turn_do_not_wait(void)
+{
+    const struct bound_hop hop = {.above_bytes = 0, .down_bps = 10, .up_bps = 10, .both_bps = 20};
+    struct bound_params p = {.hops = &hop, .nr_hops = 1, .nr_streams = 2};
+    struct bound_event ev[4];
+    struct bound_result r[2];
+
+    for (uint32_t i = 0; i < 4; i++)
+        ev[i] = (struct bound_event){BOUND_PUT, i, 10, i == 2 ? 100000000000 : 0, i / 2};
+    T_OK(bound_compute(ev, 4, &p, r));
+    T_CHECK(fabs(r[0].total_s - 1) < 1e-9 && fabs(r[1].total_s - 1) < 1e-9);
+}
+
+/* A stream may have been given an object before a call of another returns, and its place be used for that: nothing
+ * crosses, although no more than one object fits. */
+static void calls_under_way_hold_bytes(void)
+{
+    const struct bound_hop hop = {.above_bytes = 10, .down_bps = 10, .up_bps = 10, .both_bps = 20};
+    struct bound_params p = {.consume_once = true, .hops = &hop, .nr_hops = 1, .nr_streams = 2};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 10, 0, 1},
+                               {BOUND_PUT, 0, 10, 0, 0},
+                               {BOUND_GET, 1, 0, 0, 1},
+                               {BOUND_GET, 0, 0, 0, 0}};
+    struct bound_result r[2];
+
+    T_OK(bound_compute(ev, VV_ARRAY_SIZE(ev), &p, r));
+    T_CHECK(r[0].total_s == 0 && r[1].total_s == 0);
+}
+
+/* The second to return may have started long before the first: it has had that time. */
+static void windows_open_with_the_first_to_start(void)
+{
+    const struct bound_hop hop = {.above_bytes = 0, .down_bps = 10, .up_bps = 10, .both_bps = 20};
+    struct bound_params p = {.hops = &hop, .nr_hops = 1, .nr_streams = 2};
+    struct bound_event ev[] = {{BOUND_PUT, 0, 10, UINT64_C(5000000000), 0},
+                               {BOUND_PUT, 1, 10, 0, 1}};
+    struct bound_result r[2];
+
+    T_OK(bound_compute(ev, VV_ARRAY_SIZE(ev), &p, r));
+    T_CHECK(r[1].total_s < 5);
 }
 
 int main(void)
@@ -659,5 +729,9 @@ int main(void)
     T_RUN(the_most_that_stays);
     T_RUN(monotone);
     T_RUN(long_scripts);
+    T_RUN(streams_share_the_hop);
+    T_RUN(streams_in_turn_do_not_wait);
+    T_RUN(calls_under_way_hold_bytes);
+    T_RUN(windows_open_with_the_first_to_start);
     return t_done();
 }

@@ -242,7 +242,7 @@ static void bound_of_a_shot(void)
         put(t, t + blocked, i, 1000);
         copy(t + blocked - US, t + blocked, H2H, APP, HOST, i, 1000);
         copy(i * 100 * US, (i + 1) * 100 * US, H2F, HOST, DISK, i, 1000);
-        events[i] = (struct bound_event){BOUND_PUT, i, 1000, i ? 20 * US : 0};
+        events[i] = (struct bound_event){BOUND_PUT, i, 1000, i ? 20 * US : 0, 0};
         t += blocked + 20 * US;
     }
     for (uint64_t i = 0; i < NR; i++) {
@@ -251,7 +251,7 @@ static void bound_of_a_shot(void)
         copy(t, t + 50 * US, F2H, DISK, HOST, version, 1000);
         copy(t + 50 * US, t + 51 * US, H2H, HOST, APP, version, 1000);
         get(t, t + 51 * US, version, 1000);
-        events[NR + i] = (struct bound_event){BOUND_GET, version, 0, 20 * US};
+        events[NR + i] = (struct bound_event){BOUND_GET, version, 0, 20 * US, 0};
         t += 71 * US;
     }
     r = end();

@@ -21,11 +21,11 @@ static bool near(double a, double b)
 
 static void by_hand(void)
 {
-    struct bound_event ev[] = {{BOUND_PUT, 1, 10 * MB, 0},
-                               {BOUND_PUT, 2, 10 * MB, GAP(3)},
-                               {BOUND_FENCE, 0, 0, 0},
-                               {BOUND_GET, 1, 0, GAP(4)},
-                               {BOUND_GET, 2, 0, GAP(2)}};
+    struct bound_event ev[] = {{BOUND_PUT, 1, 10 * MB, 0, 0},
+                               {BOUND_PUT, 2, 10 * MB, GAP(3), 0},
+                               {BOUND_FENCE, 0, 0, 0, 0},
+                               {BOUND_GET, 1, 0, GAP(4), 0},
+                               {BOUND_GET, 2, 0, GAP(2), 0}};
     struct bound_hop hop = {10 * (double)MB, 2 * (double)MB, 2 * (double)MB, 0};
     struct bound_params p = {.consume_once = true, .hops = &hop, .nr_hops = 1};
     double s = 0;

@@ -9,7 +9,9 @@
 
 #include "base/clock.h"
 #include "device/host/host.h"
+#include "lab/shot/report.h"
 #include "lab/shot/shot_run.h"
+#include "lab/sim/sim_run.h"
 #include "t.h"
 
 struct fixture {
@@ -219,6 +221,53 @@ static void lists_of_sizes(void)
     shot_sizes_fini(&sizes);
 }
 
+/* A simulated run is a schedule: no stream of it stalls for less than the bound of all streams together. */
+static void no_schedule_is_below_the_bound(void)
+{
+    static const char *const sizes[] = {"64K,256K,256K", "256K", "64K", "300000,4K,4K,900000"};
+    struct t_rng rng = {t_seed()};
+    size_t runs = t_long() ? 3000 : 300, near = 0;
+
+    for (size_t i = 0; i < runs; i++) {
+        struct stream_plan plan = {.blocks = 4 + (uint32_t)(t_rng_u64(&rng) % 40),
+                                   .streams = 2 + (uint32_t)(t_rng_u64(&rng) % 3),
+                                   .forward_ns = t_rng_u64(&rng) % 2000000,
+                                   .backward_ns = t_rng_u64(&rng) % 2000000};
+        struct shot_work work;
+        struct shot_opts o;
+        struct shot_report r;
+        char err[256];
+
+        shot_opts_init(&o);
+        o.sizes = sizes[t_rng_u64(&rng) % VV_ARRAY_SIZE(sizes)];
+        o.ckpts = plan.blocks * (uint32_t)shot_sizes_listed(o.sizes);
+        o.order = (int)(t_rng_u64(&rng) % 3);
+        o.hints = o.order == SHOT_ORDER_IRR ? SHOT_HINTS_ALL : SHOT_HINTS_NONE;
+        o.wait = false;
+        o.page_bytes = 16384;
+        o.local = i % 3 ? "none" : NULL;
+        o.device_cache.share = 0.1 + (double)(t_rng_u64(&rng) % 100) / 150;
+        o.host_cache.share = i % 3 ? 2 : 0.3;
+        o.rate[SHOT_HOP_D2D] = 20000000000;
+        o.rate[SHOT_HOP_D2H] = o.rate[SHOT_HOP_H2D] = 1000000000;
+        o.rate[SHOT_HOP_H2F] = o.rate[SHOT_HOP_F2H] = 500000000;
+        T_OK(stream_work_make(&o, &plan, err, sizeof(err), &work));
+        T_OK(sim_run_work("stream", &o, &work, err, sizeof(err), &r));
+        T_OK(stream_report_bound(&r, &work));
+        shot_report_finish(&r);
+        for (uint32_t t = 0; t < r.nr_procs; t++) {
+            const struct shot_proc *p = &r.procs[t];
+
+            T_CHECK(p->bound.total_s <=
+                    (p->blocked_checkpoint_s + p->blocked_restore_s) * (1 + 1e-9) + 1e-6);
+        }
+        near += r.bound_ratio < 1.1;
+        shot_report_fini(&r);
+        shot_work_fini(&work);
+    }
+    T_CHECK(near > runs / 10);
+}
+
 int main(void)
 {
     T_RUN(a_pool_moves_everything);
@@ -226,5 +275,6 @@ int main(void)
     T_RUN(a_pool_needs_room);
     T_RUN(wrong_bytes_are_seen);
     T_RUN(lists_of_sizes);
+    T_RUN(no_schedule_is_below_the_bound);
     return t_done();
 }

@@ -402,10 +402,27 @@ int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t 
     return rc;
 }
 
+/* What is done behind the application's back looks out for its calls on device memory. */
+static void device_call_begins(struct vv_engine *e, const struct vv_engine_app *app)
+{
+    if (!app->device)
+        return;
+    vvi_gaps_begin(&e->gaps, vv_now_ns());
+    atomic_fetch_add_explicit(&e->device_calls, 1, memory_order_relaxed);
+}
+
+static void device_call_ended(struct vv_engine *e, const struct vv_engine_app *app)
+{
+    if (!app->device)
+        return;
+    vvi_gaps_end(&e->gaps, vv_now_ns());
+    atomic_fetch_sub_explicit(&e->device_calls, 1, memory_order_relaxed);
+}
+
 int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                   uint64_t user, const struct vv_engine_app *app, uint64_t deadline_ns)
 {
-    atomic_fetch_add_explicit(&e->device_calls, app->device, memory_order_relaxed);
+    device_call_begins(e, app);
     vvi_engine_lock(e);
     struct vvi_req *r = vvi_req_new_locked(e, app, size);
     if (r)
@@ -415,7 +432,7 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     if (rc)
         release_user(e, user);
     rc = vvi_request_finish(e, r, rc, deadline_ns);
-    atomic_fetch_sub_explicit(&e->device_calls, app->device, memory_order_relaxed);
+    device_call_ended(e, app);
     return rc;
 }
 
@@ -425,7 +442,7 @@ int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     struct vv_object_info info = {0};
     struct vvi_req *r = NULL;
     uint32_t distance = 0;
-    atomic_fetch_add_explicit(&e->device_calls, app->device, memory_order_relaxed);
+    device_call_begins(e, app);
     vvi_engine_lock(e);
     int rc = vv_core_lookup(e->core, hist, version, &info);
     if (rc == 0 && info.generation != generation)
@@ -441,7 +458,7 @@ int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
     if (rc == 0)
         distance = r->req.distance;
     rc = vvi_request_finish(e, r, rc, deadline_ns);
-    atomic_fetch_sub_explicit(&e->device_calls, app->device, memory_order_relaxed);
+    device_call_ended(e, app);
     if (rc == 0)
         *ret_distance = distance;
     return rc;

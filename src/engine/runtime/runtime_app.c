@@ -431,8 +431,11 @@ int vvi_req_run(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns)
         }
         if (r->done)
             break;
-        if (vvi_engine_wait_locked(e, &r->cond, deadline_ns) == -ETIMEDOUT && !r->done &&
-            !r->orders.head) {
+        bool starved = r->req.kind == VV_REQ_PUT && r->req.unissued > 0;
+        atomic_fetch_add_explicit(&e->starved, starved, memory_order_relaxed);
+        int rc = vvi_engine_wait_locked(e, &r->cond, deadline_ns);
+        atomic_fetch_sub_explicit(&e->starved, starved, memory_order_relaxed);
+        if (rc == -ETIMEDOUT && !r->done && !r->orders.head) {
             vv_core_cancel(e->core, &r->req, -ETIMEDOUT, vv_now_ns());
             vvi_engine_dispatch_locked(e);
         }

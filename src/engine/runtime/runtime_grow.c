@@ -42,6 +42,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/bytes.h"
@@ -56,6 +58,8 @@
 #include "trace/trace.h"
 
 #define PIN_REST_NS  (100 * VV_NS_PER_US)
+#define LOOK_NS      (20 * VV_NS_PER_US)
+#define TOUCH_NICE   10
 #define PASS_MOST_NS (500 * VV_NS_PER_US)
 /* Turns of touching: the first, and the longest. */
 #define TURN_FIRST_NS (10 * VV_NS_PER_MS)
@@ -124,12 +128,21 @@ static bool stopping(const struct vvi_grow *g)
     return atomic_load_explicit(&g->stop, memory_order_relaxed);
 }
 
+/* A checkpoint waits for room: what is there comes first, then the rest. */
+static bool starved(const struct vv_engine *e)
+{
+    return atomic_load_explicit(&e->starved, memory_order_relaxed) > 0;
+}
+
 /* Takes the next piece and touches it. `lock` held, but not meanwhile. False: there is none in this
  * turn, which whoever finds its time over ends. */
-static bool touch_next_locked(struct vvi_grow *g)
+static bool touch_next_locked(struct vv_engine *e)
 {
-    if (g->next >= g->least && vv_now_ns() >= g->until_ns)
+    struct vvi_grow *g = &e->grow;
+    if (g->turn && g->next >= g->least && (starved(e) || vv_now_ns() >= g->until_ns)) {
         g->turn = false;
+        vv_cond_broadcast(&g->cond);
+    }
     if (!g->turn || g->next == npieces(g) || g->error || stopping(g))
         return false;
     size_t piece = g->next++, at = piece * PIECE_BYTES;
@@ -151,10 +164,15 @@ static bool touch_next_locked(struct vvi_grow *g)
 
 static void *toucher_main(void *arg)
 {
-    struct vvi_grow *g = arg;
+    struct vv_engine *e = arg;
+    struct vvi_grow *g = &e->grow;
+    /* Where the application computes on the same cores, touching goes on while it does not, all the
+     * more while it waits for what is being touched. */
+    if (!g->own_cores)
+        (void)!setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TOUCH_NICE);
     vv_mutex_lock(&g->lock);
     while (g->next < npieces(g) && !g->error && !stopping(g))
-        if (!touch_next_locked(g))
+        if (!touch_next_locked(e))
             vv_cond_wait(&g->cond, &g->lock);
     vv_mutex_unlock(&g->lock);
     return NULL;
@@ -162,18 +180,22 @@ static void *toucher_main(void *arg)
 
 /* One turn: until the time is over and the slice behind the first `ready` is whole, or there is no
  * more. 0, and how many slices are whole; or why no more will be. */
-static int take_turn(struct vvi_grow *g, size_t ready, uint64_t turn_ns, size_t *ret_whole)
+static int take_turn(struct vv_engine *e, size_t ready, uint64_t turn_ns, size_t *ret_whole)
 {
+    struct vvi_grow *g = &e->grow;
+    /* Not with the priority of this thread where the application computes. */
+    bool helps = g->own_cores || g->ntouchers == 0 || vv_topo_threads() > 1;
     vv_mutex_lock(&g->lock);
     g->until_ns = vv_now_ns() + turn_ns;
     g->least = VV_MIN((ready + 1) * SLICE_PIECES, npieces(g));
     g->turn = true;
     vv_cond_broadcast(&g->cond);
-    while (touch_next_locked(g))
+    while (helps && touch_next_locked(e))
         ;
-    g->turn = false;
-    while (g->touching > 0)
+    while (g->touching > 0 ||
+           (!helps && g->turn && g->next < npieces(g) && !g->error && !stopping(g)))
         vv_cond_wait(&g->cond, &g->lock);
+    g->turn = false;
     size_t touched = g->error ? g->failed : g->next;
     size_t whole = touched == npieces(g) ? g->nslices : touched / SLICE_PIECES;
     int rc = whole > ready ? 0 : g->error ? g->error : -ECANCELED;
@@ -242,23 +264,36 @@ static void give_up(struct vv_engine *e, int rc)
     vvi_engine_unlock(e);
 }
 
+static bool calling(const struct vv_engine *e)
+{
+    return atomic_load_explicit(&e->device_calls, memory_order_relaxed) > 0;
+}
+
 /* Lets a call of the application on the device end before a slice is registered: it makes several
  * calls of the driver, and each of them could have to wait for a registration of its own. Not for
  * long, because the next one may follow at once. Looks all the time: where calls follow one another,
  * there is none for a few microseconds only, which whoever sleeps between looks misses call after
  * call. */
+static void let_end(struct vv_engine *e)
+{
+    uint64_t until_ns = vv_now_ns() + PASS_MOST_NS;
+    while (calling(e) && !starved(e) && !stopping(&e->grow) && vv_now_ns() < until_ns)
+        sched_yield();
+}
+
+/* The same for a call that is expected before the slice would be registered. */
 static void let_pass(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
-    uint64_t until_ns = 0;
-    while (atomic_load_explicit(&e->device_calls, memory_order_relaxed) > 0 && !stopping(g)) {
-        uint64_t now_ns = vv_now_ns();
-        if (until_ns == 0)
-            until_ns = now_ns + PASS_MOST_NS;
-        if (now_ns >= until_ns)
-            return;
-        sched_yield();
+    let_end(e);
+    uint64_t now_ns = vv_now_ns();
+    uint64_t until_ns = vvi_gaps_wait(&e->gaps, now_ns, g->spent.expected_ns);
+    while (now_ns < until_ns && !calling(e) && !stopping(g) &&
+           vvi_gaps_wait(&e->gaps, now_ns, g->spent.expected_ns)) {
+        vv_sleep_until_ns(now_ns + LOOK_NS);
+        now_ns = vv_now_ns();
     }
+    let_end(e);
 }
 
 /* Registers the next slice, which is touched, and tells the core. */
@@ -272,6 +307,8 @@ static int add_slice(struct vv_engine *e)
     int rc = pin(e, g->base + g->nready * VVI_SLICE_BYTES, slice_bytes(g, g->nready));
     uint64_t took_ns = lap(g, &g->spent.registering_ns);
     g->spent.slowest_ns = VV_MAX(g->spent.slowest_ns, took_ns);
+    /* More often too long than too short. */
+    g->spent.expected_ns = VV_MAX(took_ns + took_ns / 4, g->spent.expected_ns * 7 / 8);
     g->refused = rc != 0;
     if (rc)
         return rc;
@@ -294,7 +331,7 @@ static void *pinner_main(void *arg)
     g->spent.lap_ns = vv_now_ns();
     while (g->nready < g->nslices && rc == 0) {
         size_t whole;
-        rc = take_turn(g, g->nready, turn_ns, &whole);
+        rc = take_turn(e, g->nready, turn_ns, &whole);
         lap(g, &g->spent.touching_ns);
         g->spent.turns++;
         turn_ns = VV_MIN(2 * turn_ns, vvi_grow_turn_ns);
@@ -353,17 +390,20 @@ int vvi_grow_start(struct vv_engine *e)
     struct vvi_grow *g = &e->grow;
     if (g->nready == g->nslices)
         return 0;
+    /* On the crew's cores where they are as many as the application has. Otherwise not: memory is
+     * where it is touched first, and not all of it shall be near a few cores that are free. */
+    unsigned own = vv_crew_cores(e->cfg.crew), shared = vv_topo_threads();
+    bool crew = g->own_cores = own >= shared;
     /* With the pinner, three quarters of the processors: the others are the application's and the
      * movers'. It touches as well, so that none of these is indispensable. */
-    unsigned want = VV_MIN(VV_MAX(vv_topo_threads() * 3 / 4, 2u) - 1, (unsigned)VVI_TOUCHERS);
+    unsigned want = VV_MIN(VV_MAX((crew ? own : shared) * 3 / 4, 2u) - 1, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)want, npieces(g) - g->next);
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     if (rc)
         return rc;
     g->runs = true;
-    /* Memory is where it is touched first: not all of it near a few cores that are free. */
-    struct vv_crew *before = vv_crew_enter(NULL);
-    while (g->ntouchers < want && vv_thread_start(&g->toucher[g->ntouchers], toucher_main, g) == 0)
+    struct vv_crew *before = vv_crew_enter(crew ? e->cfg.crew : NULL);
+    while (g->ntouchers < want && vv_thread_start(&g->toucher[g->ntouchers], toucher_main, e) == 0)
         g->ntouchers++;
     vv_crew_enter(before);
     return 0;

@@ -8,6 +8,7 @@
 
 #include "base/copy.h"
 #include "base/lock.h"
+#include "engine/runtime/gaps.h"
 #include "engine/runtime/runtime.h"
 #include "trace/trace.h"
 
@@ -175,8 +176,9 @@ struct vvi_pacer {
 /* What the pinner's time went to. */
 struct vvi_grow_spent {
     uint64_t touching_ns, passing_ns, registering_ns, resting_ns;
-    uint64_t slowest_ns; /* registration */
-    uint64_t lap_ns;     /* when the last of these ended */
+    uint64_t slowest_ns;  /* registration */
+    uint64_t expected_ns; /* of the next */
+    uint64_t lap_ns;      /* when the last of these ended */
     unsigned turns;
 };
 
@@ -186,6 +188,7 @@ struct vvi_grow {
     char *base;
     size_t bytes, nslices; /* of the cache, transit pages not counted */
     bool shared;           /* with the helper process */
+    bool own_cores;        /* the library has them: its work is in nobody's way */
     bool transit_pinned;
     bool runs; /* the pinner is there. Owner: who opens and closes the engine */
     pthread_t pinner, toucher[VVI_TOUCHERS];
@@ -225,6 +228,9 @@ struct vv_engine {
     /* Requests of the application on device memory under way. Synchronization: relaxed; seen late,
      * one of them waits for a registration. */
     _Atomic uint32_t device_calls;
+    struct vvi_gaps gaps; /* when they come */
+    /* Checkpoints that wait for room. Synchronization: as device_calls. */
+    _Atomic uint32_t starved;
 
     /* Protects the core and every field marked with it. Never held across a copy, a wait for a
      * device or a system call. */

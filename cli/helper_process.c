@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include "base/bytes.h"
 #include "base/crew.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
@@ -94,17 +94,6 @@ static void stop(int sig)
     (void)sig;
     (void)!write(stop_fd, &one, sizeof(one));
     errno = keep;
-}
-
-/* The process that starts it may be bound to few processors: not so the one that works for all. */
-static void unbind(void)
-{
-    cpu_set_t all;
-
-    CPU_ZERO(&all);
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        CPU_SET((size_t)i, &all);
-    (void)!sched_setaffinity(0, sizeof(all), &all);
 }
 
 /* Every request that waits holds a descriptor. */
@@ -223,7 +212,8 @@ int cli_helper(int argc, char **argv)
 
     if (rc >= 0)
         return rc;
-    unbind();
+    /* The process that starts it may be bound to few processors: not so the one that works for all. */
+    vv_thread_unbind();
     rc = check(&o);
     if (rc != CLI_OK)
         return rc;

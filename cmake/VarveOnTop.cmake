@@ -18,7 +18,8 @@ endfunction()
 
 if(HAVE_MPI)
     file(GLOB varve_mpi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/mpi/*.c)
-    add_library(varve_mpi SHARED ${varve_mpi_sources})
+    # Sets of processors as text: of the base only what stands by itself.
+    add_library(varve_mpi SHARED ${varve_mpi_sources} ${CMAKE_SOURCE_DIR}/src/base/cpus.c)
     varve_on_top(varve_mpi varve-mpi ${CMAKE_SOURCE_DIR}/src/mpi/libvarve-mpi.map)
     set_target_properties(varve_mpi PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
         EXPORT_NAME mpi)

@@ -150,6 +150,9 @@ struct varve_opts {
     int32_t
         spill; /* enum varve_spill: files of level cached; a hint, for file systems that can give
                       parts of a file back, without GPUDirect Storage */
+    char
+        rank_cores[VARVE_CORES_BYTES]; /* processors that the job's processes on this node are bound
+                                           to, as a list, for helper_cores = auto; empty: found out */
 };
 
 /*

@@ -48,6 +48,7 @@ class varve_opts(Structure):
         ("helper_name", c_char * 256),
         ("helper_program", c_char * 1024),
         ("spill", c_int32),
+        ("rank_cores", c_char * 256),
     ]
 
 

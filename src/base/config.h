@@ -96,7 +96,8 @@ struct vv_config {
     char node[VV_CONFIG_TEXT];
     char rate[VV_CONFIG_TEXT]; /* as given; vv_config_rates_parse reads it */
     char trace_file[VV_CONFIG_TEXT];
-    char helper_cores[VV_CONFIG_TEXT]; /* "auto", "any" or a list */
+    char helper_cores[VV_CONFIG_TEXT]; /* "auto", "none" or a list */
+    char rank_cores[VV_CONFIG_TEXT];
     char helper_name[VV_CONFIG_TEXT];
     char helper_program[VV_CONFIG_TEXT];
 };

@@ -98,11 +98,16 @@
     X(helpers, INT, helpers, "-1", "NUMBER",                                                       \
       "Threads that help to copy within host memory, besides the one that calls: 0 is none, -1 "   \
       "as many as copies gain from, or as there are helper_cores.")                                \
-    X(helper_cores, TEXT, helper_cores, "auto", "auto, any or LIST",                               \
-      "Where the threads of the library run: on these processors, such as 30,31 or 28-31; any: "   \
-      "wherever the thread that opens the context may; auto: on the cores that the application "   \
-      "leaves free, where that is known for certain (its threads are bound to others, or "         \
-      "OMP_NUM_THREADS is less than there are cores), and otherwise any.")                         \
+    X(helper_cores, TEXT, helper_cores, "auto", "auto, none or LIST",                              \
+      "Cores for the threads of the library: these processors, such as 30,31 or 28-31; none: "     \
+      "they run wherever the thread that opens the context may (any is the same); auto: cores of " \
+      "the job on this node that its launcher has bound no process to, as long as no other job "   \
+      "uses them, or else cores that the application leaves free for certain (its threads are "    \
+      "bound to others, or OMP_NUM_THREADS is less than there are cores), and otherwise none.")    \
+    X(rank_cores, TEXT, rank_cores, "", "LIST",                                                    \
+      "Processors that the processes of the job on this node are bound to, for helper_cores = "    \
+      "auto. Empty: found out, from the launcher, where processes open together (MPI), and from "  \
+      "what contexts publish.")                                                                    \
     X(helper_nice, INT, helper_nice, "0", "NUMBER",                                                \
       "Priority of the threads of the library, as of nice(1): 0 to 19, higher gives way; below "   \
       "0 where the process may.")                                                                  \

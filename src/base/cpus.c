@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sets of processors: as text, and which of them an application leaves free. Nothing here asks the
- * system: what is known of it is passed in. */
+/* Sets of processors as text. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/crew.h"
+#include "base/cpus.h"
 
 /* A number at *at, which moves behind it. */
 static int number(const char **at, unsigned *ret_n)
@@ -70,89 +69,4 @@ char *vv_cpus_format(const cpu_set_t *cpus, char *buf, size_t size)
         at += (size_t)n;
     }
     return buf;
-}
-
-static bool is_bound(const cpu_set_t *mask, const cpu_set_t *all)
-{
-    return !CPU_EQUAL(mask, all);
-}
-
-/* Cores of which every processor is in `cpus`, as far as it is in `all`. The others are taken out. */
-static unsigned whole_cores(const struct vv_crew_question *q, const cpu_set_t *all, cpu_set_t *cpus)
-{
-    bool broken[CPU_SETSIZE] = {false}, seen[CPU_SETSIZE] = {false};
-    unsigned n = 0;
-
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, all) && !CPU_ISSET(i, cpus))
-            broken[q->core_of[i]] = true;
-    for (int i = 0; i < CPU_SETSIZE; i++) {
-        if (!CPU_ISSET(i, cpus))
-            continue;
-        if (broken[q->core_of[i]])
-            CPU_CLR(i, cpus);
-        else if (!seen[q->core_of[i]])
-            n += seen[q->core_of[i]] = true;
-    }
-    return n;
-}
-
-/* Takes the first `n` cores out. */
-static void leave_first(const struct vv_crew_question *q, unsigned n, cpu_set_t *cpus)
-{
-    bool theirs[CPU_SETSIZE] = {false};
-
-    for (int i = 0; i < CPU_SETSIZE; i++) {
-        if (!CPU_ISSET(i, cpus))
-            continue;
-        if (n > 0 && !theirs[q->core_of[i]]) {
-            theirs[q->core_of[i]] = true;
-            n--;
-        }
-        if (theirs[q->core_of[i]])
-            CPU_CLR(i, cpus);
-    }
-}
-
-unsigned vv_crew_free_cores(const struct vv_crew_question *q, cpu_set_t *ret_cpus)
-{
-    cpu_set_t all, bound, cpus;
-    size_t nbound = 0;
-    unsigned cores;
-
-    CPU_ZERO(&all);
-    CPU_ZERO(&bound);
-    for (size_t i = 0; i < q->nmasks; i++)
-        CPU_OR(&all, &all, &q->masks[i]);
-    for (size_t i = 0; i < q->nmasks; i++)
-        if (is_bound(&q->masks[i], &all)) {
-            CPU_OR(&bound, &bound, &q->masks[i]);
-            nbound++;
-        }
-    /* Each to its own place, or one thread alone on one: what they leave is told by the machine. */
-    bool by_machine = CPU_COUNT(&q->machine) > 0 && (nbound == q->nmasks || q->nmasks == 1) &&
-                      CPU_COUNT(&all) < CPU_COUNT(&q->machine);
-    if (by_machine) {
-        bound = all;
-        nbound = q->nmasks;
-        CPU_OR(&all, &all, &q->machine);
-    }
-    cpus = all;
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &bound))
-            CPU_CLR(i, &cpus);
-    cores = whole_cores(q, &all, &cpus);
-    /* Threads that are not bound, and those that are still to come, take the first ones. */
-    unsigned all_theirs = q->app_threads ? q->app_threads : (unsigned)q->nmasks;
-    unsigned theirs = all_theirs > nbound ? all_theirs - (unsigned)nbound : 0;
-    bool known = q->app_threads > 0 || (nbound > 0 && !by_machine);
-    if (!known || theirs >= cores) {
-        CPU_ZERO(&cpus);
-        cores = 0;
-    } else {
-        leave_first(q, theirs, &cpus);
-        cores -= theirs;
-    }
-    *ret_cpus = cpus;
-    return cores;
 }

@@ -3,10 +3,8 @@
  * Crews. A member is on its crew's list from the first thing that it does to the last: so whoever
  * holds the lock may ask for the processor time of any thread on the list, and the sum of what ended
  * threads took is exact. Binding and priority are set by the thread itself when it joins; where the
- * system refuses, it runs as it is, and the lists tell how.
- *
- * "auto" looks at the threads that the process has when the crew is made. Those of other crews do not
- * count: they are ours.
+ * system refuses, it runs as it is, and the lists tell how. A crew that moves binds those on the list
+ * under the lock, so that none that joins meanwhile is left behind.
  */
 #include "base/crew.h"
 
@@ -16,14 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/lock.h"
-#include "base/topo.h"
 
 enum { THREADS_MAX = 4096 };
 
@@ -35,11 +31,12 @@ struct member {
 };
 
 struct vv_crew {
-    cpu_set_t cpus; /* immutable, as the next two */
-    unsigned cores; /* 0: not bound */
+    cpu_set_t home; /* where who made it may run; immutable, as the next */
     int nice;
     struct vv_mutex lock;
-    struct member *members; /* Synchronization: lock, as the next two */
+    cpu_set_t cpus; /* Synchronization: lock, as all that follow */
+    unsigned cores; /* 0: not bound */
+    struct member *members;
     uint64_t ended, ended_ns;
 };
 
@@ -90,8 +87,7 @@ static bool is_ours(pid_t tid)
 
 /* ---- the application's threads ---- */
 
-/* Where each of them may run; at most THREADS_MAX. The caller frees it; NULL: nothing is known. */
-static cpu_set_t *app_masks(size_t *ret_n)
+cpu_set_t *vv_crew_app_masks(size_t *ret_n)
 {
     DIR *dir = opendir("/proc/self/task");
     cpu_set_t *masks = NULL;
@@ -116,65 +112,6 @@ static cpu_set_t *app_masks(size_t *ret_n)
     return masks;
 }
 
-static unsigned number_in(const char *variable)
-{
-    const char *text = getenv(variable);
-    long n = text ? strtol(text, NULL, 10) : 0;
-
-    return n > 0 && n < CPU_SETSIZE ? (unsigned)n : 0;
-}
-
-/* Does OpenMP bind its threads? Then what one of them may use says nothing of the process. */
-static bool binds(void)
-{
-    static const char *const variables[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
-                                            "KMP_AFFINITY"};
-
-    for (size_t i = 0; i < VV_ARRAY_SIZE(variables); i++) {
-        const char *text = getenv(variables[i]);
-        if (text && *text && strcasecmp(text, "false") != 0)
-            return true;
-    }
-    return false;
-}
-
-/* Do other processes of the same job share the machine? */
-static bool has_neighbours(void)
-{
-    static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
-                                            "SLURM_NTASKS_PER_NODE", "PMI_SIZE"};
-
-    for (size_t i = 0; i < VV_ARRAY_SIZE(variables); i++)
-        if (number_in(variables[i]) > 1)
-            return true;
-    return false;
-}
-
-static unsigned choose(cpu_set_t *ret_cpus)
-{
-    uint16_t *core_of = malloc(CPU_SETSIZE * sizeof(*core_of));
-    struct vv_crew_question q = {.core_of = core_of, .app_threads = number_in("OMP_NUM_THREADS")};
-    cpu_set_t *masks = app_masks(&q.nmasks);
-    unsigned cores = 0;
-
-    q.masks = masks;
-    CPU_ZERO(&q.machine);
-    CPU_ZERO(ret_cpus);
-    if (binds() && !has_neighbours()) {
-        long n = sysconf(_SC_NPROCESSORS_ONLN);
-        for (long i = 0; i < n && i < CPU_SETSIZE; i++)
-            CPU_SET((size_t)i, &q.machine);
-    }
-    /* Nothing to be found out without a bound thread or a number of them: most programs. */
-    if (masks && core_of && (q.nmasks > 1 || q.app_threads > 0)) {
-        vv_topo_core_of(core_of, CPU_SETSIZE);
-        cores = vv_crew_free_cores(&q, ret_cpus);
-    }
-    free(core_of);
-    free(masks);
-    return cores;
-}
-
 /* ---- crews ---- */
 
 static int take_list(const char *list, char *err, size_t err_bytes, struct vv_crew *crew)
@@ -184,7 +121,7 @@ static int take_list(const char *list, char *err, size_t err_bytes, struct vv_cr
 
     if (vv_cpus_parse(list, &cpus)) {
         snprintf(err, err_bytes,
-                 "helper_cores: \"%.60s\" is neither auto, any nor a list of "
+                 "helper_cores: \"%.60s\" is neither auto, none nor a list of "
                  "processors, such as 0-3,8",
                  list);
         return -EINVAL;
@@ -212,15 +149,16 @@ int vv_crew_new(const char *cores, int nice, char *err, size_t err_bytes, struct
 
     if (!crew)
         return -ENOMEM;
-    pthread_once(&once, init);
     vv_mutex_init(&crew->lock, "crew", VV_RANK_CREW);
     crew->nice = nice;
+    pthread_once(&once, init);
+    if (sched_getaffinity(0, sizeof(crew->home), &crew->home) != 0)
+        CPU_ZERO(&crew->home);
     if (nice < -20 || nice > 19) {
         snprintf(err, err_bytes, "helper_nice: %d is not between -20 and 19", nice);
         rc = -EINVAL;
-    } else if (strcmp(cores, "auto") == 0) {
-        crew->cores = choose(&crew->cpus);
-    } else if (strcmp(cores, "any") != 0) {
+    } else if (strcmp(cores, "auto") != 0 && strcmp(cores, "none") != 0 &&
+               strcmp(cores, "any") != 0) {
         rc = take_list(cores, err, err_bytes, crew);
     }
     if (rc) {
@@ -252,9 +190,26 @@ struct vv_crew *vv_crew_current(void)
     return current;
 }
 
-unsigned vv_crew_cores(const struct vv_crew *crew)
+unsigned vv_crew_cores(struct vv_crew *crew)
 {
-    return crew ? crew->cores : 0;
+    if (!crew)
+        return 0;
+    vv_mutex_lock(&crew->lock);
+    unsigned cores = crew->cores;
+    vv_mutex_unlock(&crew->lock);
+    return cores;
+}
+
+void vv_crew_move(struct vv_crew *crew, const cpu_set_t *cpus, unsigned cores)
+{
+    const cpu_set_t *to = cores ? cpus : &crew->home;
+
+    vv_mutex_lock(&crew->lock);
+    crew->cpus = *to;
+    crew->cores = cores;
+    for (const struct member *m = crew->members; m; m = m->next)
+        (void)!sched_setaffinity(m->tid, sizeof(*to), to);
+    vv_mutex_unlock(&crew->lock);
 }
 
 /* ---- members ---- */
@@ -264,8 +219,6 @@ int vv_crew_join(struct vv_crew *crew)
     struct member *m = calloc(1, sizeof(*m));
 
     current = crew;
-    if (crew->cores)
-        (void)!sched_setaffinity(0, sizeof(crew->cpus), &crew->cpus);
     pid_t tid = (pid_t)syscall(SYS_gettid);
     if (crew->nice)
         (void)!setpriority(PRIO_PROCESS, (id_t)tid, crew->nice);
@@ -276,6 +229,8 @@ int vv_crew_join(struct vv_crew *crew)
     me = m;
     ours_add(tid);
     vv_mutex_lock(&crew->lock);
+    if (crew->cores)
+        (void)!sched_setaffinity(0, sizeof(crew->cpus), &crew->cpus);
     m->next = crew->members;
     crew->members = m;
     vv_mutex_unlock(&crew->lock);
@@ -332,10 +287,10 @@ void vv_crew_get_stats(struct vv_crew *crew, struct vv_crew_stats *ret_stats)
     struct vv_crew_stats s = {.where = "any"};
 
     if (crew) {
+        vv_mutex_lock(&crew->lock);
         s.cores = crew->cores;
         if (crew->cores)
             vv_cpus_format(&crew->cpus, s.where, sizeof(s.where));
-        vv_mutex_lock(&crew->lock);
         s.ended = crew->ended;
         s.cpu_ns = crew->ended_ns;
         for (const struct member *m = crew->members; m; m = m->next) {

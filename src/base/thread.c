@@ -2,8 +2,10 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 #include "base/crew.h"
@@ -65,4 +67,13 @@ int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
 void vv_thread_sharpen(void)
 {
     (void)prctl(PR_SET_TIMERSLACK, SLACK_NS, 0UL, 0UL, 0UL);
+}
+
+void vv_thread_unbind(void)
+{
+    cpu_set_t all;
+
+    /* The system takes those out that are not there, or that control groups withhold. */
+    memset(&all, 0xff, sizeof(all));
+    (void)!sched_setaffinity(0, sizeof(all), &all);
 }

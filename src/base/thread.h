@@ -16,4 +16,8 @@ int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg) VV_WA
  * for something every few microseconds. */
 void vv_thread_sharpen(void);
 
+/* The calling thread may run on all processors that the system lets the process use, whatever the
+ * thread that started it is bound to. */
+void vv_thread_unbind(void);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/topo.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/cpus.h"
 #include "base/util.h"
 
 #ifdef HAVE_HWLOC
@@ -136,6 +138,24 @@ static void ask_hwloc(struct vv_topo *topo)
 }
 
 #endif
+
+void vv_topo_cpus_near(const char *pci_bus_id, cpu_set_t *ret_cpus)
+{
+    char path[128] = "/sys/bus/pci/devices/", text[1024] = "";
+    size_t n = strlen(path);
+    CPU_ZERO(ret_cpus);
+    for (; *pci_bus_id && n + 1 < sizeof(path) - 16; pci_bus_id++)
+        path[n++] = (char)tolower((unsigned char)*pci_bus_id);
+    snprintf(path + n, sizeof(path) - n, "/local_cpulist");
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return;
+    if (fgets(text, sizeof(text), f))
+        text[strcspn(text, "\n")] = 0;
+    fclose(f);
+    if (vv_cpus_parse(text, ret_cpus) != 0)
+        CPU_ZERO(ret_cpus);
+}
 
 unsigned vv_topo_threads(void)
 {

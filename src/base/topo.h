@@ -3,6 +3,7 @@
 #ifndef VV_BASE_TOPO_H
 #define VV_BASE_TOPO_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ size_t vv_topo_cache_bytes(void);
 /* The core of each of `n` processors: the number of the first processor of it; its own number where
  * nothing is known. Takes some milliseconds. */
 void vv_topo_core_of(uint16_t *ret_core_of, size_t n);
+
+/* Processors near a PCI device, such as "0000:00:06.0"; none where that is not known. */
+void vv_topo_cpus_near(const char *pci_bus_id, cpu_set_t *ret_cpus);
 
 /* Has memory that nobody has touched yet come from the memory node nearest to a PCI device, such as
  * "0000:00:06.0", as far as that node has any. 0, also where there is nothing to choose: one node,

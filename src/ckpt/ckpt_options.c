@@ -59,6 +59,8 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     o->helper_nice = c->helper_nice;
     snprintf(o->helper_cores, sizeof(o->helper_cores), "%.*s", (int)sizeof(o->helper_cores) - 1,
              c->helper_cores);
+    snprintf(o->rank_cores, sizeof(o->rank_cores), "%.*s", (int)sizeof(o->rank_cores) - 1,
+             c->rank_cores);
     o->helper_process = c->helper_process;
     snprintf(o->helper_name, sizeof(o->helper_name), "%.*s", (int)sizeof(o->helper_name) - 1,
              c->helper_name);
@@ -105,6 +107,7 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     c->helpers = o->helpers;
     c->helper_nice = o->helper_nice;
     text_in(c->helper_cores, sizeof(c->helper_cores), o->helper_cores, sizeof(o->helper_cores));
+    text_in(c->rank_cores, sizeof(c->rank_cores), o->rank_cores, sizeof(o->rank_cores));
     c->helper_process = o->helper_process != 0;
     text_in(c->helper_name, sizeof(c->helper_name), o->helper_name, sizeof(o->helper_name));
     text_in(c->helper_program, sizeof(c->helper_program), o->helper_program,
@@ -221,6 +224,8 @@ static int check_helpers(const struct varve_opts *o, char *err, size_t n)
 {
     if (strnlen(o->helper_cores, sizeof(o->helper_cores)) == sizeof(o->helper_cores))
         return refuse(err, n, -EINVAL, "helper_cores: the text has no end");
+    if (strnlen(o->rank_cores, sizeof(o->rank_cores)) == sizeof(o->rank_cores))
+        return refuse(err, n, -EINVAL, "rank_cores: the text has no end");
     if (strnlen(o->helper_name, sizeof(o->helper_name)) == sizeof(o->helper_name))
         return refuse(err, n, -EINVAL, "helper_name: the text has no end");
     if (strnlen(o->helper_program, sizeof(o->helper_program)) == sizeof(o->helper_program))

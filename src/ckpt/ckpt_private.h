@@ -107,6 +107,7 @@ struct varve_ctx {
     uint32_t trace_id;        /* in traces; never 0 */
     bool trace_file;          /* it has a part in the trace file */
     struct vv_crew *crew;     /* all threads of the context */
+    struct vvi_cores *cores;  /* where they run */
     struct vv_helper *helper; /* the helper process; NULL: none */
 
     struct vv_mutex lock;
@@ -123,6 +124,25 @@ struct varve_ctx {
 
     struct vvi_publisher *publisher; /* NULL: off. Owner: who opens and closes the context */
 };
+
+/* ---- place_helpers.c ---- */
+
+/* What there is before the context has threads, and a device; -EINVAL, with a text: an option. */
+int vvi_cores_begin(struct varve_ctx *ctx, char *err, size_t err_bytes);
+/* Has the crew run where the application leaves room. May take some 40 ms if a device was opened
+ * faster than that. */
+void vvi_cores_decide(struct varve_ctx *ctx);
+/* Looks again, now and then. On the publisher's thread. */
+void vvi_cores_again(struct varve_ctx *ctx);
+void vvi_cores_free(struct vvi_cores *c);
+
+struct vvi_cores_told {
+    const char *
+        how; /* why the library's threads are where they are: "shared", "left", "job", "idle", "given" */
+    const char *app;   /* the processors that the application may use, as a list */
+    unsigned app_cpus; /* how many */
+};
+void vvi_cores_tell(const struct varve_ctx *ctx, struct vvi_cores_told *ret_told);
 
 /* ---- ckpt_error.c ---- */
 

@@ -165,7 +165,13 @@ void vvi_trace_closing(struct varve_ctx *ctx)
     say_number(ctx, "revoked.pages", stats.revoked_pages);
     struct vv_crew_stats crew;
     vv_crew_get_stats(ctx->crew, &crew);
+    struct vvi_cores_told told;
+    vvi_cores_tell(ctx, &told);
     say(ctx, "helpers.where", crew.where);
+    say(ctx, "helpers.how", told.how);
+    say_number(ctx, "helpers.cores", crew.cores);
+    say(ctx, "app.where", told.app);
+    say_number(ctx, "app.processors", told.app_cpus);
     say_number(ctx, "helpers.threads", crew.threads + crew.ended);
     say_number(ctx, "helpers.cpu_ns", crew.cpu_ns);
     if (ctx->helper) {

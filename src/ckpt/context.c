@@ -308,6 +308,7 @@ static int ctx_free(struct varve_ctx *ctx)
     vv_device_close(ctx->device);
     vv_helper_close(ctx->helper);
     vv_crew_free(ctx->crew);
+    vvi_cores_free(ctx->cores);
     vv_mutex_fini(&ctx->lock);
     free(ctx);
     return traced;
@@ -340,7 +341,11 @@ static int open_alone(struct varve_ctx *ctx, const struct varve_opts *opts,
     if (rc == 0)
         rc = vv_crew_new(ctx->opts.helper_cores, ctx->opts.helper_nice, err, err_bytes, &ctx->crew);
     if (rc == 0)
+        rc = vvi_cores_begin(ctx, err, err_bytes);
+    if (rc == 0)
         rc = device_open(ctx, rate, err, err_bytes);
+    if (rc == 0)
+        vvi_cores_decide(ctx);
     vv_crew_enter(ctx->crew); /* of the emulated device they are not */
     if (rc == 0 && ctx->opts.page_bytes == 0)
         ctx->opts.page_bytes =

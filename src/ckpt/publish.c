@@ -219,6 +219,7 @@ static void set_recent(struct vv_stats_record *r, const struct vv_stats_record *
     r->recent_ns = r->time_ns - old->time_ns;
     calls_since(&r->checkpoint, &old->checkpoint);
     calls_since(&r->restore, &old->restore);
+    r->recent_helper_cpu_ns = r->helper_cpu_ns - old->helper_cpu_ns;
     for (uint32_t i = 0; i < r->nhops; i++) {
         r->hop[i].recent_bytes = r->hop[i].moved_bytes - old->hop[i].moved_bytes;
         r->hop[i].recent_busy_ns = r->hop[i].busy_ns - old->hop[i].busy_ns;
@@ -245,6 +246,11 @@ static void set_engine(const struct varve_ctx *ctx, const struct vv_core_stats *
     r->helper_cpu_ns = crew.cpu_ns;
     r->helper_cores = crew.cores;
     snprintf(r->helper_where, sizeof(r->helper_where), "%s", crew.where);
+    struct vvi_cores_told told;
+    vvi_cores_tell(ctx, &told);
+    snprintf(r->helper_how, sizeof(r->helper_how), "%s", told.how);
+    snprintf(r->app_where, sizeof(r->app_where), "%s", told.app);
+    r->app_cpus = told.app_cpus;
     vvi_helper_publish(ctx, r);
     struct vvi_expected e;
     vvi_expect(ctx, c, &e);
@@ -325,6 +331,7 @@ static void *publish(void *arg)
         vv_stats_about_process(&p->about);
     for (uint64_t next_ns = vv_now_ns(); !stop && (p->writer || p->metrics);
          next_ns += INTERVAL_NS) {
+        vvi_cores_again(p->ctx);
         bool closing = atomic_load_explicit(&p->ctx->closing, memory_order_relaxed);
         struct vv_stats_record *r = snapshot(p, closing ? VV_STATS_CLOSING : VV_STATS_OPEN);
 

@@ -15,6 +15,7 @@
  */
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@
 #include <varve/mpi.h>
 #include <varve/transport.h>
 
+#include "base/cpus.h"
 #include "mpi/mpi_group.h"
 #include "mpi/transport.h"
 
@@ -86,6 +88,39 @@ static int agree(MPI_Comm comm, vv_group_newest_fn *newest, void *arg, uint64_t 
             return -ENOENT;
         bound = got[VERSION] - same;
     }
+}
+
+/* ---- cores ---- */
+
+/* The union of sets of processors. */
+static int any_of(MPI_Comm comm, const cpu_set_t *mine, cpu_set_t *ret_all)
+{
+    return of_mpi(MPI_Allreduce(mine, ret_all, (int)(sizeof(*mine) / sizeof(uint64_t)),
+                                MPI_UINT64_T, MPI_BOR, comm));
+}
+
+/* Processors that processes of the node are bound to. One that may run wherever any of them may is
+ * bound to none of them. */
+static int bound_cores(MPI_Comm comm, char *ret_list, size_t size)
+{
+    cpu_set_t mine, all, bound;
+    MPI_Comm node;
+    int rc = of_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node));
+    if (rc)
+        return rc;
+    CPU_ZERO(&bound);
+    if (sched_getaffinity(getpid(), sizeof(mine), &mine) != 0)
+        CPU_ZERO(&mine);
+    rc = any_of(node, &mine, &all);
+    if (CPU_EQUAL(&mine, &all))
+        CPU_ZERO(&mine);
+    if (rc == 0)
+        rc = any_of(node, &mine, &bound);
+    MPI_Comm_free(&node);
+    /* A list that was cut would leave some out. */
+    if (rc == 0 && strstr(vv_cpus_format(&bound, ret_list, size), "..."))
+        ret_list[0] = 0;
+    return rc;
 }
 
 /* ---- the table ---- */
@@ -150,6 +185,11 @@ static int group_all(struct vv_group *g, int rc)
     return all_of(g->comm, rc);
 }
 
+static int group_cores(struct vv_group *g, char *ret_list, size_t size)
+{
+    return bound_cores(g->comm, ret_list, size);
+}
+
 static int group_agree(struct vv_group *g, vv_group_newest_fn *newest, void *arg, uint64_t max,
                        uint64_t *ret_version)
 {
@@ -166,6 +206,7 @@ EXPORTED const struct vv_group_ops varve_group_ops_mpi = {
     .broadcast = group_broadcast,
     .all = group_all,
     .agree = group_agree,
+    .cores = group_cores,
 };
 
 /* ---- why ---- */
@@ -231,6 +272,10 @@ static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_op
     if (rc == 0 && ret_opts->run[0] && !ret_opts->run_id)
         run = 0;
     int bad = of_mpi(MPI_Bcast(&run, 1, MPI_UINT64_T, 0, comm));
+    char cores[VARVE_CORES_BYTES] = "";
+    bad = bad ? bad : bound_cores(comm, cores, sizeof(cores));
+    if (!ret_opts->rank_cores[0])
+        memcpy(ret_opts->rank_cores, cores, sizeof(cores));
     ret_opts->run_id = run;
     ret_opts->rank = rank;
     ret_opts->ranks = size;

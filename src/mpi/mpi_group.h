@@ -32,9 +32,11 @@ struct vv_group_ops {
     /* The newest version, of one and the same run, that all have. -ENOENT: none. */
     int (*agree)(struct vv_group *group, vv_group_newest_fn *newest, void *arg, uint64_t max,
                  uint64_t *ret_version);
+    /* The processors that the processes of this node are bound to, as a list; empty: none is. */
+    int (*cores)(struct vv_group *group, char *ret_list, size_t size);
 };
 
-enum { VV_GROUP_FORMAT = 1 };
+enum { VV_GROUP_FORMAT = 2 };
 
 /* The name under which the table is exported. */
 #define VV_GROUP_SYMBOL  "varve_group_ops_mpi"

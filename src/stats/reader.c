@@ -341,6 +341,11 @@ static int each_elsewhere(int (*fn)(void *arg, const struct vv_stats_page *page)
     return rc;
 }
 
+int vv_stats_page_each_usual(int (*fn)(void *arg, const struct vv_stats_page *page), void *arg)
+{
+    return each_in_folders(NULL, fn, arg);
+}
+
 int vv_stats_page_each(const char *folder, int (*fn)(void *arg, const struct vv_stats_page *page),
                        void *arg)
 {

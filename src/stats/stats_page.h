@@ -136,9 +136,14 @@ struct vv_stats_record {
     /* Over blocking I/O on the slowest layer: what the model expects of bandwidths measured at the
      * start and while running, and what came of it; 0: not known. */
     double expected_speedup_start, expected_speedup, actual_speedup;
+    /* Why the library's threads run where they do: "shared" (where the application may run, too),
+     * "left" by its threads, of the "job", "idle", "given"; the processors that the application may
+     * use, and how many they are. */
+    char helper_how[16], app_where[64];
+    uint64_t app_cpus, recent_helper_cpu_ns;
 };
 
-_Static_assert(sizeof(struct vv_stats_record) == 4160, "on disk");
+_Static_assert(sizeof(struct vv_stats_record) == 4256, "on disk");
 
 /* ---- writing ---- */
 
@@ -188,6 +193,10 @@ int vv_stats_page_read(const char *path, struct vv_stats_page *ret_page) VV_WARN
  * no pages. */
 int vv_stats_page_each(const char *folder, int (*fn)(void *arg, const struct vv_stats_page *page),
                        void *arg) VV_WARN_UNUSED;
+
+/* The same for the places where pages are by default, and no others: cheap. */
+int vv_stats_page_each_usual(int (*fn)(void *arg, const struct vv_stats_page *page),
+                             void *arg) VV_WARN_UNUSED;
 
 /* Removes the page of a dead process. -ESTALE: there is another file of that name now. */
 int vv_stats_page_remove(const struct vv_stats_page *page) VV_WARN_UNUSED;

@@ -236,6 +236,8 @@ static int client_open(struct vvi_veloc *c, const char *path)
     if (rc)
         return rc;
     opts.run_id = c->run_id;
+    if (!opts.rank_cores[0])
+        memcpy(opts.rank_cores, c->rank_cores, sizeof(opts.rank_cores));
     if (opts.level >= VARVE_LEVEL_REMOTE)
         rc = make_folders(opts.remote);
     if (rc == 0)
@@ -285,7 +287,11 @@ int vvi_veloc_open(int rank, const char *path, const struct vv_group_ops *ops,
         rc = -EINVAL;
     uint64_t run_id = draw_id(ops ? ops->size(group) : 0);
     if (ops) {
+        char cores[VARVE_CORES_BYTES] = "";
         int bad = ops->broadcast(group, &run_id, (int)sizeof(run_id));
+        bad = bad ? bad : ops->cores(group, cores, sizeof(cores));
+        if (c)
+            memcpy(c->rank_cores, cores, sizeof(cores));
         rc = rc ? rc : bad;
     }
     if (rc == 0) {

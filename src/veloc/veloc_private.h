@@ -134,6 +134,7 @@ struct vvi_veloc {
     struct vvi_veloc_cfg cfg;
     struct varve_ctx *ctx;
     uint64_t run_id;
+    char rank_cores[VARVE_CORES_BYTES]; /* that processes of this node are bound to */
     int rank;
     enum varve_level level;      /* of the context */
     enum varve_level wait_level; /* as far as one process can bring a version by itself */

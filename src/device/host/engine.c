@@ -161,6 +161,7 @@ static void *engine_main(void *arg)
     struct vvi_device_engine *e = arg;
     struct vvi_device_host *d = e->device;
 
+    vv_thread_unbind(); /* it stands for hardware, which takes no core */
     /* Timers of ordinary threads may fire 50 us late, a large part of one small batch. */
     (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 

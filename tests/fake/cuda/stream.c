@@ -18,6 +18,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <sched.h>
+
 #include "private.h"
 
 enum { MODE_GLOBAL, MODE_THREAD_LOCAL, MODE_RELAXED };
@@ -224,6 +226,10 @@ static int start_thread(struct fake_stream *s)
         return 0;
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+    /* It stands for hardware, which is not bound with the program. */
+    cpu_set_t all;
+    memset(&all, 0xff, sizeof(all));
+    pthread_attr_setaffinity_np(&attr, sizeof(all), &all);
     s->refs++;
     int rc = pthread_create(&thread, &attr, stream_main, s);
     pthread_attr_destroy(&attr);

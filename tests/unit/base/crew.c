@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which cores are free, lists of processors as text, and threads that run where they are told to. */
+/* Lists of processors as text, and threads that run where they are told to. */
 #include "base/crew.h"
 
 #include <pthread.h>
@@ -9,7 +9,6 @@
 
 #include "base/lock.h"
 #include "base/thread.h"
-#include "base/topo.h"
 #include "t.h"
 
 static cpu_set_t set(const char *list)
@@ -43,55 +42,6 @@ static void lists(void)
     T_STREQ(vv_cpus_format(&cpus, text, 16), "0,2,4,6,8,10...");
     CPU_ZERO(&cpus);
     T_STREQ(vv_cpus_format(&cpus, text, sizeof(text)), "");
-}
-
-/* What is free of 16 processors, by threads and their number. `two`: cores of two, n and n + 8. */
-static const char *free_of(const char *const *masks, size_t n, const char *machine, bool two,
-                           unsigned app_threads, unsigned *ret_cores)
-{
-    static char text[64];
-    cpu_set_t mask[8], cpus;
-    uint16_t core_of[CPU_SETSIZE];
-    struct vv_crew_question q = {mask, n, set(machine), core_of, app_threads};
-
-    for (int i = 0; i < CPU_SETSIZE; i++)
-        core_of[i] = (uint16_t)(two && i < 16 ? i % 8 : i);
-    for (size_t i = 0; i < n; i++)
-        mask[i] = set(masks[i]);
-    *ret_cores = vv_crew_free_cores(&q, &cpus);
-    return vv_cpus_format(&cpus, text, sizeof(text));
-}
-
-#define FREE(want, ncores, machine, two, app, ...)                                         \
-    do {                                                                                   \
-        const char *masks_[] = {__VA_ARGS__};                                              \
-        unsigned cores_;                                                                   \
-        T_STREQ(free_of(masks_, VV_ARRAY_SIZE(masks_), machine, two, app, &cores_), want); \
-        T_EQ(cores_, ncores);                                                              \
-    } while (0)
-
-static void free_cores(void)
-{
-    /* Nothing is bound: only the number of threads tells. */
-    FREE("", 0, "", false, 0, "0-15");
-    FREE("", 0, "", false, 16, "0-15");
-    FREE("", 0, "", false, 99, "0-15");
-    FREE("15", 1, "", false, 15, "0-15");
-    FREE("12-15", 4, "", false, 12, "0-15", "0-15");
-    FREE("6-7,14-15", 2, "", true, 6, "0-15"); /* whole cores */
-    FREE("", 0, "", true, 8, "0-15");
-    FREE("7", 1, "", false, 7, "0-7"); /* the process has been given half: no more than that */
-    /* Threads that are bound leave the others. */
-    FREE("3-15", 13, "", false, 0, "0", "1", "0-15");    /* one for the third of them */
-    FREE("3-7,11-15", 5, "", true, 0, "0", "1", "0-15"); /* beside one on the same core: no */
-    FREE("15", 1, "", false, 15, "0", "0-15");           /* more are to come */
-    FREE("", 0, "", false, 0, "0", "1");                 /* all of what is known is theirs */
-    /* All are bound by OpenMP: what there is besides is told by the machine. */
-    FREE("15", 1, "0-15", false, 15, "0");
-    FREE("", 0, "0-15", false, 0, "0"); /* it will use all */
-    FREE("", 0, "0-15", false, 16, "0");
-    FREE("2-15", 14, "0-15", false, 2, "0", "1");
-    FREE("", 0, "", false, 1, "3"); /* a process on one processor has no other */
 }
 
 static struct vv_mutex lock;
@@ -206,33 +156,78 @@ static void refused(void)
     vv_crew_name("nobody");
 }
 
-/* OMP_NUM_THREADS below the number of cores leaves the last ones. */
-static void by_openmp(void)
+/* A crew that moves takes along the threads that it has and those to come; with no cores, all are
+ * where who made the crew may run. Which threads are the application's does not count them. */
+static void moves(void)
 {
-    struct vv_topo topo;
     struct vv_crew *crew;
-    char err[160] = "", n[16];
+    struct vv_crew_member m[2];
+    struct vv_crew_stats s;
+    char err[160] = "", one[16], home[64];
+    cpu_set_t mine, last;
+    pthread_t thread[2];
+    size_t before, after;
+    int cpu = 0;
 
-    vv_topo_get(&topo);
-    if (topo.cores < 2) {
-        t_note("one core: nothing is free");
-        return;
-    }
-    snprintf(n, sizeof(n), "%u", topo.cores - 1);
-    T_EQ(setenv("OMP_NUM_THREADS", n, 1), 0);
+    T_EQ(sched_getaffinity(0, sizeof(mine), &mine), 0);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        cpu = CPU_ISSET(i, &mine) ? i : cpu;
+    snprintf(one, sizeof(one), "%d", cpu);
+    vv_cpus_format(&mine, home, sizeof(home));
+    last = set(one);
+    free(vv_crew_app_masks(&before));
+    vv_mutex_init(&lock, "test", VV_RANK_LOG);
+    vv_cond_init(&changed);
+    running = 0;
+    stop = false;
     T_OK(vv_crew_new("auto", 0, err, sizeof(err), &crew));
-    T_CHECK(vv_crew_cores(crew) <= 1);
-    t_note("%u of %u cores free", vv_crew_cores(crew), topo.cores);
+    T_EQ(vv_crew_cores(crew), 0);
+    T_CHECK(vv_crew_enter(crew) == NULL);
+    T_OK(vv_thread_start(&thread[0], work, (void *)"there"));
+    vv_mutex_lock(&lock);
+    while (running < 1)
+        vv_cond_wait(&changed, &lock);
+    vv_mutex_unlock(&lock);
+    vv_crew_move(crew, &last, 1);
+    T_OK(vv_thread_start(&thread[1], work, (void *)"to come"));
+    T_CHECK(vv_crew_enter(NULL) == crew);
+    vv_mutex_lock(&lock);
+    while (running < 2)
+        vv_cond_wait(&changed, &lock);
+    vv_mutex_unlock(&lock);
+    T_EQ(vv_crew_cores(crew), 1);
+    vv_crew_get_stats(crew, &s);
+    T_STREQ(s.where, one);
+    T_EQ(vv_crew_list(crew, m, 2), 2);
+    T_EQ(m[0].cpu, cpu);
+    free(vv_crew_app_masks(&after));
+    T_EQ(after, before);
+    vv_crew_move(crew, &last, 0);
+    vv_crew_get_stats(crew, &s);
+    T_EQ(s.cores, 0);
+    T_STREQ(s.where, "any");
+    for (int i = 0; i < 2; i++) {
+        cpu_set_t now;
+        char text[64];
+        T_EQ(pthread_getaffinity_np(thread[i], sizeof(now), &now), 0);
+        T_STREQ(vv_cpus_format(&now, text, sizeof(text)), home);
+    }
+    vv_mutex_lock(&lock);
+    stop = true;
+    vv_cond_broadcast(&changed);
+    vv_mutex_unlock(&lock);
+    for (int i = 0; i < 2; i++)
+        T_EQ(pthread_join(thread[i], NULL), 0);
     vv_crew_free(crew);
-    T_EQ(unsetenv("OMP_NUM_THREADS"), 0);
+    vv_cond_fini(&changed);
+    vv_mutex_fini(&lock);
 }
 
 int main(void)
 {
     T_RUN(lists);
-    T_RUN(free_cores);
     T_RUN(members);
     T_RUN(refused);
-    T_RUN(by_openmp);
+    T_RUN(moves);
     return t_done();
 }

@@ -10,14 +10,17 @@
  * One that measures runs plain loops on the device and leaves their rates.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/cpus.h"
 #include "ckpt/ckpt_hooks.h"
 #include "cli/measure/probe_device.h"
 #include "device/cuda/cuda.h"
@@ -462,6 +465,40 @@ int bench_work(const struct bench *b, uint32_t rank, struct shot_work *own,
     return shot_work_init(&b->opts, &plan, &b->sizes, b->interval_ns, rank, own);
 }
 
+/* As a launcher binds a process that it starts: all processors of the list, or where there are
+ * several processes one each, in turn. The library takes it for a job's process by PMI_SIZE, which
+ * launchers set. */
+static int bind_as_launched(const struct bench *b, uint32_t rank, char *err)
+{
+    char procs[16];
+    cpu_set_t cpus;
+    int rc = 0;
+
+    if (!b->opts.cores)
+        return 0;
+    if (vv_cpus_parse(b->opts.cores, &cpus) < 0)
+        return -EINVAL; /* checked before */
+    uint32_t nth = rank % (uint32_t)CPU_COUNT(&cpus);
+    for (size_t i = 0; b->opts.procs > 1 && i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &cpus) && nth-- != 0)
+            CPU_CLR(i, &cpus);
+    snprintf(procs, sizeof(procs), "%" PRIu32, b->opts.procs);
+    if (setenv("PMI_SIZE", procs, 1) < 0 || sched_setaffinity(0, sizeof(cpus), &cpus) < 0)
+        rc = -errno;
+    return rc ? bench_fail(err, rc, "--cores: %s", strerror(-rc)) : 0;
+}
+
+/* Where the library's threads ran, and what they took. */
+static void note_helpers(const struct opened *o, struct bench_child *c)
+{
+    struct varve_stats s = {.stats_size = sizeof(s)};
+
+    if (!o->ctx || varve_stats(o->ctx, &s) != 0)
+        return;
+    c->helper_cores = s.helper_cores;
+    c->helper_cpu_s = (double)s.helper_cpu_ns * 1e-9;
+}
+
 int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c)
 {
     struct shot_work own;
@@ -471,9 +508,12 @@ int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c)
 
     if (rc < 0)
         return bench_fail(c->err, rc, "script: %s", strerror(-rc));
-    rc = open_all(b, rank, work, c, &o);
+    rc = bind_as_launched(b, rank, c->err);
+    if (rc == 0)
+        rc = open_all(b, rank, work, c, &o);
     if (rc == 0)
         rc = run_threads(b, rank, work, &o, c);
+    note_helpers(&o, c);
     if (close_all(&o) < 0 && rc == 0)
         rc = bench_fail(c->err, -EIO, "closing the engine failed");
     shot_work_fini(&own);

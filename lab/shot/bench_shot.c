@@ -462,6 +462,8 @@ static int collect(const struct bench *b, uint32_t slot, const struct shot_scrip
     p->first_utilisation = t->first_utilisation;
     p->open_s = c->open_s;
     p->host_ready_s = c->host_ready_s;
+    p->helper_cores = c->helper_cores;
+    p->helper_cpu_s = c->helper_cpu_s;
     memcpy(p->rate, t->rate, sizeof(p->rate));
     p->verified = t->verified;
     p->no_bound = script->foreign || (b->stream && b->stream->engine == STREAM_ENGINE_NONE);

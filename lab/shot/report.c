@@ -111,6 +111,15 @@ static void ask_model(struct shot_report *r, double put_bytes, double get_bytes)
     }
 }
 
+static double longest(const double *x, size_t n)
+{
+    double most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = fmax(most, x[i]);
+    return most;
+}
+
 void shot_report_finish(struct shot_report *r)
 {
     double put_bytes = 0, get_bytes = 0, distances = 0;
@@ -118,6 +127,8 @@ void shot_report_finish(struct shot_report *r)
     r->blocked_checkpoint_s = r->blocked_restore_s = r->bound_s = 0;
     r->utilisation = r->first_utilisation = r->wall_s = r->wait_s = r->barrier_s = 0;
     r->open_s = r->ready_s = r->host_ready_s = 0;
+    r->helper_cores = r->nr_procs ? r->procs[0].helper_cores : 0;
+    r->helper_cpu_s = r->slowest_checkpoint_s = r->slowest_restore_s = 0;
     r->nr_puts = r->nr_gets = 0;
     r->lp_s = 0;
     r->verified = true;
@@ -144,6 +155,11 @@ void shot_report_finish(struct shot_report *r)
         r->host_ready_s = fmax(r->host_ready_s, p->host_ready_s);
         if (p->open_s > 0 && p->nr_puts > 0 && p->host_ready_s == 0)
             r->ready_s = fmax(r->ready_s, p->open_s + p->put_blocked_s[0]);
+        r->helper_cores = VV_MIN(r->helper_cores, p->helper_cores);
+        r->helper_cpu_s += p->helper_cpu_s;
+        r->slowest_checkpoint_s =
+            fmax(r->slowest_checkpoint_s, longest(p->put_blocked_s, p->nr_puts));
+        r->slowest_restore_s = fmax(r->slowest_restore_s, longest(p->get_blocked_s, p->nr_gets));
         r->wall_s = fmax(r->wall_s, p->wall_s);
         r->wait_s += p->wait_s;
         r->barrier_s += p->barrier_s;
@@ -309,6 +325,14 @@ void shot_report_print(FILE *f, const struct shot_report *r)
         fprintf(f, "host time of a call: checkpoint %.1f us, restore %.1f us\n",
                 1e6 * ratio(r->blocked_checkpoint_s, (double)r->nr_puts),
                 1e6 * ratio(r->blocked_restore_s, (double)r->nr_gets));
+    fprintf(f, "slowest call: checkpoint %.3f ms, restore %.3f ms\n", 1e3 * r->slowest_checkpoint_s,
+            1e3 * r->slowest_restore_s);
+    if (r->helper_cores > 0)
+        fprintf(f, "the library worked on %" PRIu64 " cores of its own, %.3f s of processor time\n",
+                r->helper_cores, r->helper_cpu_s);
+    else if (r->helper_cpu_s > 0)
+        fprintf(f, "the library worked where the application does, %.3f s of processor time\n",
+                r->helper_cpu_s);
     if (r->opts.barrier)
         fprintf(f, "waited for other processes %.3f s, which counts as compute time\n",
                 r->barrier_s);
@@ -403,6 +427,10 @@ void shot_report_print_json(FILE *f, const struct shot_report *r)
     json_known(&j, "open_s", r->open_s);
     json_known(&j, "ready_s", r->ready_s);
     json_known(&j, "host_ready_s", r->host_ready_s);
+    json_real(&j, "slowest_checkpoint_s", r->slowest_checkpoint_s);
+    json_real(&j, "slowest_restore_s", r->slowest_restore_s);
+    json_uint(&j, "helper_cores", r->helper_cores);
+    json_known(&j, "helper_cpu_s", r->helper_cpu_s);
     json_real(&j, "expected_checkpoint_s", r->expected.known ? r->expected_checkpoint_s : NAN);
     json_real(&j, "expected_restore_s", r->expected.known ? r->expected_restore_s : NAN);
     json_known(&j, "speedup", r->speedup);

@@ -25,6 +25,8 @@ struct shot_proc {
         first_utilisation; /* of the fastest tier, over time, once it was full; 0: it never was */
     double open_s;         /* opening the engine; 0: not measured */
     double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
+    uint64_t helper_cores; /* that the library's threads are bound to; 0: to none */
+    double helper_cpu_s;   /* processor time that they took */
     double rate[SHOT_HOP_NR]; /* bytes/s, measured while it ran; 0: not known */
     bool verified;            /* every byte that came back was right */
     bool no_bound;            /* there is none: it reads what another thread wrote */
@@ -78,6 +80,9 @@ struct shot_report {
     double ready_s; /* opening, and the first checkpoint; the longest. 0: not the same, because the
                      * host cache was waited for in between, until host_ready_s */
     double host_ready_s;
+    uint64_t helper_cores; /* of the process that has the fewest */
+    double helper_cpu_s;
+    double slowest_checkpoint_s, slowest_restore_s;
     double expected_checkpoint_s;
     double expected_restore_s;
     /* Over blocking I/O on the disk, of one process with a bound: what the performance model expects

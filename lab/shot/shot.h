@@ -93,7 +93,8 @@ struct shot_opts {
     const char *local;           /* folder; NULL: a temporary one; "none": no disk tier */
     const char *csv;             /* file for the figures of every call, or NULL */
     const char *trace;           /* file for what happened when, or NULL */
-    const char *uvm;             /* for shot_uvm_opts_parse (lab/shot/shot_managed.h), or NULL */
+    const char *cores; /* processors that the processes are bound to, dealt out; NULL: not */
+    const char *uvm;   /* for shot_uvm_opts_parse (lab/shot/shot_managed.h), or NULL */
     uint64_t page_bytes;
     uint64_t rate[SHOT_HOP_NR]; /* bytes per second; 0: not throttled */
     /* Simulated: how long a transfer occupies its hop besides the time of its bytes. */

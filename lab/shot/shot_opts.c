@@ -18,6 +18,7 @@
 
 #include "base/bytes.h"
 #include "base/config.h"
+#include "base/cpus.h"
 #include "cli/common/command.h"
 #include "cli/common/json.h"
 #include "lab/shot/shot.h"
@@ -282,6 +283,9 @@ static const struct opt options[] = {
      .help = "unit of space and transfer (0: by the caches)"},
     {OPT_FLAG, .name = "at-once", .at = AT(at_once),
      .help = "begin while the host cache is still being made ready (wait for it)"},
+    {OPT_TEXT, .name = "cores", .arg = "LIST", .at = AT(cores),
+     .help = "bind the processes to these processors, as a launcher of MPI does: several\n"
+             "processes to one each, in turn"},
     {OPT_FLAG, .name = "no-bound", .at = AT(no_bound),
      .help = "measure no bandwidths and compute no bound"},
     {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv),
@@ -319,7 +323,11 @@ static int check_cap(const char *name, const struct shot_cap *cap, char *err, si
 static int check_units(const struct shot_opts *o, char *err, size_t err_size)
 {
     int rc = check_cap("device-cache", &o->device_cache, err, err_size);
+    cpu_set_t cpus;
 
+    if (rc == 0 && o->cores && vv_cpus_parse(o->cores, &cpus) < 0)
+        rc = fail(err, err_size, "--cores: '%.60s' is no list of processors, such as 0 or 0-3,8",
+                  o->cores);
     if (rc == 0)
         rc = check_cap("host-cache", &o->host_cache, err, err_size);
     if (rc == 0)

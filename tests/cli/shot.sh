@@ -67,6 +67,20 @@ check 'd["host_ready_s"] >= d["open_s"] > 0 and d["ready_s"] is None and d["barr
 expect 0 $bench --ckpts 4 --interval-ms 1 --host-cache 3000001 --at-once --no-bound --rate $rates
 check 'd["host_ready_s"] is None and d["ready_s"] > d["open_s"] > 0'
 
+# Bound as a launcher binds: where the job has the whole machine, the library works on the cores that are left; it
+# does not where who started the launcher has bound that too.
+cpu=$(python3 -c 'import os; c = sorted(os.sched_getaffinity(0)); print(c[0] if len(c) > 1 and len(c) == os.cpu_count() else "")')
+if [ -n "$cpu" ]; then
+    export SLURM_CPUS_ON_NODE=100000
+    expect 0 $bench --ckpts 4 --interval-ms 1 --at-once --no-bound --rate $rates --cores "$cpu"
+    check 'd["helper_cores"] > 0 and d["helper_cpu_s"] > 0 and d["verified"] is True and o["cores"] == "'$cpu'"'
+    taskset -c "$cpu" "$VARVE_BIN" $bench --ckpts 4 --interval-ms 1 --at-once --no-bound --rate $rates --cores "$cpu" >"$dir/out" ||
+        fail "under taskset"
+    check 'd["helper_cores"] == 0 and d["slowest_checkpoint_s"] > 0'
+    unset SLURM_CPUS_ON_NODE
+fi
+expect 2 $bench --cores 0-
+
 # Without a bound.
 for command in sim bench; do
     expect 0 $command shot --json --no-bound --ckpts 4 --size 64K --interval-ms 1 --local "$dir" --rate $rates

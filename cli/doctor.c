@@ -288,6 +288,18 @@ static void look_at_stats(struct doctor *d)
     vv_stats_writer_close(w);
 }
 
+static void look_at_helper_cores(struct doctor *d)
+{
+    char text[256] = "";
+    bool shared = true;
+    int rc = vv_ckpt_helper_cores(text, sizeof(text), &shared);
+    struct finding *f = add(d, "helper cores", rc ? WARNING : INFO, "%s", text);
+
+    if (rc == 0 && shared)
+        f->effect = "copies, checksums, I/O and making memory ready take their time from it; "
+                    "'helper_cores' can name cores for them, and 'varve top' shows what they take";
+}
+
 static void look_at_machine(struct doctor *d)
 {
     long pages = sysconf(_SC_PHYS_PAGES), free_pages = sysconf(_SC_AVPHYS_PAGES);
@@ -300,6 +312,7 @@ static void look_at_machine(struct doctor *d)
     add(d, "cores", INFO,
         "%u, with %u hardware threads usable by this process and %u memory node%s", topo.cores,
         topo.threads, topo.nodes, topo.nodes == 1 ? "" : "s");
+    look_at_helper_cores(d);
     if (pages > 0 && free_pages >= 0)
         add(d, "memory", INFO, "%s, %s of it free",
             vv_bytes_human((uint64_t)pages * page, a, sizeof(a)),

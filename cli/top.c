@@ -224,6 +224,11 @@ static void json_process(struct json *j, const struct vv_stats_page *p)
     json_uint(j, "helper_threads", r->helper_threads);
     json_uint(j, "helper_cpu_ns", r->helper_cpu_ns);
     json_uint(j, "helper_cores", r->helper_cores);
+    json_text(j, "helper_where", r->helper_where);
+    json_text(j, "helper_how", r->helper_how);
+    json_text(j, "application_where", r->app_where);
+    json_uint(j, "application_processors", r->app_cpus);
+    json_uint(j, "recent_helper_cpu_ns", r->recent_helper_cpu_ns);
     json_real(j, "expected_speedup_start", r->expected_speedup_start);
     json_real(j, "expected_speedup", r->expected_speedup);
     json_real(j, "actual_speedup", r->actual_speedup);

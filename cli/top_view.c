@@ -232,10 +232,17 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
             ", distance %" PRIu64 "   %s",
             r->hits, r->hits + r->misses, percent(r->hits, r->hits + r->misses), r->hints, r->ready,
             r->last_distance, waiting);
-    if (r->helper_threads)
-        top_row(t, "%" PRIu64 " threads of the library, on %s%s: %s of processor time",
-                r->helper_threads, r->helper_cores ? "processors " : "", r->helper_where,
-                span(r->helper_cpu_ns, text));
+    if (r->helper_threads && r->helper_cores)
+        top_row(t,
+                "%" PRIu64 " threads of the library, on %" PRIu64 " cores of their own, "
+                "processors %s: %s of processor time",
+                r->helper_threads, r->helper_cores, r->helper_where, span(r->helper_cpu_ns, text));
+    else if (r->helper_threads)
+        top_row(t,
+                "%" PRIu64 " threads of the library, on the application's processors, %s: %s of "
+                "processor time, now %.1f%% of theirs",
+                r->helper_threads, r->app_cpus ? r->app_where : "any", span(r->helper_cpu_ns, text),
+                percent(r->recent_helper_cpu_ns, r->recent_ns * VV_MAX(r->app_cpus, UINT64_C(1))));
     if (r->expected_speedup > 0)
         top_row(t, "%.2f times as fast as blocking I/O; the model expects %.2f (%.2f at the start)",
                 r->actual_speedup, r->expected_speedup, r->expected_speedup_start);

@@ -85,6 +85,7 @@ void trace_page_json(FILE *f, const struct trace_page *p)
     for (size_t i = 0; i < p->nr_tiers; i++)
         put_tier(&j, &p->tiers[i]);
     json_close(&j);
+    json_text(&j, "helpers", p->helpers);
     json_uint(&j, "errors", p->nr_errors);
     json_uint(&j, "repaired", p->nr_repairs);
     json_uint(&j, "pictures", p->nr_pictures);

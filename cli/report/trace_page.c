@@ -110,6 +110,11 @@ static void put_summary(FILE *f, const struct trace_page *p, const struct trace_
     else if (!p->bound.missing)
         fputs(" With the same computing in between, all of it could have been hidden.", f);
     fputs("</p>\n", f);
+    if (p->helpers) {
+        fputs("<p id=\"helpers\">", f);
+        page_text(f, p->helpers);
+        fputs("</p>\n", f);
+    }
 }
 
 static void card(FILE *f, const char *id, const char *name, const char *value, const char *more,

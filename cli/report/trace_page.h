@@ -131,6 +131,7 @@ struct trace_bound {
 struct trace_page {
     const char *title;
     const char *command, *when, *where; /* NULL: not known */
+    const char *helpers; /* where the library's threads ran, and what that took; NULL: not known */
     double wall_s;
     unsigned nr_threads; /* that made calls */
     const char *const *labels;

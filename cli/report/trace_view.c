@@ -620,6 +620,38 @@ static void make_title(struct trace_view *view)
     view->page.where = vv_trace_file_meta(f, 0, "host");
 }
 
+/* The value of the first context that has one. */
+static const char *first_of(const struct vv_trace_file *f, const char *key)
+{
+    for (size_t i = 0; i < f->npairs; i++)
+        if (!f->pairs[i].note && strcmp(f->pairs[i].key, key) == 0 && is_last(f, i))
+            return f->pairs[i].value;
+    return NULL;
+}
+
+static int make_helpers(struct trace_view *view)
+{
+    const struct vv_trace_file *f = view->timeline->file;
+    const char *where = first_of(f, "helpers.where"), *cores = first_of(f, "helpers.cores"),
+               *app = first_of(f, "app.where"), *cpus = first_of(f, "app.processors");
+    double taken_s = sum_of(f, "helpers.cpu_ns") * 1e-9, n = cpus ? strtod(cpus, NULL) : 0;
+
+    if (!where || !cores || !app || n < 1 || taken_s <= 0)
+        return 0;
+    if (strtod(cores, NULL) > 0)
+        snprintf(view->helpers_text, sizeof(view->helpers_text),
+                 "The library's threads ran on %.8s cores of their own, processors %.64s, and took "
+                 "%.3f s of their time.",
+                 cores, where, taken_s);
+    else
+        snprintf(view->helpers_text, sizeof(view->helpers_text),
+                 "The library's threads ran on the application's processors, %.64s, and took %.3f "
+                 "s, %.1f%% of their time.",
+                 app, taken_s, 100 * taken_s / (n * view->page.wall_s));
+    view->page.helpers = view->helpers_text;
+    return 0;
+}
+
 /* The library's own count of restores whose bytes were ready, where it was written down and is of
  * the restores that the trace has. */
 static int take_hits(struct trace_view *view)
@@ -638,7 +670,7 @@ int trace_view_new(const struct vv_timeline *timeline, struct trace_view **ret_v
 {
     static int (*const parts[])(struct trace_view *) = {
         make_lanes, make_calls,      make_tiers,  view_find_ways, view_make_hops, view_find_causes,
-        take_hits,  view_find_bound, make_errors, make_pairs,     make_pictures};
+        take_hits,  view_find_bound, make_errors, make_pairs,     make_pictures,  make_helpers};
     struct trace_view *view = calloc(1, sizeof(*view));
     int rc = 0;
 

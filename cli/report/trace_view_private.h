@@ -59,7 +59,7 @@ struct trace_view {
     struct trace_pair *pairs[3];
     double *bound_at_s;
     char bound_how[1024];
-    char lost_text[256];
+    char lost_text[256], helpers_text[256];
     char title[256];
     struct text {
         struct text *next;

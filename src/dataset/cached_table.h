@@ -70,7 +70,8 @@
       "All that the job will read, where that is known: then fewer files are kept away from their "\
       "homes.")                                                                                    \
     X(memory, BYTES, memory, "256M", "SIZE",                                                       \
-      "Memory for files of other nodes that may be opened again on this one.")                     \
+      "Memory for files of other nodes that may be opened again on this one; half of it for those " \
+      "that `preload --here` brings before they are opened.")                                      \
     X(memory_file, BYTES, memory_file, "64M", "SIZE",                                              \
       "Larger files of other nodes are received on local disk, smaller ones in memory.")           \
     X(patience, INT, patience, "4000", "MILLISECONDS",                                             \

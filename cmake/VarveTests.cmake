@@ -182,7 +182,7 @@ endif()
 # compute stand between those that wait.
 set(cost 1000)
 foreach(name lint/without compat/heat lint/portable cli/cached_nodes lint/clang compat/partner crash/matrix cli/ooc
-    unit/rtm/identical cli/report unit/kirchhoff/identical unit/ckpt/partner unit/ooc/blocks cli/rtm cli/examples
+    unit/rtm/identical python/offload cli/report python/examples unit/kirchhoff/identical unit/ckpt/partner unit/ooc/blocks cli/rtm cli/examples
     explore/interleavings fault/os unit/ooc/tables cli/shot cli/bench_paper dataset/faults_tcp
     unit/gpufile/errors cli/top unit/gpufile/reading cli/demo unit/cli/probe_device fault/ckpt unit/dataset/node
     cli/probe unit/net/talk crash/power unit/ckpt/tiers unit/ckpt/heal unit/engine/runtime_grow "fault/ckpt [cuda]"

@@ -8,6 +8,7 @@ import ctypes
 import errno
 import json
 import os
+import sys
 import threading
 import weakref
 from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
@@ -184,8 +185,6 @@ class Context(_Handle):
 
 
 def _cuda_in_use() -> bool:
-    import sys
-
     torch = sys.modules.get("torch")
     return bool(torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()) or "cupy" in sys.modules
 
@@ -226,14 +225,24 @@ class History(_Handle):
 
     # ---- writing and reading ----
 
-    def _regions(self, arrays: Iterable[_arrays.Array], more: Optional[Any]) -> Any:
-        listed = list(arrays)
-        found = (_layout.varve_region * (len(listed) + (more is not None)))()
-        for i, a in enumerate(listed):
-            found[i].region, found[i].ptr, found[i].bytes = i, a.pointer or None, a.nbytes
+    def _call(self, name: str, version: Version, listed: Sequence[tuple[int, _arrays.Array]], more: Optional[Any], stream: Any,
+              timeout: Optional[float]) -> None:
+        """Checkpoint or restore of these regions, and of the description `more`; on a stream, if one is given or arrays tell theirs."""
+        regions = (_layout.varve_region * (len(listed) + (more is not None)))()
+        for region, (number, a) in zip(regions, listed):
+            region.region, region.ptr, region.bytes = number, a.pointer or None, a.nbytes
         if more is not None:
-            found[-1].region, found[-1].ptr, found[-1].bytes = LAYOUT_REGION, ctypes.addressof(more), len(more)
-        return found
+            regions[-1].region, regions[-1].ptr, regions[-1].bytes = LAYOUT_REGION, ctypes.addressof(more), len(more)
+        handle = _arrays.stream_of(stream)
+        if handle is None:
+            handle = next((a.stream for _, a in listed if a.device and a.stream is not None), None)
+            handle = 0 if handle == 1 else handle
+        with self._using() as h:
+            if handle is None:
+                rc = getattr(lib, "varve_" + name)(h, version, regions, len(regions), _milliseconds(timeout))
+            else:
+                rc = getattr(lib, f"varve_{name}_on")(h, version, regions, len(regions), handle, _milliseconds(timeout))
+            self._check(rc)
 
     def checkpoint(self, version: Version, *arrays: Any, stream: Any = None, timeout: Optional[float] = None, **named: Any) -> None:
         """Writes arrays as a new version, those given by name under their names. They may be changed again when this returns; with
@@ -245,22 +254,8 @@ class History(_Handle):
         if self._context.level != "cached":
             encoded = _encode(layout)
             text = ctypes.create_string_buffer(encoded, len(encoded))
-        self._call("checkpoint_of", version, looked, text, stream, timeout)
+        self._call("checkpoint_of", version, list(enumerate(looked)), text, stream, timeout)
         self._remember(version, layout)
-
-    def _call(self, name: str, version: Version, looked: Sequence[_arrays.Array], more: Optional[Any], stream: Any,
-              timeout: Optional[float]) -> None:
-        handle = _arrays.stream_of(stream)
-        if handle is None:
-            handle = next((a.stream for a in looked if a.device and a.stream is not None), None)
-            handle = 0 if handle == 1 else handle
-        regions = self._regions(looked, more)
-        with self._using() as h:
-            if handle is None:
-                rc = getattr(lib, "varve_" + name)(h, version, regions, len(regions), _milliseconds(timeout))
-            else:
-                rc = getattr(lib, f"varve_{name}_on")(h, version, regions, len(regions), handle, _milliseconds(timeout))
-            self._check(rc)
 
     def _remember(self, version: Version, layout: Layout) -> None:
         self._layouts[version] = layout
@@ -283,20 +278,7 @@ class History(_Handle):
 
     def _read(self, version: Version, listed: Sequence[tuple[int, _arrays.Array]], more: Optional[Any], stream: Any,
               timeout: Optional[float]) -> None:
-        looked = [a for _, a in listed]
-        handle = _arrays.stream_of(stream)
-        if handle is None:
-            handle = next((a.stream for a in looked if a.device and a.stream is not None), None)
-            handle = 0 if handle == 1 else handle
-        regions = self._regions(looked, more)
-        for region, (number, _) in zip(regions, listed):
-            region.region = number
-        with self._using() as h:
-            if handle is None:
-                rc = lib.varve_restore_to(h, version, regions, len(regions), _milliseconds(timeout))
-            else:
-                rc = lib.varve_restore_to_on(h, version, regions, len(regions), handle, _milliseconds(timeout))
-            self._check(rc)
+        self._call("restore_to", version, listed, more, stream, timeout)
         if self._once:
             self._layouts.pop(version, None)
 
@@ -312,8 +294,7 @@ class History(_Handle):
             missing = [name for name in out if name not in numbers]
             if missing:
                 raise LayoutError(f"version {version} has no {missing[0]!r}; it has {', '.join(map(repr, numbers))}")
-            listed = sorted((numbers[name], array) for name, array in out.items()) if len(out) < 2 else \
-                sorted(((numbers[name], array) for name, array in out.items()), key=lambda pair: pair[0])
+            listed = sorted(((numbers[name], array) for name, array in out.items()), key=lambda pair: pair[0])
         else:
             arrays = out if isinstance(out, (list, tuple)) else [out]
             if len(arrays) != len(layout):

@@ -281,11 +281,11 @@ class Offloading(common.Case):
                 loss = m(x).square().sum()
             loss.backward()
 
-        for off in self.each(host_cache="2M", local=self.path("spill")):
+        for off in self.each(host_cache="2M", device_cache="2M", local=self.path("spill")):
             for _ in range(3):
                 self.equal(want, self.gradients(m, lambda off=off: step(off)))
             self.assertGreater(next(iter(off._stores.values())).context.stats()["moved_bytes"][4], 0)
-        for off in self.each(host_cache="2M"):
+        for off in self.each(host_cache="2M", device_cache="2M"):
             with self.assertWarnsRegex(UserWarning, "stay where they are"):
                 self.equal(want, self.gradients(m, lambda off=off: step(off)))
             self.equal(want, self.gradients(m, lambda off=off: step(off)))
@@ -341,7 +341,8 @@ print("ok")
 
             self.flat(step, 1000, 8 << 20)
             loss = None
-            self.assertLessEqual(len(off._futile) + len(off._live) + len(off._finished), 8)
+            self.assertLessEqual(len(off._futile) + len(off._live), 8)
+            self.assertLessEqual(len(off._finished), 17)
             self.assertIsNone(loss)
 
     @unittest.skipUnless(CUDA and TORCH2, "a GPU and PyTorch 2")

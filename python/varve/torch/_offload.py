@@ -330,7 +330,7 @@ class Offload:
         self._next = 0
         self._learned: dict[tuple[int, ...], _Learned] = {}
         self._latest: Optional[_Learned] = None
-        self._finished: list[_Tape] = []  # whose order is not learned yet
+        self._finished: list[_Tape] = []  # whose order has still to be learned
         self._live: weakref.WeakValueDictionary[Any, _Saved] = weakref.WeakValueDictionary()
         self._futile: dict[int, Any] = {}
         self._keep_bytes = None if budget is not None else keep
@@ -369,14 +369,17 @@ class Offload:
     # ---- steps ----
 
     def _learn(self) -> None:
-        """From the tapes whose graphs have gone, or were used."""
+        """From tapes that came back. Others may still do so."""
+        waiting = []
         for tape in self._finished:
-            if tape.sizes and tape.order:
+            if tape.order:
                 found = tape.learned()
                 self._learned.pop(found.sizes, None)
                 self._learned[found.sizes] = found
                 self._latest = found
-        self._finished.clear()
+            elif tape.sizes:
+                waiting.append(tape)
+        self._finished = waiting[-_LEARNED_MAX:]
         while len(self._learned) > _LEARNED_MAX:
             del self._learned[next(iter(self._learned))]
 

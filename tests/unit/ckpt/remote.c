@@ -769,6 +769,38 @@ static void test_local_limit_not_copied(void)
     T_ERR(varve_close(ctx), -ETIMEDOUT);
 }
 
+static atomic_int renamed; /* files of version 0: the first is the local one */
+static atomic_bool full;
+
+static int refusing_rename(const struct vv_os *os, int dirfd, const char *from, const char *to,
+                           bool may_replace)
+{
+    if (strncmp(to, "r0.v0.", 6) == 0 && atomic_fetch_add(&renamed, 1) > 0 && atomic_load(&full))
+        return -ENOSPC;
+    return vv_os_posix()->rename(os, dirfd, from, to, may_replace);
+}
+
+/* A version could not be brought to the shared folder, and a wait has said so: the next one tries again. */
+static void test_tried_again(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
+    struct vv_os os = *vv_os_posix();
+    struct vv_ckpt_hooks hooks = {.os = &os};
+    os.rename = refusing_rename;
+    atomic_store(&full, true);
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    vv_ckpt_set_hooks(NULL);
+    struct varve_history *h = ck_history(ctx, "t");
+    put(h, 0, 0);
+    T_ERR(varve_wait(h, 0, VARVE_LEVEL_REMOTE, CK_LIMIT_MS), -ENOSPC);
+    T_ERR(varve_wait(h, 0, VARVE_LEVEL_REMOTE, CK_LIMIT_MS), -ENOSPC);
+    atomic_store(&full, false);
+    T_OK(varve_wait(h, 0, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+    T_EQ(count_files(cfg.remote, "t", ".ckpt"), 1);
+    T_OK(varve_close(ctx));
+}
+
 /* Markers vanish as soon as they are there. */
 static int forgetful_rename(const struct vv_os *os, int dirfd, const char *from, const char *to,
                             bool may_replace)
@@ -839,6 +871,7 @@ int main(int argc, char **argv)
     T_RUN(test_local_limit_stuck);
     T_RUN(test_local_limit_not_removed);
     T_RUN(test_local_limit_not_copied);
+    T_RUN(test_tried_again);
     T_RUN(test_marker_removed);
     return t_done();
 }

@@ -5,7 +5,8 @@
     python_offload.py [--width 8192] [--blocks 10] [--tokens 8192] [--steps 8] [WAY...]
 
 Ways: none, pool (a pinned pool by hand, two tensors ahead), cpu (PyTorch's save_on_cpu, pinned), varve (device cache 4 GiB, host
-cache 40 GiB), keep (device cache 3 GiB, 1 GiB stays). Gradients are compared bit for bit with those of the first way.
+cache 40 GiB), keep (device cache 3 GiB, 1 GiB stays). Gradients of every step are compared bit for bit
+with those of the first way.
 """
 import argparse
 import time
@@ -95,8 +96,8 @@ def context_of(way):
 
 
 def run(name, model, x, steps, reference):
-    """Median and best of the steps behind four that warm up; the gradients of the last one."""
-    way, times = WAYS[name](), []
+    """Median and best of the steps behind four that warm up; gradients that all others shall have."""
+    way, times, same = WAYS[name](), [], True
     torch.cuda.reset_peak_memory_stats()
     for i in range(4 + steps):
         model.zero_grad(set_to_none=True)
@@ -108,13 +109,13 @@ def run(name, model, x, steps, reference):
         torch.cuda.synchronize()
         times.append(time.perf_counter() - begin)
         del loss
+        found = [p.grad for p in model.parameters()]
+        same = same and (reference is None or all(torch.equal(a, b) for a, b in zip(reference, found)))
         if i == 0 and isinstance(way, varve.torch.Offload):
             while (s := context_of(way).stats())["host_ready_bytes"] < s["tier_bytes"][1]:
                 time.sleep(0.05)
         if i == 3:
             before = context_of(way).stats() if isinstance(way, varve.torch.Offload) else None
-    found = [p.grad for p in model.parameters()]
-    same = reference is None or all(torch.equal(a, b) for a, b in zip(reference, found))
     times = sorted(times[4:])
     held = sum(g.numel() * g.element_size() for g in reference or [])
     line = f"{name:6s} median {times[len(times) // 2] * 1e3:7.1f}  best {times[0] * 1e3:7.1f} ms  " \

@@ -234,6 +234,7 @@ class _Tape:
         self.sizes: list[int] = []
         self.indices: list[int] = []
         self.order: list[int] = []
+        self.left: set[Any] = set()  # what stays of those that were wanted: others may view it, too
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _unpack)
 
     def pack(self, tensor: Any) -> Any:
@@ -250,8 +251,9 @@ class _Tape:
         view = _View(tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset() * tensor.element_size() - low)
         saved = owner._live.get(key)
         if saved is None:
-            saved = self._new(tensor, storage, low, high, state)
+            saved = None if key in self.left else self._new(tensor, storage, low, high, state)
             if saved is None:
+                self.left.add(key)
                 return _stays(tensor)
             whole = view.offset == 0 and high - low == nbytes
             saved.view = view if whole else None
@@ -433,6 +435,7 @@ class Offload:
         tape: _Tape = self._local.stack.pop()
         tape.hooks.__exit__(*exception)
         del tape.hooks
+        tape.left.clear()
         sizes = tuple(tape.sizes)
         if tape.expected is None or tape.expected.sizes != sizes:
             # Another tape than was expected: its order was learned before, or it is the reverse one.

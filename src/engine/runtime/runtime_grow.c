@@ -398,15 +398,14 @@ int vvi_grow_start(struct vv_engine *e)
      * movers'. It touches as well, so that none of these is indispensable. */
     unsigned want = VV_MIN(VV_MAX((crew ? own : shared) * 3 / 4, 2u) - 1, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)want, npieces(g) - g->next);
-    int rc = vv_thread_start(&g->pinner, pinner_main, e);
-    if (rc)
-        return rc;
-    g->runs = true;
     struct vv_crew *before = vv_crew_enter(crew ? e->cfg.crew : NULL);
     while (g->ntouchers < want && vv_thread_start(&g->toucher[g->ntouchers], toucher_main, e) == 0)
         g->ntouchers++;
     vv_crew_enter(before);
-    return 0;
+    /* Last: it goes by how many there are, and they by its turns. */
+    int rc = vv_thread_start(&g->pinner, pinner_main, e);
+    g->runs = rc == 0;
+    return rc;
 }
 
 void vvi_grow_stop(struct vv_engine *e)

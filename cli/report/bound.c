@@ -477,19 +477,27 @@ static void pack_call(struct graph *g, size_t j, size_t i)
     }
 }
 
+/* The time in which the hop moves as much in both directions together. One medium is busy with every byte; where
+ * only a rate of both is known, it counts, but neither direction alone is slower than by itself. */
+static double both_s(const struct bound_hop *hop, double down, double up)
+{
+    if (hop->both_bps <= 0)
+        return down / hop->down_bps + up / hop->up_bps;
+    return (down + up) / fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
+}
+
 /* The edges of the window at hand, which ends at call i, over one hop. */
 static void relax_window(struct graph *g, size_t i, size_t h)
 {
     const struct bound_hop *hop = &g->params->hops[h];
     const struct packing *p = &g->packings[h];
-    double both_bps = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
 
     if (hop->down_bps > 0)
         relax_window_by(g, i, p->down / hop->down_bps, EDGE_WRITE);
     if (hop->up_bps > 0)
         relax_window_by(g, i, p->up / hop->up_bps, EDGE_RESTORE);
     if (hop->down_bps > 0 && hop->up_bps > 0)
-        relax_window_by(g, i, (p->down + p->up) / both_bps, EDGE_CROSS);
+        relax_window_by(g, i, both_s(hop, p->down, p->up), EDGE_CROSS);
 }
 
 /* Windows that open at call j. Leaves in cut_written what the cross windows need. */
@@ -516,14 +524,20 @@ static void relax_windows(struct graph *g, size_t j, size_t first_cut)
     }
 }
 
-/* The fewest bytes that must cross, both directions added up, when `written` were put before the
- * cut, `read` are read after it, `shared` are in both, and `above` fit above the hop at the cut. */
-static double cross_bytes(double written, double read, double shared, double above)
+/* The least time in which what must cross does, when `written` bytes were put before the cut, `read` are read after
+ * it, and `shared` are in both. What is above at the cut saves time: those in both first, then the slower way. */
+static double cross_s(const struct bound_hop *hop, double above, double written, double read,
+                      double shared)
 {
-    double twice = fmin(above, shared);
-    double once = fmin(above - twice, written + read - 2 * shared);
+    double twice = fmin(above, shared), left = above - twice;
+    double down = written - twice, up = read - twice, saved;
 
-    return written + read - 2 * twice - once;
+    if (hop->both_bps <= 0 && hop->up_bps < hop->down_bps) {
+        saved = fmin(left, read - shared);
+        return both_s(hop, down - fmin(left - saved, written - shared), up - saved);
+    }
+    saved = fmin(left, written - shared);
+    return both_s(hop, down - saved, up - fmin(left - saved, read - shared));
 }
 
 static void relax_cross(struct graph *g, size_t j, size_t first_cut, size_t cut_stride)
@@ -550,12 +564,12 @@ static void relax_cross(struct graph *g, size_t j, size_t first_cut, size_t cut_
                 shared += life->bytes;
             for (size_t h = 0; h < g->params->nr_hops; h++) {
                 const struct bound_hop *hop = &g->params->hops[h];
-                double bps = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
-                double bytes = cross_bytes(g->cut_written[c], read, shared, g->above[h]);
 
                 /* A direction without limit makes the two together unlimited as well. */
                 if (hop->down_bps > 0 && hop->up_bps > 0)
-                    relax_window_by(g, i, bytes / bps, EDGE_CROSS);
+                    relax_window_by(
+                        g, i, cross_s(hop, g->above[h], g->cut_written[c], read, shared),
+                        EDGE_CROSS);
             }
         }
     }

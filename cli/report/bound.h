@@ -34,7 +34,8 @@ struct bound_hop {
     double above_bytes; /* the most that can be kept above the hop                           */
     double down_bps;    /* away from the application                                         */
     double up_bps;      /* towards it                                                        */
-    double both_bps;    /* both directions together; never taken below the larger of the two */
+    double both_bps;    /* both directions together; never taken below the larger of the two.
+                           0: one medium, which is busy with one transfer at a time           */
 };
 
 struct bound_params {

@@ -12,7 +12,7 @@
  *   a(n) <= a(n-1) + u(n)                  what is above was there, or came up
  *   a(n-1) + u(n) >= size at a get         and a get needs all of it
  *   sum of a <= capacity at every node
- *   sum of u, of the growth of f, and of both, within bandwidth times the length of the period
+ *   time for u, for the growth of f, and for both, within the length of the period
  *
  * Each hop is taken by itself, joined to the others by b alone. Everything that a real schedule does satisfies
  * this, so the optimum is a lower bound. A fence is a period without limit, at whose end everything is below.
@@ -196,19 +196,35 @@ static void add_up(struct lp *p, const struct life *l, size_t n, double factor)
         add_cell(p, col_u(l, n), factor);
 }
 
-/* Transfers of period n are within the bandwidth. */
-static void add_bandwidth(struct lp *p, size_t n, double bps, bool down, bool up)
+/* Transfers of period n take no more than its time: those down at one rate, those up at the other. 0: they do not
+ * count. */
+static void add_bandwidth(struct lp *p, size_t n, double down_bps, double up_bps)
 {
-    if (bps <= 0)
-        return;
-    add_row(p, GLP_UP, 0, p->periods[n].gap_s * bps / MEGA);
+    add_row(p, GLP_UP, 0, p->periods[n].gap_s);
     for (size_t i = 0; i < p->nr_lives; i++) {
-        if (down)
-            add_down(p, &p->lives[i], n, 1);
-        if (up)
-            add_up(p, &p->lives[i], n, 1);
+        if (down_bps > 0)
+            add_down(p, &p->lives[i], n, MEGA / down_bps);
+        if (up_bps > 0)
+            add_up(p, &p->lives[i], n, MEGA / up_bps);
     }
-    add_cell(p, n, -bps / MEGA);
+    add_cell(p, n, -1);
+}
+
+/* In one direction, in the other, and in both. */
+static void add_bandwidths(struct lp *p, size_t n, const struct bound_hop *hop)
+{
+    double both = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
+
+    if (hop->down_bps > 0 && hop->up_bps > 0 && hop->both_bps <= 0) {
+        add_bandwidth(p, n, hop->down_bps, hop->up_bps); /* one medium: the others follow */
+        return;
+    }
+    if (hop->down_bps > 0)
+        add_bandwidth(p, n, hop->down_bps, 0);
+    if (hop->up_bps > 0)
+        add_bandwidth(p, n, 0, hop->up_bps);
+    if (hop->down_bps > 0 && hop->up_bps > 0)
+        add_bandwidth(p, n, both, both);
 }
 
 static void add_life(struct lp *p, const struct life *l)
@@ -243,7 +259,6 @@ static void add_hop(struct lp *p, const struct bound_hop *hop)
     for (size_t i = 0; i < p->nr_lives; i++)
         add_life(p, &p->lives[i]);
     for (size_t n = 1; n <= p->nr_periods; n++) {
-        double both = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
         const struct life *l = &p->lives[p->periods[n].life];
 
         add_row(p, GLP_UP, 0, hop->above_bytes / MEGA);
@@ -252,10 +267,7 @@ static void add_hop(struct lp *p, const struct bound_hop *hop)
                 add_cell(p, col_a(&p->lives[i], n), 1);
         if (p->periods[n].kind == FENCE)
             continue;
-        add_bandwidth(p, n, hop->down_bps, true, false);
-        add_bandwidth(p, n, hop->up_bps, false, true);
-        if (hop->down_bps > 0 && hop->up_bps > 0)
-            add_bandwidth(p, n, both, true, true);
+        add_bandwidths(p, n, hop);
         if (p->periods[n].kind == GET) {
             add_row(p, GLP_LO, l->size, 0);
             add_cell(p, col_a(l, n - 1), 1);

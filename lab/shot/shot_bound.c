@@ -63,7 +63,7 @@ static size_t set_hops(const struct shot_machine *m, struct bound_hop *hops)
                            (m->has_device ? (double)m->device_bytes : 0),
             .down_bps = rate[SHOT_HOP_H2F],
             .up_bps = rate[SHOT_HOP_F2H],
-            .both_bps = rate[SHOT_HOP_DISK], /* 0: one medium, the faster direction */
+            .both_bps = rate[SHOT_HOP_DISK], /* 0: one medium */
         };
     return n;
 }

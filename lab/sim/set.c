@@ -129,11 +129,31 @@ uint32_t sim_set_objects(const struct sim_set_case *c)
     return c->opts.ckpts * (rounds ? c->plan.rounds : 1);
 }
 
+static struct sim_set_result result_of(const struct shot_report *r, const struct shot_work *work)
+{
+    const double *rate = r->machine.rate;
+    double largest = (double)work->threads[0].largest_bytes;
+    struct sim_set_result result = {
+        .blocked_s = r->blocked_checkpoint_s + r->blocked_restore_s,
+        .bound_s = fmax(r->bound_s, r->lp_s),
+        .object_s = largest / fmin(rate[SHOT_HOP_H2F], rate[SHOT_HOP_F2H]),
+        .read_s = largest / rate[SHOT_HOP_F2H],
+        .refill_s =
+            (double)(r->machine.device_bytes + r->machine.host_bytes) / rate[SHOT_HOP_F2H],
+        .least_s = INFINITY,
+    };
+
+    for (uint32_t i = 0; i < r->nr_procs; i++) {
+        double s = r->procs[i].blocked_checkpoint_s + r->procs[i].blocked_restore_s;
+        result.least_s = fmin(result.least_s, s);
+        result.most_s = fmax(result.most_s, s);
+    }
+    return result;
+}
+
 int sim_set_run(const struct sim_set_case *c, char *err, size_t err_size,
                 struct sim_set_result *ret_result)
 {
-    const uint64_t *rate = c->opts.rate;
-    uint64_t disk_bps = VV_MIN(rate[SHOT_HOP_H2F], rate[SHOT_HOP_F2H]);
     struct shot_work work;
     struct shot_report r;
     int rc = shot_work_make(&c->opts, &c->plan, err, err_size, &work);
@@ -144,10 +164,7 @@ int sim_set_run(const struct sim_set_case *c, char *err, size_t err_size,
     if (rc == 0) {
         rc = shot_report_check(&r, err, err_size);
         if (rc == 0)
-            *ret_result = (struct sim_set_result){
-                .blocked_s = r.blocked_checkpoint_s + r.blocked_restore_s,
-                .bound_s = fmax(r.bound_s, r.lp_s),
-                .object_s = (double)work.threads[0].largest_bytes / (double)disk_bps};
+            *ret_result = result_of(&r, &work);
         shot_report_fini(&r);
     }
     shot_work_fini(&work);

@@ -28,6 +28,10 @@ struct sim_set_result {
     double blocked_s;
     double bound_s;  /* the larger of the two, with opts.lp */
     double object_s; /* the largest version, once through the slower direction of the disk */
+    double read_s;   /* the same, read */
+    double refill_s; /* all caches, read */
+    double least_s;  /* the shortest time that a thread was blocked */
+    double most_s;   /* and the longest */
 };
 
 /* Runs one. Errors as sim_run_work, and of shot_report_check, with a line of text. */

@@ -20,10 +20,11 @@
 #include "cli/common/output.h"
 #include "lab/lab.h"
 #include "lab/sim/set.h"
+#include "lab/sim/set_bars.h"
 #include "lab/sim/sim_run.h"
 
 #define COMMAND    "varve sim set"
-#define SERIES_MAX 16
+#define SERIES_MAX 24
 #define MAX_CASES  UINT32_C(1000000)
 #define POLICIES   "next|score|score-now|fifo|lru"
 #define HINTS      "none|one|all|late|partial|swapped|wrong"
@@ -32,13 +33,14 @@
 struct series {
     char name[32];
     int policy, hints;
+    uint32_t threads; /* that do the same at once, each with a history */
 };
 
 struct set_opts {
     uint32_t cases, jobs, worst, one, lp;
     uint64_t seed;
-    const char *only, *csv;
-    bool json, print, given_one;
+    const char *only, *csv, *before;
+    bool json, print, given_one, bars;
     struct series series[SERIES_MAX];
     size_t nr_series;
 };
@@ -68,13 +70,20 @@ static int set_series(const char *value, void *options)
 
     o->nr_series = 0;
     while (output_next_word(&value, word, sizeof(word))) {
-        struct series s = {0};
-        char *slash = strchr(word, '/');
+        struct series s = {.threads = 1};
+        char *slash = strchr(word, '/'), *twice;
 
         if (!slash || o->nr_series == SERIES_MAX)
             return -EINVAL;
         snprintf(s.name, sizeof(s.name), "%s", word);
         *slash = '\0';
+        twice = strchr(slash + 1, '/');
+        if (twice) {
+            if (strcmp(twice, "/twice") != 0)
+                return -EINVAL;
+            *twice = '\0';
+            s.threads = 2;
+        }
         s.policy = opts_word(POLICIES, word);
         s.hints = opts_word(HINTS, slash + 1);
         if (s.policy < 0 || s.hints < 0)
@@ -92,7 +101,8 @@ static const struct opt option_list[] = {
     {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed), .help = "another set (1)"},
     {OPT_SET, .name = "series", .arg = "POLICY/HINTS,...", .set = set_series,
      .takes = "POLICY/HINTS,... (such as next/all,lru/none)",
-     .help = "ways to run each case; others are compared with the first (next/all)"},
+     .help = "ways to run each case; others are compared with the first (next/all).\n"
+             "next/all/twice: two threads do the same at once"},
     {OPT_TEXT, .name = "only", .arg = "TEXT", .at = AT(only),
      .help = "cases whose description has this text: seq, queue, heavy tail..."},
     {OPT_U32, .name = "worst", .arg = "N", .at = AT(worst), .least = 0, .most = MAX_CASES,
@@ -107,6 +117,10 @@ static const struct opt option_list[] = {
     {OPT_U32, .name = "jobs", .arg = "N", .at = AT(jobs), .least = 1, .most = SIM_JOBS_MAX,
      .help = "threads (2); the result does not depend on it"},
     {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv), .help = "write one row for each run"},
+    {OPT_FLAG, .name = "bars", .at = AT(bars),
+     .help = "how the policy should do, and whether it does; sets --series"},
+    {OPT_TEXT, .name = "before", .arg = "FILE", .at = AT(before),
+     .help = "with --bars: CSV of the same cases by another build, to compare with"},
     {OPT_FLAG, .name = "json", .at = AT(json), .help = "print one JSON object"},
 };
 
@@ -127,6 +141,7 @@ static void draw(const struct set_opts *o, const struct series *s, uint32_t id,
     sim_set_draw(o->seed, id, c);
     c->opts.policy = s->policy;
     c->opts.hints = s->hints;
+    c->plan.threads = s->threads;
     c->opts.lp = sim_set_objects(c) <= o->lp;
 }
 
@@ -387,6 +402,117 @@ static void print_json(const void *result)
     free(ratios);
 }
 
+/* ---- bars ---- */
+
+struct bars {
+    const struct set *set;
+    struct set_bars_case *cases;
+    struct set_bar bar[SET_BARS_MOST];
+    size_t nr;
+};
+
+static int make_bars(const struct set *set, struct bars *b)
+{
+    int rc = 0;
+
+    *b = (struct bars){.set = set, .cases = calloc(set->nr_cases + 1, sizeof(*b->cases))};
+    if (!b->cases)
+        return -ENOMEM;
+    for (size_t k = 0; k < set->nr_cases; k++) {
+        struct set_bars_case *c = &b->cases[k];
+        *c = (struct set_bars_case){.id = row_at(set, k, 0)->id,
+                                    .what = row_at(set, k, 0)->what,
+                                    .before_one_s = NAN,
+                                    .before_none_s = NAN,
+                                    .before_twice_s = NAN};
+        for (size_t s = 0; s < SET_BARS_NR_SERIES; s++) {
+            const struct row *row = row_at(set, k, s);
+            c->r[s] = row->r;
+            if (row->rc < 0)
+                c->r[s].blocked_s = c->r[s].most_s = NAN;
+        }
+    }
+    if (set->o->before)
+        rc = set_bars_read_before(set->o->before, b->cases, set->nr_cases);
+    if (rc == 0)
+        b->nr = set_bars_make(b->cases, set->nr_cases, b->bar);
+    return rc;
+}
+
+static bool bar_met(const struct set_bar *bar)
+{
+    return bar->reached <= bar->limit;
+}
+
+static void print_bars(const void *result)
+{
+    const struct bars *b = result;
+
+    printf("bar                                          limit  reached     over       of  worst\n");
+    for (size_t i = 0; i < b->nr; i++) {
+        const struct set_bar *bar = &b->bar[i];
+        printf("%-44s %5.2f %8.3f %8zu %8zu  ", bar->name, bar->limit, bar->reached, bar->over,
+               bar->cases);
+        if (bar->one_figure)
+            printf("%5s", "-");
+        else
+            printf("%5" PRIu32, bar->worst);
+        puts(bar_met(bar) ? "  met" : "  missed");
+    }
+    printf("%zu cases of seed %" PRIu64 "\n", b->set->nr_cases, b->set->o->seed);
+}
+
+static void print_bars_json(const void *result)
+{
+    const struct bars *b = result;
+    struct json j = json_begin(stdout, JSON_COMPACT);
+
+    json_object(&j, NULL);
+    json_text(&j, "command", "sim set");
+    json_uint(&j, "seed", b->set->o->seed);
+    json_uint(&j, "cases", b->set->nr_cases);
+    json_array(&j, "bars");
+    for (size_t i = 0; i < b->nr; i++) {
+        const struct set_bar *bar = &b->bar[i];
+        json_object(&j, NULL);
+        json_text(&j, "bar", bar->name);
+        json_real(&j, "limit", bar->limit);
+        json_real(&j, "reached", bar->reached);
+        json_uint(&j, "cases", bar->cases);
+        json_uint(&j, "over", bar->over);
+        json_bool(&j, "met", bar_met(bar));
+        json_close(&j);
+    }
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
+}
+
+static int print_bars_csv(FILE *f, const void *result)
+{
+    return print_csv(f, ((const struct bars *)result)->set);
+}
+
+/* Its exit status does not depend on whether they are met. */
+static int report_bars(const struct set *set)
+{
+    struct output_forms forms = {.print_json = print_bars_json,
+                                 .print_table = print_bars,
+                                 .print_csv = print_bars_csv,
+                                 .json = set->o->json,
+                                 .csv = set->o->csv};
+    struct bars b;
+    int rc = make_bars(set, &b), status = CLI_FAILED;
+
+    if (rc == 0)
+        status = output_print(COMMAND, &forms, &b);
+    else
+        fprintf(stderr, COMMAND ": %s: %s\n", set->o->before ? set->o->before : "bars",
+                varve_strerror(rc));
+    free(b.cases);
+    return status;
+}
+
 /* ---- one case ---- */
 
 static int complain(const char *text)
@@ -434,7 +560,7 @@ int lab_sim_set(int argc, char **argv)
                          .jobs = 2,
                          .worst = 10,
                          .nr_series = 1,
-                         .series = {{"next/all", VARVE_POLICY_NEXT, SHOT_HINTS_ALL}}};
+                         .series = {{"next/all", VARVE_POLICY_NEXT, SHOT_HINTS_ALL, 1}}};
     struct set set = {.o = &o};
     struct output_forms forms = {
         .print_json = print_json, .print_table = print_table, .print_csv = print_csv};
@@ -445,12 +571,14 @@ int lab_sim_set(int argc, char **argv)
         return status;
     if (o.given_one)
         return run_one(&o);
+    if (o.bars && set_series(SET_BARS_SERIES, &o) < 0)
+        return CLI_FAILED;
     if (output_try(COMMAND, o.csv) < 0 || list_rows(&set) < 0)
         return CLI_FAILED;
     output_watch(run_all, &set, &set.progress, "runs");
     forms.json = o.json;
     forms.csv = o.csv;
-    status = output_print(COMMAND, &forms, &set);
+    status = o.bars ? report_bars(&set) : output_print(COMMAND, &forms, &set);
     for (size_t i = 0; i < set.nr_cases * o.nr_series; i++)
         failed |= set.rows[i].rc < 0;
     free(set.rows);

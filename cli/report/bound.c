@@ -567,9 +567,9 @@ static void relax_cross(struct graph *g, size_t j, size_t first_cut, size_t cut_
 
                 /* A direction without limit makes the two together unlimited as well. */
                 if (hop->down_bps > 0 && hop->up_bps > 0)
-                    relax_window_by(
-                        g, i, cross_s(hop, g->above[h], g->cut_written[c], read, shared),
-                        EDGE_CROSS);
+                    relax_window_by(g, i,
+                                    cross_s(hop, g->above[h], g->cut_written[c], read, shared),
+                                    EDGE_CROSS);
             }
         }
     }

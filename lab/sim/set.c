@@ -138,8 +138,7 @@ static struct sim_set_result result_of(const struct shot_report *r, const struct
         .bound_s = fmax(r->bound_s, r->lp_s),
         .object_s = largest / fmin(rate[SHOT_HOP_H2F], rate[SHOT_HOP_F2H]),
         .read_s = largest / rate[SHOT_HOP_F2H],
-        .refill_s =
-            (double)(r->machine.device_bytes + r->machine.host_bytes) / rate[SHOT_HOP_F2H],
+        .refill_s = (double)(r->machine.device_bytes + r->machine.host_bytes) / rate[SHOT_HOP_F2H],
         .least_s = INFINITY,
     };
 

@@ -10,7 +10,7 @@
 #include "lab/sim/set.h"
 
 /* The ways to run each case, in this order. */
-#define SET_BARS_SERIES                                                                    \
+#define SET_BARS_SERIES                                                                       \
     "next/all,next/one,next/none,next/late,next/partial,next/wrong,next/all/twice,score/all," \
     "score-now/all,fifo/all,lru/all,score/none,score-now/none,fifo/none,lru/none"
 

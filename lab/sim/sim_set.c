@@ -448,7 +448,8 @@ static void print_bars(const void *result)
 {
     const struct bars *b = result;
 
-    printf("bar                                          limit  reached     over       of  worst\n");
+    printf(
+        "bar                                          limit  reached     over       of  worst\n");
     for (size_t i = 0; i < b->nr; i++) {
         const struct set_bar *bar = &b->bar[i];
         printf("%-44s %5.2f %8.3f %8zu %8zu  ", bar->name, bar->limit, bar->reached, bar->over,

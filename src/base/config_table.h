@@ -57,7 +57,7 @@
       "What makes room when a cache is full. next is the best known; the others are there to be "  \
       "compared with.")                                                                            \
     X(page, BYTES, page, "0", "SIZE",                                                              \
-      "Unit of memory and of transfers: a power of two, 4K to 64M; 0: 64K to 1M, by the sizes "    \
+      "Unit of memory and of transfers: a power of two, 4K to 64M; 0: 16K to 1M, by the sizes "    \
       "of the caches.")                                                                            \
     X(rank, INT, rank, "0", "NUMBER",                                                              \
       "Number of this process among those that share a folder; part of its file names.")           \

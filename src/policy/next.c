@@ -15,17 +15,26 @@ bool vv_next_disk_idles(uint64_t distance, uint64_t resident_bytes, uint64_t int
     return distance == 0 && (double)resident_bytes < (double)interval_ns * (double)disk_rate / 1e9;
 }
 
+/* It would have to be read again before what takes its place is wanted, and the disk has no time for that. */
+static bool comes_back(const struct vv_next_question *q)
+{
+    return q->victim < q->rank && q->victim_expected && !q->victim_in_memory && !q->disk_has_time;
+}
+
 bool vv_next_may_evict(const struct vv_next_question *q)
 {
-    if (vv_next_takes_any(q->purpose))
+    if (q->purpose == VV_FOR_DEMAND)
         return true;
+    /* Between restores, what would come back costs the disk more than the flush that the put waits for. */
+    if (q->purpose == VV_FOR_PUT)
+        return !q->mixed || q->stands_still || !comes_back(q);
     /* An exchange of places takes what is free or double, and nothing from anybody else. */
     if (q->purpose == VV_FOR_DEMOTE)
         return false;
     if (q->purpose == VV_FOR_FLUSH && q->phase == VV_PHASE_WRITING && q->headroom_low) {
         /* Puts press, and the disk is what holds them up. Whatever it has been given already is
          * worth more than what it would have to be given now, wanted early or late. */
-        return true;
+        return !q->mixed || !comes_back(q);
     }
     /* Nobody makes room for what is wanted later than what has to go. */
     if (q->victim <= q->rank)

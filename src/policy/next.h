@@ -66,13 +66,15 @@ struct vv_next_question {
     bool victim_expected;  /* a restore of it is expected, by a hint or by the detector */
     bool victim_in_memory; /* the same bytes are on another memory tier: no disk read will bring
                               them back */
+    bool mixed;            /* puts come between restores */
+    bool stands_still;     /* put: nothing is being flushed */
     bool headroom_low;     /* flush: the faster tier has less room than the next put may need */
     bool disk_idles;       /* vv_next_disk_idles() */
     bool disk_has_time;    /* vv_next_disk_has_time() */
 };
 
-/* A blocked application takes whatever may go; the caller offers the farthest first. */
-static inline bool vv_next_takes_any(enum vv_purpose purpose)
+/* The application is blocked on it. */
+static inline bool vv_next_blocks(enum vv_purpose purpose)
 {
     return purpose == VV_FOR_PUT || purpose == VV_FOR_DEMAND;
 }

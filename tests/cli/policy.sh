@@ -15,7 +15,7 @@ row() { # MOST KIND OPTION...
 shot="shot --ckpts 96 --order rev $rates"
 # Caches of which one holds less than a few objects.
 row 1.05 $shot --load 1.5 --device-cache 40% --host-cache 1% --hints all
-row 1.15 $shot --load 1 --device-cache 0.5% --host-cache 0.5% --hints all
+row 1.1 $shot --load 1 --device-cache 0.5% --host-cache 0.5% --hints all
 # Without hints: the two memory tiers complement each other; a version is restored three times.
 row 2.8 shot --ckpts 96 --order rev --no-wait --load 1 --device-cache 345M --host-cache 345M --hints none --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=10M
 row 1.4 $shot --load 0.5 --hints none --repeat 3 --consume keep

@@ -292,6 +292,7 @@ struct vv_core {
     uint64_t put_bytes;     /* size of the last one */
     uint32_t mixed;         /* above 0: puts come between restores */
     bool put_short;         /* a put found no room when puts were last served */
+    bool stands_still;      /* and no flush is under way that would make any */
     struct vv_object
         *filing; /* its file is being written: it is finished before another is begun */
     uint32_t

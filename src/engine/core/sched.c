@@ -621,10 +621,11 @@ static bool fetch_past_host(struct vv_core *core, struct vv_object *obj, uint32_
                             VV_COPY_READ_IN_PROGRESS);
 }
 
-/* Disk to host, or past or through the host to the device when only that has room. */
+/* Disk to host, or past the host to the device when only that has room. */
 static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES], c, n, got;
+    bool device_room;
 
     n = missing_run(core, obj, NULL, obj->miss_low, core->hop[VV_HOP_F2H].batch, &c);
     obj->miss_low = c;
@@ -633,12 +634,14 @@ static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
     if (vvi_lend_waits(core, (unsigned)core->host))
         return FETCH_NO_ROOM;
     got = vvi_space_take(core, (unsigned)core->host, obj, c, n, VV_FOR_PREFETCH, pages);
-    if (got == 0 && obj->home == core->device && !whole_at(obj, core->host) &&
-        vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH)) {
-        if (fetch_past_host(core, obj, c, n))
-            return FETCH_ISSUED;
+    device_room = got == 0 && obj->home == core->device && !whole_at(obj, core->host) &&
+                  vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH);
+    if (device_room && fetch_past_host(core, obj, c, n))
+        return FETCH_ISSUED;
+    /* Transit pages hold what no cache has room for yet; a restore that waits may take them. What could go past the
+     * host does so once the device has room. */
+    if (got == 0 && core->paged && (device_room || !core->gds))
         got = vvi_space_transit(core, 1, false, n, pages);
-    }
     if (got == 0)
         return FETCH_NO_ROOM;
     if (!issue(core, obj, core->disk, core->host, c, got, pages, NULL, VV_COPY_READ_IN_PROGRESS))
@@ -1190,11 +1193,21 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
     return req->obj->home == core->device && serve_put(core, req, &any);
 }
 
+/* A put spared what would have to be read again (next.c), and nothing is being flushed in its stead. */
+static bool put_stands_still(struct vv_core *core)
+{
+    bool still = core->puts && core->put_short && core->mixed > 0 && !core->stands_still &&
+                 core->hop[VV_HOP_D2H].inflight == 0 && core->hop[VV_HOP_H2F].inflight == 0;
+
+    core->stands_still = still;
+    return still;
+}
+
 void vvi_sched(struct vv_core *core)
 {
     do {
         while (pass(core))
             ;
         end_waits(core);
-    } while (fail_stuck(core));
+    } while (put_stands_still(core) || fail_stuck(core));
 }

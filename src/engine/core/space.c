@@ -36,6 +36,19 @@ static bool headroom_low(const struct vv_core *core, unsigned tier, const struct
     return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
 }
 
+/* Where puts come between restores, they come with time of their own, and what is read was written. */
+static bool disk_has_time(const struct vv_core *core, const struct hist *h)
+{
+    double reads = core->hop[VV_HOP_F2H].rate.bytes_per_s;
+    double writes = core->hop[VV_HOP_H2F].rate.bytes_per_s;
+    uint64_t missing = h->missing_chunks * core->cfg.page_bytes;
+
+    if (core->mixed > 0 && reads > 0 && writes > 0)
+        return vv_next_disk_has_time(h->ready, 2 * h->interval_ns, missing,
+                                     (uint64_t)(reads * writes / (reads + writes)));
+    return vv_next_disk_has_time(h->ready, h->interval_ns, missing, (uint64_t)reads);
+}
+
 static bool may_evict(const struct vv_core *core, unsigned tier, const struct vv_object *obj,
                       uint32_t chunk, const struct vv_copy *victim, enum vv_purpose purpose)
 {
@@ -45,7 +58,7 @@ static bool may_evict(const struct vv_core *core, unsigned tier, const struct vv
     bool in_memory = false;
     struct vv_next_question q;
 
-    if (vv_next_takes_any(purpose))
+    if (purpose == VV_FOR_DEMAND || (purpose == VV_FOR_PUT && core->mixed == 0))
         return true;
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
         in_memory |= t != tier && vvi_chunk_valid(core, v, t, victim->evict_top);
@@ -57,14 +70,15 @@ static bool may_evict(const struct vv_core *core, unsigned tier, const struct vv
         .victim = vvi_rank(core, v, tier, victim->evict_top),
         .victim_expected = vvi_object_expected(core, v),
         .victim_in_memory = in_memory,
+        .mixed = core->mixed > 0,
+        .stands_still = core->stands_still,
         .headroom_low =
             purpose == VV_FOR_FLUSH && headroom_low(core, tier, vvi_hist(core, obj->hist)),
         .disk_idles =
             obj->hint_first && vv_next_disk_idles(obj->hint_first - own->head,
                                                   (uint64_t)obj->nmem * core->cfg.page_bytes,
                                                   own->interval_ns, disk_rate),
-        .disk_has_time = vv_next_disk_has_time(h->ready, h->interval_ns,
-                                               h->missing_chunks * core->cfg.page_bytes, disk_rate),
+        .disk_has_time = disk_has_time(core, h),
     };
     return vv_next_may_evict(&q);
 }
@@ -237,7 +251,7 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
 {
     struct vv_copy *copy;
 
-    if (!vv_next_takes_any(purpose)) {
+    if (!vv_next_blocks(purpose)) {
         /* A flush takes the place of duplicates only of what is wanted earlier: those wanted
          * later are what the faster tier lets go next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
@@ -298,6 +312,7 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
                 most = 1;
             if (!evict_some(core, tier, obj, chunk, most, purpose))
                 break;
+            core->stands_still &= purpose != VV_FOR_PUT;
             continue;
         }
         got += vv_arena_take_pages(&t->arena, n, pages + got);

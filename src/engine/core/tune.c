@@ -28,7 +28,7 @@
 /* Small enough that the ends of objects waste little. Beyond what that asks for, pages are larger
  * where there are many: the books of a page cost the same whatever its size, and a call that copies
  * at a thousand GB/s feels them. */
-enum { PAGE_MIN = 64 << 10, PAGE_MID = 256 << 10, PAGE_MAX = 1 << 20 };
+enum { PAGE_MIN = 16 << 10, PAGE_MID = 256 << 10, PAGE_MAX = 1 << 20 };
 enum { PAGES_WANTED = 1024, PAGES_PLENTY = 4096 };
 
 uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes)

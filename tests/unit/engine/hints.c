@@ -224,7 +224,7 @@ static void distance(void)
 }
 
 /* The nearest is fetched first, however late its hint came to be live; and never beyond the room
- * there is. */
+ * there is, of which the transit page is the last. */
 static void nearest_first(void)
 {
     uint32_t h = open_with("H2F", 4);
@@ -234,9 +234,10 @@ static void nearest_first(void)
     drive_start(&d, h);
     end_read(4);
     end_read(3);
+    end_read(2);
     T_EQ(d.norders, 0); /* full of what is wanted earlier */
     hand_get(&d, h, 4);
-    end_read(2);
+    end_read(1);
     hand_close(&d);
 }
 

@@ -60,11 +60,11 @@ struct series {
 };
 
 static const struct series series[] = {
-    {"all hints", SHOT_HINTS_ALL, {1.338, 32, 0}, {1.377, 780, 0}},
-    {"one hint", SHOT_HINTS_ONE, {1.329, 30, 10}, {1.407, 800, 119}},
-    {"no hints", SHOT_HINTS_NONE, {1.668, 47, 9}, {1.851, 1292, 78}},
-    {"late hints", SHOT_HINTS_LATE, {1.660, 48, 10}, {1.857, 1326, 100}},
-    {"wrong hints", SHOT_HINTS_WRONG, {2.028, 80, 5}, {2.356, 1902, 46}},
+    {"all hints", SHOT_HINTS_ALL, {1.27, 27, 0}, {1.377, 780, 0}},
+    {"one hint", SHOT_HINTS_ONE, {1.29, 30, 6}, {1.407, 800, 119}},
+    {"no hints", SHOT_HINTS_NONE, {1.62, 45, 6}, {1.851, 1292, 78}},
+    {"late hints", SHOT_HINTS_LATE, {1.61, 46, 7}, {1.857, 1326, 100}},
+    {"wrong hints", SHOT_HINTS_WRONG, {2.0, 77, 5}, {2.356, 1902, 46}},
 };
 
 static struct sim_set_result run_case(uint32_t id, int hints)

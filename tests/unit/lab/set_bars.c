@@ -17,9 +17,13 @@ static struct set_bars_case make_case(uint32_t id, const char *what)
         .id = id, .what = what, .before_one_s = NAN, .before_none_s = NAN, .before_twice_s = NAN};
 
     for (size_t s = 0; s < SET_BARS_NR_SERIES; s++)
-        c.r[s] = (struct sim_set_result){
-            .blocked_s = 10, .bound_s = 10, .object_s = 2, .read_s = 1, .refill_s = 4,
-            .least_s = 5, .most_s = 5};
+        c.r[s] = (struct sim_set_result){.blocked_s = 10,
+                                         .bound_s = 10,
+                                         .object_s = 2,
+                                         .read_s = 1,
+                                         .refill_s = 4,
+                                         .least_s = 5,
+                                         .most_s = 5};
     return c;
 }
 
@@ -41,7 +45,7 @@ static void allowances(void)
     c[1].r[SET_BARS_ALL].blocked_s = 20;  /* (20 - 2) / 10 */
     c[0].r[SET_BARS_NONE].blocked_s = 16; /* (16 - 1) / 10; a queue does not count */
     c[1].r[SET_BARS_NONE].blocked_s = 90;
-    c[1].r[SET_BARS_WRONG].blocked_s = 220; /* (220 - 4) / 90 */
+    c[1].r[SET_BARS_WRONG].blocked_s = 220;        /* (220 - 4) / 90 */
     c[0].r[SET_BARS_OTHERS_ALL + 2].blocked_s = 5; /* (10 - 2) / 5 */
     c[1].r[SET_BARS_TWICE].most_s = 15;
     nr = set_bars_make(c, 2, bars);

@@ -100,6 +100,41 @@ static void a_flush_makes_room_only_when_puts_press(void)
     T_CHECK(vv_next_may_evict(&q));
 }
 
+/* Between restores a put, or a flush for it, takes nothing that the disk would have to bring back before the new
+ * version is wanted, unless nothing else would ever make room. */
+static void between_restores_a_put_spares_what_comes_back(void)
+{
+    struct vv_next_question q = {.purpose = VV_FOR_PUT,
+                                 .phase = VV_PHASE_WRITING,
+                                 .rank = hinted(6),
+                                 .rank_after = UINT64_MAX,
+                                 .victim = hinted(2),
+                                 .victim_expected = true,
+                                 .headroom_low = true,
+                                 .mixed = true};
+
+    T_CHECK(!vv_next_may_evict(&q));
+    q.stands_still = true;
+    T_CHECK(vv_next_may_evict(&q));
+    q.stands_still = false;
+    q.disk_has_time = true;
+    T_CHECK(vv_next_may_evict(&q));
+    q.disk_has_time = false;
+    q.victim_in_memory = true;
+    T_CHECK(vv_next_may_evict(&q));
+    q.victim_in_memory = false;
+    q.victim = hinted(6);
+    T_CHECK(vv_next_may_evict(&q));
+    q.victim = hinted(2);
+    q.purpose = VV_FOR_FLUSH;
+    T_CHECK(!vv_next_may_evict(&q));
+    q.disk_has_time = true;
+    T_CHECK(vv_next_may_evict(&q));
+    q.disk_has_time = false;
+    q.mixed = false;
+    T_CHECK(vv_next_may_evict(&q));
+}
+
 static void time_of_the_disk(void)
 {
     /* Ten restores, 1 s apart; 9 s, then 11 s of reads. */
@@ -130,6 +165,7 @@ int main(void)
     T_RUN(a_blocked_application_takes_what_may_go);
     T_RUN(a_prefetch_is_careful);
     T_RUN(a_flush_makes_room_only_when_puts_press);
+    T_RUN(between_restores_a_put_spares_what_comes_back);
     T_RUN(time_of_the_disk);
     T_RUN(idle_disks);
     return t_done();

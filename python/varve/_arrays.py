@@ -101,6 +101,8 @@ def _product(shape: tuple[int, ...]) -> int:
 
 
 def _of_interface(found: dict[str, Any], device: bool, keep: object) -> Array:
+    if getattr(getattr(keep, "dtype", None), "hasobject", False):
+        raise TypeError("an array of Python objects, or with fields of them, has no bytes of its own")
     typestr, shape = found["typestr"], tuple(found["shape"])
     size = _typestr_size(typestr)
     pointer, readonly = found["data"] or (0, False)

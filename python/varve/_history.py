@@ -260,8 +260,11 @@ class History(_Handle):
     def _remember(self, version: Version, layout: Layout) -> None:
         self._layouts[version] = layout
         if len(self._layouts) % 1024 == 0:  # versions that the library has removed by itself
-            there = set(self.versions())
-            self._layouts = {v: kept for v, kept in self._layouts.items() if v in there or v == version}
+            known = list(self._layouts)  # other threads add more meanwhile
+            there = {version, *self.versions()}
+            for v in known:
+                if v not in there:
+                    self._layouts.pop(v, None)
 
     def restore(self, version: Version, *, out: Optional[Out] = None, stream: Any = None, timeout: Optional[float] = None) -> Any:
         """Reads a version back: into `out`, an array, a sequence of them or a mapping by name, which is returned; or into new

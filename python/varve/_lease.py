@@ -25,15 +25,27 @@ _NAME = ctypes.c_char_p(b"dltensor")
 _offered: list[tuple[Any, int]] = []
 
 
+def _references(entry: tuple[Any, int]) -> int:
+    capsule, _ = entry
+    return sys.getrefcount(capsule)
+
+
+# Of a capsule that is in an entry alone: how a call counts differs between versions of Python.
+_ALONE = _references((object(), 0))
+
+
 def _sweep() -> None:
     for entry in list(_offered):
-        capsule, tensor = entry
-        taken = not _capsule_valid(capsule, _NAME)
-        # `capsule`, the entry and the argument of getrefcount.
-        if (taken or sys.getrefcount(capsule) <= 3) and entry in _offered:
-            _offered.remove(entry)
+        # In this order: no thread can take a capsule any more that is alone.
+        alone = _references(entry) <= _ALONE
+        taken = not _capsule_valid(entry[0], _NAME)
+        if alone or taken:
+            try:
+                _offered.remove(entry)
+            except ValueError:  # another thread's
+                continue
             if not taken:
-                lib.varve_dlpack_delete(tensor)
+                lib.varve_dlpack_delete(entry[1])
 
 
 class Lease:

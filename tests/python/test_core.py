@@ -8,11 +8,13 @@ import os
 import threading
 import time
 import unittest
+import unittest.mock
 
 import common
 
 np = common.need("numpy")
 import varve  # noqa: E402
+from varve import _lease  # noqa: E402
 
 
 def opened(**settings):
@@ -81,9 +83,13 @@ class Arrays(common.Case):
                          (b"read only", b"bytes", [1.5, 2.5], b"view", [4, 5, 6]))
         h.checkpoint(1, Dlpack(np.arange(6, dtype="f4").reshape(2, 3)))
         np.testing.assert_array_equal(h.restore(1), np.arange(6, dtype="f4").reshape(2, 3))
-        for bad in (3, "text", None, [1.0], np.array([object()])):
+        inner = np.dtype([("x", "f4"), ("y", object)])
+        swapped = np.dtype({"names": ["x", "y"], "formats": [object, "f4"], "offsets": [8, 0]})
+        fields = (np.zeros(3, [("a", "f4"), ("b", object)]), np.zeros(3, [("a", inner)]), np.zeros(3, swapped))
+        h.checkpoint(2, np.zeros(3, [("a", "f4"), ("b", [("c", "i8")])]))
+        for bad in (3, "text", None, [1.0], np.array([object()]), *fields):
             with self.assertRaises(TypeError):
-                h.checkpoint(2, bad)
+                h.checkpoint(3, bad)
 
     def test_layout_is_checked(self):
         h = self.ctx.history("layout")
@@ -175,6 +181,24 @@ class Arrays(common.Case):
             t.join()
         self.assertEqual(bad, [])
 
+    def test_layouts_of_other_threads(self):
+        """What another thread writes while the layouts of versions that are gone are dropped keeps its own."""
+        h = self.ctx.history("layouts", keep=2)
+        versions, a = h.versions, np.arange(3.0)
+
+        def meanwhile():
+            del h.versions
+            found = versions()
+            h.checkpoint(5000, a)
+            return found
+
+        h.versions = meanwhile
+        for v in range(1024):
+            h.checkpoint(v, a)
+        self.assertNotIn("versions", vars(h))
+        self.assertLess(len(h._layouts), 5)
+        np.testing.assert_array_equal(h.restore(5000), a)
+
     def test_interpreter_is_free(self):
         """Others run while the library waits."""
         with opened(local=self.path("slow"), level="local", rate="h2f=2M") as ctx:
@@ -252,6 +276,38 @@ class Leases(common.Case):
                     use()
             self.assertNotIn(2, h)
             self.assertEqual(len(h), 0)
+
+    def test_capsule_taken_meanwhile(self):
+        """A capsule that another thread takes while those that were forgotten are looked for is that thread's."""
+        valid = _lease._capsule_valid
+        with opened() as ctx:
+            h = ctx.history("meanwhile")
+            h.checkpoint(0, np.arange(30.0))
+            lease = h.acquire(0)
+            held = [lease.__dlpack__()]
+
+            class Offer:
+                def __dlpack__(self, **_):
+                    return held.pop()
+
+                def __dlpack_device__(self):
+                    return 1, 0
+
+            def meanwhile(capsule, name):
+                found = valid(capsule, name)
+                if held:
+                    del capsule
+                    taken.append(np.from_dlpack(Offer()))
+                return found
+
+            taken = []
+            with unittest.mock.patch.object(_lease, "_capsule_valid", meanwhile):
+                _lease._sweep()
+            del lease
+            with self.assertRaises(varve.BusyError):
+                h.close()
+            np.testing.assert_array_equal(taken[0], np.arange(30.0))
+            taken.clear()
 
     def test_refused(self):
         with opened() as ctx:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import unittest
 import unittest.mock
 
@@ -111,6 +112,35 @@ class Saving(common.Case):
         with w._place.history(0) as h:
             serials = {v >> 24 for v in h}
         self.assertLessEqual(len(serials), 3)
+
+    def test_next_one_is_named(self):
+        """async_save names the next checkpoint while a thread still writes the one before."""
+        w = self.writer()
+        write = w.write_data
+
+        def named(*args):
+            done = write(*args)
+            t = threading.Thread(target=w.reset, args=("2",))
+            t.start()
+            t.join()
+            return done
+
+        w.write_data = named
+        dcp.save(tied(state(1)), checkpoint_id="1", storage_writer=w)
+        self.assertEqual(self.ids(), ["1"])
+        self.same(self.loaded("1"), state(1))
+
+    def test_conjugates(self):
+        x = torch.randn(50, dtype=torch.complex64, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+        for save, load in ((x.conj(), torch.zeros_like(x)), (x, torch.zeros_like(x).conj()), (x.conj().imag, torch.zeros_like(x).real)):
+            w = self.writer()
+            dcp.save({"x": save}, checkpoint_id="c", storage_writer=w)
+            found = {"x": load}
+            reader = checkpoint.StorageReader(self.path("run"), host_cache="64M")
+            dcp.load(found, checkpoint_id="c", storage_reader=reader)
+            reader.close()
+            w.close()
+            self.assertTrue(torch.equal(found["x"].cpu(), save.cpu()))
 
     def test_overwrite(self):
         w = self.writer()

@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import threading
+import time
 import unittest
 
 import common
@@ -130,6 +131,56 @@ class Offloading(common.Case):
             written = next(iter(off._stores.values())).context.stats()["checkpoint_bytes"]
             self.assertLessEqual(written, 64 * 64 * 4 * (1 + 3 + 1))
             self.assertTrue(torch.equal(torch.autograd.grad(z, w)[0], torch.autograd.grad(f(), w)[0]))
+
+    def test_values_that_memory_does_not_hold(self):
+        """Views that are read as the conjugate or the negative of their memory."""
+        x = torch.randn(100, 100, dtype=torch.complex64, generator=torch.Generator().manual_seed(2)).to(DEVICE).requires_grad_()
+        for f in (lambda: ((x * 1).conj() * (x * 2)).real.sum(), lambda: ((x * 1).conj().imag * (x * 2).real).sum()):
+            want = torch.autograd.grad(f(), x)[0]
+            for off in self.each():
+                with off:
+                    loss = f()
+                self.assertTrue(torch.equal(torch.autograd.grad(loss, x)[0], want))
+
+    def test_gaps_of_the_size_of_what_repeats(self):
+        """A view with gaps and repeats that has as many elements as its storage, and reaches less far."""
+        x = torch.randn(2, 1 << 20, device=DEVICE, requires_grad=True)
+
+        def f():
+            y = (x * 1.5)[:, :1 << 19].expand(2, 2, 1 << 19)
+            return (y * y).sum()
+
+        want = torch.autograd.grad(f(), x)[0]
+        for off in self.each():
+            for _ in range(3):
+                with off:
+                    loss = f()
+                self.assertTrue(torch.equal(torch.autograd.grad(loss, x)[0], want))
+
+    def test_tapes_in_several_threads(self):
+        """Threads that pack onto one tape, as those of autograd do in a backward pass within the `with`."""
+        for off in self.each():
+            with off:
+                tape = off._local.stack[-1]
+                store, versions = off._store, []
+
+                def slow(tensor, store=store):
+                    time.sleep(0.001)
+                    return store(tensor)
+
+                def work(tape=tape, versions=versions):
+                    for _ in range(10):
+                        packed = tape.pack(torch.ones(64, 64, device=DEVICE))
+                        versions.append(packed[0].version)
+
+                off._store = slow
+                threads = [threading.Thread(target=work) for _ in range(4)]
+                for t in threads:
+                    t.start()
+                for t in threads:
+                    t.join()
+                del off._store
+            self.assertEqual(len(set(versions)), 40)
 
     def test_retain_graph_and_double_backward(self):
         for off in self.each():

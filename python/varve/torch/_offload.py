@@ -231,6 +231,7 @@ class _Tape:
 
     def __init__(self, owner: Offload, base: int, expected: Optional[_Learned], keep_from: int) -> None:
         self.owner, self.base, self.expected, self.keep_from = owner, base, expected, keep_from
+        self.lock = threading.Lock()
         self.sizes: list[int] = []
         self.indices: list[int] = []
         self.order: list[int] = []
@@ -243,7 +244,7 @@ class _Tape:
         if nbytes < owner.minimum or not owner._wants(tensor):
             return _stays(tensor)
         storage = _storage_of(tensor)
-        low, high = self._range(tensor, storage, nbytes)
+        low, high, dense = self._range(tensor, storage, nbytes)
         if high <= low or storage._cdata in owner._futile:
             return _stays(tensor)
         state = tensor._version
@@ -255,8 +256,7 @@ class _Tape:
             if saved is None:
                 self.left.add(key)
                 return _stays(tensor)
-            whole = view.offset == 0 and high - low == nbytes
-            saved.view = view if whole else None
+            saved.view = view if dense else None
             owner._live[key] = saved
         elif saved.view != view:
             saved.view = None
@@ -264,20 +264,21 @@ class _Tape:
         return saved, view
 
     @staticmethod
-    def _range(tensor: Any, storage: Any, nbytes: int) -> tuple[int, int]:
-        """The bytes of the storage that are written; none: too much of it would be gaps."""
+    def _range(tensor: Any, storage: Any, nbytes: int) -> tuple[int, int, bool]:
+        """The bytes of the storage that are written, none: too much of it would be gaps; and whether the tensor is just these."""
         if tensor.is_contiguous() or _is_dense(tuple(tensor.shape), tensor.stride()):
             low = tensor.storage_offset() * tensor.element_size()
-            return low, low + nbytes
+            return low, low + nbytes, True
         total = storage.nbytes()
-        return (0, total) if total <= 4 * nbytes else (0, 0)
+        return (0, total, False) if total <= 4 * nbytes else (0, 0, False)
 
     def _new(self, tensor: Any, storage: Any, low: int, high: int, state: int) -> Optional[_Saved]:
         """Writes a version; None: it stays where it is."""
-        i = len(self.sizes)
         store = self.owner._store(tensor)
-        self.sizes.append(high - low)
-        self.indices.append(store.index)
+        with self.lock:  # backward within the `with` packs in the threads of autograd
+            i = len(self.sizes)
+            self.sizes.append(high - low)
+            self.indices.append(store.index)
         if i >= self.keep_from:
             return None
         rc = store.put(self.base + i, storage.data_ptr() + low, high - low)
@@ -344,8 +345,8 @@ class Offload:
     def _wants(self, tensor: Any) -> bool:
         if type(tensor) is not _Tensor or tensor.device.type != self._tensors or tensor.layout is not torch.strided:
             return False
-        if tensor.is_leaf and tensor.requires_grad:
-            return False
+        if tensor.is_leaf and tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
+            return False  # the values of a conjugate or negative view are not those in its memory
         base = tensor._base
         if base is not None and (isinstance(base, _Parameter) or (base.is_leaf and base.requires_grad)):
             return False
@@ -386,10 +387,10 @@ class Offload:
             del self._learned[next(iter(self._learned))]
 
     def _forget(self) -> None:
-        for cdata in [c for c, weak in self._futile.items() if weak.expired()]:
+        for cdata in [c for c, weak in list(self._futile.items()) if weak.expired()]:
             del self._futile[cdata]
         if not self._live:
-            for store in self._stores.values():
+            for store in list(self._stores.values()):
                 lib.varve_hint_clear(store.pointer)
 
     def _keep_from(self, expected: Optional[_Learned]) -> int:
@@ -398,8 +399,8 @@ class Offload:
             return _TAPE_VERSIONS
         keep = self._keep_bytes or 0
         if self._budget is not None:
-            peak = max((torch.cuda.max_memory_allocated(i) for i in self._stores), default=0)
-            cache = max((s.context.stats()["tier_bytes"][0] for s in self._stores.values()), default=0)
+            peak = max((torch.cuda.max_memory_allocated(i) for i in list(self._stores)), default=0)
+            cache = max((s.context.stats()["tier_bytes"][0] for s in list(self._stores.values())), default=0)
             room = self._budget - cache - peak
             self._keep_bytes = keep = int(0.95 * room) if self._keep_bytes is None else keep + min(room, 0)
         i = len(expected.sizes)
@@ -439,7 +440,7 @@ class Offload:
         sizes = tuple(tape.sizes)
         if tape.expected is None or tape.expected.sizes != sizes:
             # Another tape than was expected: its order was learned before, or it is the reverse one.
-            for store in self._stores.values():
+            for store in list(self._stores.values()):
                 lib.varve_hint_clear(store.pointer)
             found = self._learned.get(sizes) or tape.learned()
             self._hint(tape.base, found, tape.keep_from)

@@ -211,8 +211,7 @@ class _Save:
         return at
 
     def add_tensor(self, tensor: torch.Tensor) -> tuple[int, int, torch.Tensor]:
-        if not tensor.is_contiguous():
-            tensor = tensor.contiguous()
+        tensor = tensor.resolve_conj().resolve_neg().contiguous()
         return (*self.add(tensor.data_ptr(), tensor.numel() * tensor.element_size(), tensor.is_cuda, tensor), tensor)
 
     def flush(self) -> None:
@@ -253,8 +252,7 @@ class StorageWriter(_Writer):  # type: ignore[misc]
         super().__init__()
         self._place = _Place.take(path, name, {"host_cache": host_cache, **settings})
         self._keep = keep
-        self._id = ""
-        self._coordinator = True
+        self._local = threading.local()  # async_save names the next checkpoint while a thread of its own writes the one before
         self._saves: list[_Save] = []  # staged, not written yet
         self._lock = threading.Lock()
 
@@ -300,10 +298,10 @@ class StorageWriter(_Writer):  # type: ignore[misc]
         return isinstance(checkpoint_id, (str, int, os.PathLike))
 
     def reset(self, checkpoint_id: Id = None) -> None:
-        self._id = "" if checkpoint_id is None else str(checkpoint_id)
+        self._local.id = "" if checkpoint_id is None else str(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        self._coordinator = is_coordinator
+        """All ranks are alike."""
 
     def storage_meta(self) -> Any:
         return None
@@ -339,7 +337,8 @@ class StorageWriter(_Writer):  # type: ignore[misc]
             where[result.index] = stored
             serials[str(stored.rank)] = serial
         metadata.storage_data = where
-        head = json.dumps({"varve": 1, "id": self._id, "serials": serials}).encode()
+        name = getattr(self._local, "id", "")
+        head = json.dumps({"varve": 1, "id": name, "serials": serials}).encode()
         texts = [ctypes.create_string_buffer(text, len(text)) for text in (head, pickle.dumps(metadata))]
         with self._place.history("index") as index:
             there = self._place.index(index)
@@ -349,7 +348,7 @@ class StorageWriter(_Writer):  # type: ignore[misc]
                 index._check(lib.varve_checkpoint_of(h, version, regions, len(texts), -1))
             index.wait(version)
             # It counts from here on; those that it replaces may go.
-            others = [v for v, found in there if found["id"] != self._id]
+            others = [v for v, found in there if found["id"] != name]
             if self._keep:
                 others = others[max(len(others) - self._keep + 1, 0):]
             for old in {v for v, _ in there} - set(others):
@@ -519,6 +518,7 @@ def _fits(stored: Stored, item: Any, target: torch.Tensor) -> bool:
     """Whether the region can be read straight into the tensor."""
     whole = not any(item.storage_offsets) and tuple(item.lengths) == stored.size and stored.offset == 0
     return (whole and target.dtype == stored.dtype and tuple(target.shape) == stored.size and target.is_contiguous()
+            and not target.is_conj() and not target.is_neg()
             and _is_contiguous(stored) and target.numel() * target.element_size() == stored.nbytes > 0
             and target.device.type in ("cpu", "cuda"))
 

@@ -470,8 +470,8 @@ static void usage(FILE *out)
     fprintf(out, "usage: varve trace PART [OPTION]... FILE\n\n");
     for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
         fprintf(out, "  %-8s %s\n", parts[i].name, parts[i].summary);
-    fprintf(out, "\nA trace is written by any program that uses the library, with "
-                 "VARVE_TRACE_FILE=FILE,\nand by 'varve bench shot --trace FILE'. "
+    fprintf(out, "\nA trace is written by any program that uses the library, with\n"
+                 "VARVE_TRACE_FILE=FILE, and by 'varve bench shot --trace FILE'.\n"
                  "'varve trace PART --help' tells about one part.\n");
 }
 

@@ -330,7 +330,7 @@ static void print_table(const void *result)
     }
     printf("\nAgainst blocking I/O at %.3f GB/s (write) and %.3f GB/s (read). Foretold from "
            "bandwidths and\ncapacities; 'varve sim shot' plays one run through, 'varve bench "
-           "outofcore' measures.\n",
+           "vector' measures.\n",
            r->o->m.reference.write_bytes_per_s / 1e9, r->o->m.reference.read_bytes_per_s / 1e9);
 }
 

@@ -28,6 +28,7 @@
 #ifndef VARVE_VECTOR_HPP
 #define VARVE_VECTOR_HPP
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -266,6 +267,15 @@ class store {
         check(rc);
         return true;
     }
+    /* The newest record that has reached the context's level; false: there is none. */
+    bool latest(std::uint64_t &id) const
+    {
+        int rc = varve_latest(get(), &id);
+        if (rc == -ENOENT)
+            return false;
+        check(rc);
+        return true;
+    }
     /* Closes it for every handle, and tells of what went wrong. It stays open, -EBUSY, while a
      * vector of it has memory. */
     void close()
@@ -292,7 +302,8 @@ class store {
     struct varve_history *get() const
     {
         if (!s_ || !s_->context->ctx || !s_->h)
-            throw error(-EINVAL, s_ ? "the store is closed" : "there is no store");
+            throw error(-EINVAL, s_ ? "the store is closed"
+                                    : "there is no store: give the vector one when it is made");
         return s_->h;
     }
     /* Throws what a C function returned, if that is an error. */
@@ -318,7 +329,8 @@ class store {
 };
 
 template <class T> class vector {
-    static_assert(std::is_trivially_copyable<T>::value, "what is written is the bytes of T");
+    static_assert(std::is_trivially_copyable<T>::value,
+                  "T must be trivially copyable: what is written is its bytes");
     static_assert(alignof(T) <= 4096, "elements are aligned to 4096 bytes at most");
 
   public:
@@ -350,7 +362,7 @@ template <class T> class vector {
     }
     vector(const store &s, std::initializer_list<T> list) : store_(s), v_(nullptr)
     {
-        filled([&] { assign(list.begin(), list.end()); });
+        filled([&] { assign(list); });
     }
     template <class It, class = typename std::iterator_traits<It>::iterator_category>
     vector(const store &s, It first, It last) : store_(s), v_(nullptr)
@@ -394,7 +406,7 @@ template <class T> class vector {
     }
     vector &operator=(std::initializer_list<T> list)
     {
-        assign(list.begin(), list.end());
+        assign(list);
         return *this;
     }
     void swap(vector &other) noexcept
@@ -416,6 +428,11 @@ template <class T> class vector {
     bool empty() const noexcept
     {
         return size() == 0;
+    }
+    /* What a pointer can address; the host cache holds less. */
+    size_type max_size() const noexcept
+    {
+        return static_cast<size_type>(PTRDIFF_MAX) / sizeof(T);
     }
     T *data() noexcept
     {
@@ -498,6 +515,14 @@ template <class T> class vector {
     {
         return const_reverse_iterator(begin());
     }
+    const_reverse_iterator crbegin() const noexcept
+    {
+        return rbegin();
+    }
+    const_reverse_iterator crend() const noexcept
+    {
+        return rend();
+    }
 
     /* ---- size ---- */
 
@@ -538,9 +563,10 @@ template <class T> class vector {
     {
         store_.check(varve_vector_push_back(made(), &element));
     }
-    template <class... Args> void emplace_back(Args &&...args)
+    template <class... Args> T &emplace_back(Args &&...args)
     {
         push_back(T(std::forward<Args>(args)...));
+        return back();
     }
     void pop_back() noexcept
     {
@@ -559,11 +585,15 @@ template <class T> class vector {
     {
         append(first, last, typename std::iterator_traits<It>::iterator_category());
     }
+    void assign(std::initializer_list<T> list)
+    {
+        assign(list.begin(), list.end());
+    }
 
     /* ---- records ---- */
 
     /* As varve_vector_write, _write_move and _read; timeout_ms as there. */
-    void write(std::uint64_t id, int timeout_ms = -1)
+    void write(std::uint64_t id, int timeout_ms = -1) const
     {
         store_.check(varve_vector_write_for(made(), id, timeout_ms));
     }
@@ -604,7 +634,7 @@ template <class T> class vector {
     }
 
   private:
-    struct varve_vector *made()
+    struct varve_vector *made() const
     {
         struct varve_history *h = store_.get();
         if (!v_)
@@ -657,7 +687,7 @@ template <class T> class vector {
     }
 
     store store_;
-    struct varve_vector *v_; /* NULL: not made yet */
+    mutable struct varve_vector *v_; /* NULL: not made yet */
 };
 
 template <class T> void swap(vector<T> &a, vector<T> &b) noexcept
@@ -678,6 +708,26 @@ template <class T> bool operator==(const vector<T> &a, const vector<T> &b)
 template <class T> bool operator!=(const vector<T> &a, const vector<T> &b)
 {
     return !(a == b);
+}
+
+template <class T> bool operator<(const vector<T> &a, const vector<T> &b)
+{
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end());
+}
+
+template <class T> bool operator>(const vector<T> &a, const vector<T> &b)
+{
+    return b < a;
+}
+
+template <class T> bool operator<=(const vector<T> &a, const vector<T> &b)
+{
+    return !(b < a);
+}
+
+template <class T> bool operator>=(const vector<T> &a, const vector<T> &b)
+{
+    return !(a < b);
 }
 
 } // namespace varve

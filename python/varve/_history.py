@@ -15,7 +15,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Seque
 
 from . import _arrays, _layout
 from ._lease import Lease
-from ._lib import ClosedError, Error, LayoutError, NotFoundError, as_dict, check, failed, lib
+from ._lib import ClosedError, Error, InvalidError, LayoutError, NotFoundError, as_dict, check, failed, lib
 
 LEVELS = ("cached", "local", "remote", "complete")
 _ORDERS = ("hints", "fifo", "lifo")
@@ -228,6 +228,8 @@ class History(_Handle):
     def _call(self, name: str, version: Version, listed: Sequence[tuple[int, _arrays.Array]], more: Optional[Any], stream: Any,
               timeout: Optional[float]) -> None:
         """Checkpoint or restore of these regions, and of the description `more`; on a stream, if one is given or arrays tell theirs."""
+        if version < 0:
+            raise InvalidError(errno.EINVAL, f"version {version}: numbers of versions are not negative")
         regions = (_layout.varve_region * (len(listed) + (more is not None)))()
         for region, (number, a) in zip(regions, listed):
             region.region, region.ptr, region.bytes = number, a.pointer or None, a.nbytes

@@ -162,8 +162,10 @@ int vvi_history_say(struct varve_history *h, const char *operation, uint64_t ver
 {
     struct vvi_where here = {operation, version, -1, -1};
     const char *why =
-        rc == -ENODATA  ? "no region is protected"
-        : rc == -EEXIST ? "it exists; open the history with `overwrite` to replace it"
+        rc == -ENODATA ? "no region is protected"
+        : rc == -EEXIST
+            ? "it exists. What numbers its versions by itself, each vector say, needs a "
+              "history of its own; to replace a version, open the history with `overwrite`"
         : rc == -EBUSY  ? "the stream is being captured into a graph"
         : rc == -EAGAIN ? "the call would have to wait"
         : rc == -EINVAL ? "no such stream, or memory of a region is not there any more"

@@ -26,7 +26,7 @@ static int no_lease(struct varve_history *h, size_t bytes, int rc)
 {
     struct vvi_where here = {"lease", 0, -1, 0};
     struct vv_core_stats stats;
-    char want[VV_BYTES_TEXT], half[VV_BYTES_TEXT];
+    char want[VV_BYTES_TEXT], half[VV_BYTES_TEXT], need[VV_BYTES_TEXT];
     if (rc == -ENOTSUP)
         return vvi_fail(h->ctx, &here, rc,
                         "vectors are in host memory, and the first cache of "
@@ -36,14 +36,18 @@ static int no_lease(struct varve_history *h, size_t bytes, int rc)
         return vvi_fail(h->ctx, &here, rc, "no %s for a vector: %s",
                         vv_bytes_human(bytes, want, sizeof(want)), vv_strerror(rc));
     vv_engine_get_stats(h->ctx->engine, &stats);
-    uint64_t most = stats.tier_pages[0] / 2 * h->ctx->opts.page_bytes;
+    uint64_t page = h->ctx->opts.page_bytes, most = stats.tier_pages[0] / 2 * page;
+    /* As it is written in a configuration: what people read is rounded. */
+    snprintf(need, sizeof(need), "%lluK",
+             (unsigned long long)(2 * vv_div_up(bytes, page) * (page >> 10)));
     return vvi_fail(h->ctx, &here, rc,
                     "no run of %s for a vector can be had in the host cache, of which at most half "
-                    "(%s) is lent at a time; %s",
+                    "(%s) is lent at a time; %s%s",
                     vv_bytes_human(bytes, want, sizeof(want)),
                     vv_bytes_human(most, half, sizeof(half)),
-                    bytes > most ? "set host_cache higher"
-                                 : "free or shrink vectors, or set host_cache higher");
+                    bytes > most ? "it takes host_cache = "
+                                 : "free or shrink vectors, or set host_cache higher",
+                    bytes > most ? need : "");
 }
 
 int vv_ckpt_lease(struct varve_history *h, size_t bytes, uint64_t deadline_ns,

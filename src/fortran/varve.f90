@@ -30,7 +30,7 @@ module varve
     implicit none
     private
 
-    ! The kind of version numbers. They are not negative.
+    ! The kind of version numbers, which are not negative. Where one is given, an integer of 32 bits will do.
     integer, parameter, public :: varve_version = c_int64_t
 
     integer, parameter, public :: varve_level_cached = 0, varve_level_local = 1, varve_level_remote = 2, &
@@ -73,17 +73,24 @@ module varve
         procedure :: protect => history_protect
         procedure :: protect_address => history_protect_address
         procedure :: unprotect => history_unprotect
-        procedure :: checkpoint => history_checkpoint
-        procedure :: restore => history_restore
-        procedure :: region_size => history_region_size
-        procedure :: hint => history_hint
+        procedure, private :: history_checkpoint, history_checkpoint_int
+        generic :: checkpoint => history_checkpoint, history_checkpoint_int
+        procedure, private :: history_restore, history_restore_int
+        generic :: restore => history_restore, history_restore_int
+        procedure, private :: history_region_size, history_region_size_int
+        generic :: region_size => history_region_size, history_region_size_int
+        procedure, private :: history_hint, history_hint_int
+        generic :: hint => history_hint, history_hint_int
         procedure :: hint_clear => history_hint_clear
         procedure :: prefetch_start => history_prefetch_start
-        procedure :: wait => history_wait
+        procedure, private :: history_wait, history_wait_int
+        generic :: wait => history_wait, history_wait_int
         procedure :: flush => history_flush
-        procedure :: discard => history_discard
+        procedure, private :: history_discard, history_discard_int
+        generic :: discard => history_discard, history_discard_int
         procedure :: latest => history_latest
-        procedure :: resume => history_resume
+        procedure, private :: history_resume, history_resume_int
+        generic :: resume => history_resume, history_resume_int
         procedure :: versions => history_versions
         procedure :: handle => history_handle
         procedure :: context_handle => history_context_handle
@@ -476,7 +483,17 @@ contains
         type(*), dimension(..), intent(inout), target :: x
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'protect', c_protect_array(self%c, int(region, c_int), x), stat, errmsg)
+        integer(c_int) :: rc
+        rc = c_protect_array(self%c, int(region, c_int), x)
+        select case (rc)
+        case (1)
+            call fail('protect', int(varve_einval, c_int), 'the array is not allocated', stat, errmsg)
+        case (2)
+            call fail('protect', int(varve_einval, c_int), &
+                'the array section is not contiguous: protect the whole array or a contiguous copy', stat, errmsg)
+        case default
+            call varve_finish(self%ctx, 'protect', rc, stat, errmsg)
+        end select
     end subroutine
 
     ! Memory by its address: of a GPU, say.
@@ -504,6 +521,10 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        if (version < 0) then
+            call fail('checkpoint', int(varve_einval, c_int), 'numbers of versions are not negative', stat, errmsg)
+            return
+        end if
         call varve_finish(self%ctx, 'checkpoint', c_checkpoint(self%c, version, limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
@@ -631,5 +652,69 @@ contains
         end do
         list = room(1:merge(n, 0_c_size_t, rc == 0))
         call varve_finish(self%ctx, 'versions', rc, stat, errmsg)
+    end subroutine
+
+    ! ---- the same with versions of 32 bits ----
+
+    subroutine history_checkpoint_int(self, version, timeout_ms, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(c_int32_t), intent(in) :: version
+        integer, intent(in), optional :: timeout_ms
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%checkpoint(int(version, varve_version), timeout_ms, stat, errmsg)
+    end subroutine
+
+    subroutine history_restore_int(self, version, timeout_ms, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(c_int32_t), intent(in) :: version
+        integer, intent(in), optional :: timeout_ms
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%restore(int(version, varve_version), timeout_ms, stat, errmsg)
+    end subroutine
+
+    subroutine history_region_size_int(self, version, region, bytes, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(c_int32_t), intent(in) :: version
+        integer, intent(in) :: region
+        integer(c_size_t), intent(inout) :: bytes
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%region_size(int(version, varve_version), region, bytes, stat, errmsg)
+    end subroutine
+
+    subroutine history_hint_int(self, version, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(c_int32_t), intent(in) :: version
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%hint(int(version, varve_version), stat, errmsg)
+    end subroutine
+
+    subroutine history_wait_int(self, version, level, timeout_ms, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(c_int32_t), intent(in) :: version
+        integer, intent(in) :: level
+        integer, intent(in), optional :: timeout_ms
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%wait(int(version, varve_version), level, timeout_ms, stat, errmsg)
+    end subroutine
+
+    subroutine history_discard_int(self, version, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(c_int32_t), intent(in) :: version
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%discard(int(version, varve_version), stat, errmsg)
+    end subroutine
+
+    subroutine history_resume_int(self, next, stat, errmsg)
+        class(varve_history), intent(in) :: self
+        integer(c_int32_t), intent(in) :: next
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%resume(int(next, varve_version), stat, errmsg)
     end subroutine
 end module

@@ -94,8 +94,12 @@ program fortran
     call h%protect(8, big)
     call h%protect(9, r8(2, 2)) ! one element
     call h%protect_address(10, c_loc(r8), 16_c_size_t)
-    call h%protect(11, big(1:100:2), stat=stat)
-    call check(stat == varve_einval, 'not contiguous')
+    call h%protect(11, big(1:100:2), stat=stat, errmsg=why)
+    call check(stat == varve_einval .and. index(why, 'not contiguous') > 0, 'not contiguous')
+    allocate (none(1)) ! gives it bounds: compilers warn of an array that never had any
+    deallocate (none)
+    call h%protect(11, none, stat=stat, errmsg=why)
+    call check(stat == varve_einval .and. index(why, 'not allocated') > 0, 'not allocated')
     call h%protect(11, big(11:20))
     allocate (none(0))
     call h%protect(12, none)
@@ -110,6 +114,8 @@ program fortran
     end do
     call h%checkpoint(3_varve_version, stat=stat, errmsg=why)
     call check(stat == varve_eexist .and. why /= '', 'version exists')
+    call h%checkpoint(-1, stat=stat, errmsg=why)
+    call check(stat == varve_einval .and. index(why, 'not negative') > 0, 'negative version')
     call h%region_size(1_varve_version, 2, bytes)
     call check(bytes == 12*8, 'size of an array')
     do i = 12, 14
@@ -137,6 +143,16 @@ program fortran
     call check(all(c == (1d0, 2d0)) .and. all(flags) .and. all(text == 'abcdefghij'), 'others')
     call check(all(p%id == [1, 2, 3, 4, 5, 6]) .and. p(6)%x(3) == 1.5d0 .and. all(deep == 5), 'derived')
     call check(big(100000) == 100000d0, 'large')
+    call h%hint_clear()
+    call h%hint(3) ! versions of default kind
+    call h%restore(3)
+    call check(scalar == 3, 'a version of default kind')
+    call h%wait(3, varve_level_local)
+    bytes = 0
+    call h%region_size(3, 2, bytes)
+    call check(bytes == 12*8, 'size in a version of default kind')
+    call h%discard(77, stat=stat)
+    call check(stat == varve_enoent, 'discarded by a number of default kind')
     call h%hint_clear()
     call h%restore(9_varve_version, stat=stat, errmsg=why)
     call check(stat == varve_enoent, 'no such version')
@@ -182,7 +198,7 @@ program fortran
     call again%protect(0, scalar)
     call again%checkpoint(3_varve_version, stat=stat)
     call check(stat == varve_eexist, 'of an earlier run')
-    call again%resume(3_varve_version)
+    call again%resume(3)
     scalar = 33
     call again%checkpoint(3_varve_version)
     call again%checkpoint(2_varve_version, stat=stat)

@@ -106,6 +106,10 @@ static void copies_and_moves(const varve::store &s)
     CHECK(c.data() == data && a[17] == -1);
     a = {9, 8};
     CHECK(a.size() == 2 && a[1] == 8 && a.capacity() >= 5000);
+    b.assign({9, 8, 1});
+    CHECK(a < b && b > a && a <= b && b >= a && !(b < a) && a <= a && a >= a && !(a < a));
+    b[0] = 8;
+    CHECK(b < a && !(a <= b));
     a = ints(s);
     CHECK(a.empty());
     ints moved_empty = std::move(d), copied_empty = d;
@@ -119,11 +123,12 @@ static void growth(const varve::store &s)
         if (i % 2)
             v.push_back(i);
         else
-            v.emplace_back(i);
+            CHECK(&v.emplace_back(i) == &v.back());
     }
     for (std::size_t i = 0; i < v.size(); i++)
         CHECK(v[i] == static_cast<int>(i) && v.at(i) == v[i]);
     CHECK(std::accumulate(v.rbegin(), v.rend(), 0L) == 199990000L);
+    CHECK(*v.crbegin() == 19999 && v.crend() - v.crbegin() == 20000 && v.max_size() > v.capacity());
     const ints &cv = v;
     CHECK(cv.end() - cv.begin() == 20000 && cv.at(7) == 7 && cv.front() == 0 && cv.back() == 19999);
     v.pop_back();
@@ -146,14 +151,18 @@ static void growth(const varve::store &s)
 static void records(varve::store s)
 {
     ints v(s);
+    const ints &same = v; // writing does not change it
+    std::uint64_t newest = 7;
+    CHECK(!s.latest(newest) && newest == 7);
     for (int t = 0; t < 50; t++) {
         v = count(s, 1000 + t, t);
         if (t % 2)
-            v.write(static_cast<std::uint64_t>(t));
+            same.write(static_cast<std::uint64_t>(t));
         else
             v.write_move(static_cast<std::uint64_t>(t));
         CHECK(v.empty() == (t % 2 == 0));
     }
+    CHECK(s.latest(newest) && newest == 49);
     CHECK(s.ids().size() == 50 && s.contains(49) && !s.contains(50));
     s.prefetch();
     for (int t = 50; t-- > 0;) {

@@ -136,6 +136,8 @@ class Arrays(common.Case):
         h.checkpoint(5, a)
         with self.assertRaisesRegex(varve.ExistsError, "overwrite"):
             h.checkpoint(5, a)
+        with self.assertRaisesRegex(varve.InvalidError, "not negative"):
+            h.checkpoint(-1, a)
         with self.assertRaises(varve.NoSpaceError):
             h.checkpoint(6, np.zeros(1 << 22))
         with self.assertRaises(varve.BusyError):

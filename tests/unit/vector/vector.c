@@ -331,7 +331,7 @@ static void misuse(void)
     T_ERR(varve_vector_new(h, 8, 1, NULL), -EINVAL);
     T_ERR(varve_vector_new(h, 8, SIZE_MAX / 4, &w), -ENOSPC);
     T_ERR(varve_vector_new(h, 8, 33 * PAGE / 8, &w), -ENOSPC);
-    ck_error(ctx, -ENOSPC, "set host_cache higher");
+    ck_error(ctx, -ENOSPC, "it takes host_cache = 264K");
     T_ERR(varve_vector_copy(NULL, &w), -EINVAL);
     T_ERR(varve_vector_copy(v, NULL), -EINVAL);
     T_ERR(varve_vector_resize(NULL, 1), -EINVAL);
@@ -349,6 +349,7 @@ static void misuse(void)
     fill(v, 1);
     T_OK(varve_vector_write(v, 1));
     T_ERR(varve_vector_write(v, 1), -EEXIST);
+    ck_error(ctx, -EEXIST, "a history of its own");
     T_OK(varve_vector_reserve(v, 2000));
     size_t capacity = v->capacity;
     T_ERR(varve_vector_write_move(v, 1), -EEXIST);

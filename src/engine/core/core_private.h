@@ -502,6 +502,8 @@ void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages
 bool vvi_space_fits(const struct vv_core *core, unsigned tier, const struct vv_object *obj);
 bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj,
                         uint32_t chunk, enum vv_purpose purpose);
+/* May what a put waits for still come? */
+bool vvi_room_may_come(const struct vv_core *core);
 
 /* sched.c */
 /* Could the tier give this chunk to the restore now? */
@@ -520,8 +522,6 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req);
 void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
 /* Takes a put's share of a files tier with a capacity; false: not yet. */
 bool vvi_charge_file(struct vv_core *core, struct vv_req *req);
-/* May what a put waits for still come? */
-bool vvi_room_may_come(const struct vv_core *core);
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
 /* Takes back what was written to a spoiled file, once nothing writes to it, and has it removed. */
 void vvi_file_clean(struct vv_core *core, struct vv_object *obj);

@@ -1067,33 +1067,6 @@ static void end_waits(struct vv_core *core)
     }
 }
 
-/* Pages of a cache, or those through which flushes pass. */
-static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
-{
-    return tier != VV_TIER_APP && core->tier[tier].is_arena &&
-           page < core->tier[tier].arena.npages + core->tier[tier].transit_all;
-}
-
-/* May a put still get room? A tier that grows will have more. Of the orders in flight, flushes,
- * commits and removals may make some, and so may whatever uses pages that a put could get. Restores
- * of others that pass through on their way up do not: a put must not wait in vain for as long as
- * they go on. */
-bool vvi_room_may_come(const struct vv_core *core)
-{
-    if (vvi_growing(core) || core->nending > 0)
-        return true;
-    for (const struct vv_order *o = core->orders; o; o = o->all_next) {
-        if (o->kind == VV_ORDER_COMMIT || o->kind == VV_ORDER_REMOVE)
-            return true;
-        if (o->kind == VV_ORDER_COPY && o->dst_tier > o->src_tier)
-            return true;
-        if (uses_room(core, o->src_tier, o->src_page[0]) ||
-            uses_room(core, o->dst_tier, o->dst_page[0]))
-            return true;
-    }
-    return false;
-}
-
 /* A put that memory should have held until its file is committed, and cannot: parts of it have
  * passed a host tier that was full at the time, so that they are in the file and on the device,
  * where it needs their pages. From now on the file keeps them. */

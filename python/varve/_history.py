@@ -15,7 +15,7 @@ from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Seque
 
 from . import _arrays, _layout
 from ._lease import Lease
-from ._lib import ClosedError, Error, InvalidError, LayoutError, NotFoundError, as_dict, check, failed, lib
+from ._lib import BusyError, ClosedError, Error, InvalidError, LayoutError, NotFoundError, as_dict, check, failed, lib
 
 LEVELS = ("cached", "local", "remote", "complete")
 _ORDERS = ("hints", "fifo", "lifo")
@@ -104,7 +104,7 @@ class _Handle:
         self._own()
         with self._lock:
             if self._ptr is not None and self._calls:
-                raise failed(-errno.EBUSY)
+                raise BusyError(errno.EBUSY, f"a call on the {self._what} is in progress: close it when that has returned")
             pointer, self._ptr = self._ptr, None
             return pointer
 
@@ -389,7 +389,7 @@ class History(_Handle):
     def hint(self, versions: Union[Version, Iterable[Version]]) -> None:
         """Appends to the order in which versions will be restored."""
         with self._using() as h:
-            for version in [versions] if isinstance(versions, int) else versions:
+            for version in versions if isinstance(versions, Iterable) else [versions]:
                 self._check(lib.varve_hint(h, version))
 
     def clear_hints(self) -> None:

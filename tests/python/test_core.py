@@ -183,6 +183,18 @@ class Arrays(common.Case):
             t.join()
         self.assertEqual(bad, [])
 
+    def test_versions_of_any_integer_type(self):
+        h = self.ctx.history("numbers")
+        a = np.arange(3.0)
+        h.checkpoint(np.int64(3), a)
+        h.hint(np.int64(3))
+        h.hint(np.array([3]))
+        np.testing.assert_array_equal(h.restore(3), a)
+        with self.assertRaises(varve.ExistsError):
+            h.checkpoint(3, a)
+        with h._using(), self.assertRaisesRegex(varve.BusyError, "in progress"):
+            h.close()
+
     def test_layouts_of_other_threads(self):
         """What another thread writes while the layouts of versions that are gone are dropped keeps its own."""
         h = self.ctx.history("layouts", keep=2)

@@ -142,6 +142,28 @@ class Offloading(common.Case):
                     loss = f()
                 self.assertTrue(torch.equal(torch.autograd.grad(loss, x)[0], want))
 
+    def test_memory_of_another_tape(self):
+        """A graph that is left over has bytes of memory that has been written to since, past the version counter."""
+        for off in self.each():
+            w = torch.randn(64, 64, device=DEVICE, requires_grad=True)
+            x = torch.ones(64, 64, device=DEVICE)
+            with off:
+                left = (x @ w).sum()
+            x.data.mul_(3)
+            with off:
+                loss = (x @ w).sum()
+            want = x.t() @ torch.ones(64, 64, device=DEVICE)
+            del x
+            self.assertTrue(torch.equal(torch.autograd.grad(loss, w)[0], want))
+            del left, loss
+
+    def test_nested(self):
+        m = nn.Linear(64, 64).to(DEVICE)
+        for off in self.each(minimum=1):
+            x = torch.nested.nested_tensor([torch.randn(30, 64), torch.randn(50, 64)]).to(DEVICE)
+            with off:
+                m(x).to_padded_tensor(0).sum().backward()
+
     def test_gaps_of_the_size_of_what_repeats(self):
         """A view with gaps and repeats that has as many elements as its storage, and reaches less far."""
         x = torch.randn(2, 1 << 20, device=DEVICE, requires_grad=True)

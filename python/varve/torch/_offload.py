@@ -5,7 +5,7 @@ What holds:
 - One `with` is one tape. Its tensors have consecutive versions, from a number that no other tape uses, so that the order in which
   they come back can be hinted before they are written.
 - Bytes are written once however many tensors view them: a `_Saved` stands for a range of a storage in one state. It is known by the
-  storage's address, the range and the version counter; a weak reference keeps the address from being used again.
+  storage's address, the range and the version counter, within its tape; a weak reference keeps the address from being used again.
 - The version lives as long as the `_Saved`, which autograd keeps as long as it may ask for it. Nothing else ends it, so that
   retain_graph, double backward and forgotten graphs need no rule of their own.
 - A wrong order costs time. Nothing here depends on it.
@@ -248,7 +248,7 @@ class _Tape:
         if high <= low or storage._cdata in owner._futile:
             return _stays(tensor)
         state = tensor._version
-        key = (storage._cdata, storage.data_ptr(), low, high, state)
+        key = (self.base, storage._cdata, storage.data_ptr(), low, high, state)
         view = _View(tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset() * tensor.element_size() - low)
         saved = owner._live.get(key)
         if saved is None:
@@ -345,8 +345,8 @@ class Offload:
     def _wants(self, tensor: Any) -> bool:
         if type(tensor) is not _Tensor or tensor.device.type != self._tensors or tensor.layout is not torch.strided:
             return False
-        if tensor.is_leaf and tensor.requires_grad or tensor.is_conj() or tensor.is_neg():
-            return False  # the values of a conjugate or negative view are not those in its memory
+        if tensor.is_leaf and tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or tensor.is_nested:
+            return False  # conjugate and negative views are not what their memory holds, nested ones have no shape
         base = tensor._base
         if base is not None and (isinstance(base, _Parameter) or (base.is_leaf and base.requires_grad)):
             return False

@@ -111,7 +111,7 @@ static void look_at_lab(struct doctor *d)
 }
 
 /*
- * The libraries on top of libvarve.so: an MPI and a Fortran compiler are the machine's, so that a
+ * The libraries on top of libvarve.so: an MPI, a Fortran compiler and PETSc are the machine's, so that a
  * build has them or not.
  */
 static void look_at_libraries(struct doctor *d)
@@ -133,6 +133,12 @@ static void look_at_libraries(struct doctor *d)
                    "no compiler that suits the C compiler's when this was built"),
                "no module file; share/varve/fortran has its sources", "gfortran",
                "gcc languages=fortran");
+    if (VV_BUILD_PETSC)
+        add(d, "PETSc", FOUND, "libvarve-petsc.so was built: -ts_trajectory_type varve");
+    else
+        remedy(add(d, "PETSc", MISSING, "not found when this was built"),
+               "no libvarve-petsc.so, which keeps PETSc's adjoint trajectories", "petsc-dev",
+               "petsc");
 }
 
 /* A build has its headers, a machine its library: both are needed. */

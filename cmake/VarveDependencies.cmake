@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc, MPI,
-# UCX. The result is the interface library varve_deps. VarveKernels.cmake
+# UCX, PETSc. The result is the interface library varve_deps. VarveKernels.cmake
 # finds nvcc.
 
 if(VARVE_PORTABLE)
@@ -12,7 +12,7 @@ add_library(varve_deps INTERFACE)
 target_link_libraries(varve_deps INTERFACE ${CMAKE_DL_LIBS})
 
 # AUTO: used when found. ON: an error when it is not. OFF: not even looked for.
-foreach(name LIBURING HWLOC MPI UCX)
+foreach(name LIBURING HWLOC MPI UCX PETSC)
     set(VARVE_WITH_${name} AUTO CACHE STRING "use it: AUTO, ON or OFF")
     set_property(CACHE VARVE_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
@@ -93,6 +93,22 @@ if(NOT VARVE_WITH_MPI STREQUAL "OFF")
             "MPI_C_COMPILER may name the mpicc to use.")
     else()
         message(STATUS "no MPI (Debian: libopenmpi-dev or libmpich-dev); libvarve-mpi and VELOC_Init are off")
+    endif()
+endif()
+
+# For libvarve-petsc alone. Its private headers are needed, which are installed with the others.
+set(HAVE_PETSC 0)
+if(NOT VARVE_WITH_PETSC STREQUAL "OFF")
+    if(PKG_CONFIG_FOUND AND HAVE_MPI AND NOT VARVE_PORTABLE)
+        pkg_check_modules(PETSC QUIET IMPORTED_TARGET PETSc>=3.18)
+    endif()
+    if(TARGET PkgConfig::PETSC)
+        set(HAVE_PETSC 1)
+    elseif(VARVE_WITH_PETSC STREQUAL "ON")
+        message(FATAL_ERROR "VARVE_WITH_PETSC is ON, but pkg-config finds no PETSc of 3.18 or later, or there is no MPI. "
+            "Debian has petsc-dev; otherwise name PETSc's pkgconfig folder in PKG_CONFIG_PATH.")
+    else()
+        message(STATUS "no PETSc (Debian: petsc-dev); libvarve-petsc is off")
     endif()
 endif()
 

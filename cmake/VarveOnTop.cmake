@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Libraries on top of libvarve.so, which use its public API alone: libvarve-mpi.so, where there is an MPI;
-# libveloc-client.so, VELOC's interface; libvarve-fortran.so, where there is a Fortran compiler; and
+# libveloc-client.so, VELOC's interface; libvarve-petsc.so, where there is PETSc; libvarve-fortran.so, where there is a Fortran compiler; and
 # libvarve-fortran-mpi.so, where there are both. The second is not linked with MPI: it loads libvarve-mpi.so when it is
 # given a communicator. Each is a component of the CMake package, and its target carries what a program needs; the MPI
 # is that of the program's language, which varveConfig.cmake finds.
@@ -64,6 +64,14 @@ function(varve_fortran_library target name export)
         target_link_options(${target} PRIVATE -fsanitize=${VARVE_SANITIZE})
     endif()
 endfunction()
+
+# A plug-in that PETSc opens by its path: no number, and no program links with it.
+if(HAVE_PETSC)
+    add_library(varve_petsc MODULE ${CMAKE_SOURCE_DIR}/src/petsc/trajectory.c)
+    varve_on_top(varve_petsc varve-petsc ${CMAKE_SOURCE_DIR}/src/petsc/libvarve-petsc.map)
+    set_target_properties(varve_petsc PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)
+    target_link_libraries(varve_petsc PRIVATE $<BUILD_INTERFACE:PkgConfig::PETSC> $<BUILD_INTERFACE:MPI::MPI_C>)
+endif()
 
 if(HAVE_FORTRAN)
     varve_fortran_library(varve_fortran varve-fortran fortran ${CMAKE_SOURCE_DIR}/src/fortran/varve.f90

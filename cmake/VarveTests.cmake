@@ -181,7 +181,7 @@ endif()
 # The longest begin first, so that none of them is left running alone at the end: in this order, in which those that
 # compute stand between those that wait.
 set(cost 1000)
-foreach(name lint/without compat/heat lint/portable cli/cached_nodes lint/clang compat/partner crash/matrix cli/ooc
+foreach(name lint/without compat/heat compat/petsc lint/portable cli/cached_nodes lint/clang compat/partner crash/matrix cli/ooc
     unit/rtm/identical python/offload cli/report python/examples unit/kirchhoff/identical unit/ckpt/partner unit/ooc/blocks cli/rtm cli/examples
     explore/interleavings fault/os unit/ooc/tables cli/shot cli/bench_paper dataset/faults_tcp
     unit/gpufile/errors cli/top unit/gpufile/reading cli/demo unit/cli/probe_device fault/ckpt unit/dataset/node

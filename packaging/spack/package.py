@@ -21,6 +21,7 @@ class Varve(CMakePackage, CudaPackage):
     variant("uring", default=True, description="Use io_uring for disk I/O")
     variant("hwloc", default=True, description="Find cores and memory nodes with hwloc")
     variant("ucx", default=False, description="Allow UCX between nodes of the dataset cache")
+    variant("petsc", default=False, when="+mpi", description="Build the trajectory type varve of PETSc")
 
     depends_on("c", type="build")
     depends_on("fortran", type="build", when="+fortran")
@@ -34,6 +35,7 @@ class Varve(CMakePackage, CudaPackage):
     depends_on("hwloc", when="+hwloc")
     depends_on("ucx", when="+ucx")
     depends_on("mpi", when="+mpi")
+    depends_on("petsc@3.18:+mpi", when="+petsc")
 
     generator("ninja")
 
@@ -46,4 +48,5 @@ class Varve(CMakePackage, CudaPackage):
             self.define_from_variant("VARVE_WITH_LIBURING", "uring"),
             self.define_from_variant("VARVE_WITH_HWLOC", "hwloc"),
             self.define_from_variant("VARVE_WITH_UCX", "ucx"),
+            self.define_from_variant("VARVE_WITH_PETSC", "petsc"),
         ]

@@ -29,6 +29,7 @@ says() { # NAME FILE
 }
 says MPI libvarve-mpi.so
 says Fortran libvarve-fortran.so
+[ ! -e "$BUILD_DIR/lib/libvarve-petsc.so" ] || says PETSc libvarve-petsc.so
 [ ! -e "$BUILD_DIR/lib/libvarve-fortran-mpi.so" ] || says Fortran libvarve-fortran-mpi.so
 if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
     LD_LIBRARY_PATH=$BUILD_DIR/fake/cufile "$VARVE_BIN" doctor "$dir" >"$dir/out"

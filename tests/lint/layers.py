@@ -13,7 +13,7 @@ import sys
 
 # The lowest first; modules of one row do not know each other.
 ROWS = [["base"], ["trace", "stats"], ["policy", "net"], ["device"], ["store"], ["engine"],
-        ["ckpt", "dataset"], ["vector", "gpufile", "ooc"], ["mpi", "fortran"], ["veloc"]]
+        ["ckpt", "dataset"], ["vector", "gpufile", "ooc"], ["mpi", "fortran", "petsc"], ["veloc"]]
 RANK = {module: row for row, modules in enumerate(ROWS) for module in modules}
 FIRST_FACE = RANK["ckpt"]
 # Folders of store/ above its own files, in the same way.

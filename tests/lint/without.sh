@@ -6,7 +6,7 @@ build=$BUILD_DIR/lint-without
 # What differs from the other builds is what is compiled, not how: neither optimised nor with debug information, which takes
 # less than half the time.
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 -DVARVE_DEBUG=ON -DVARVE_WERROR=ON -DCMAKE_C_COMPILER="${CC:-cc}" \
-    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF -DVARVE_WITH_FORTRAN=OFF -DVARVE_WITH_UCX=OFF \
+    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF -DVARVE_WITH_FORTRAN=OFF -DVARVE_WITH_UCX=OFF -DVARVE_WITH_PETSC=OFF \
     >"$dir/log" 2>&1 || { cat "$dir/log"; fail "configure"; }
 tests=$(cd tests/unit && printf '%s\n' base/topo.c store/{aio,files,gds,spill}.c device/{conformance,cuda_open}.c ckpt/{life,gds}.c net/talk.c | sed 's,/,_,;s,\.c$,,;s,^,t_unit_,')
 # Helpers have no main and so no target of their own.

@@ -202,6 +202,10 @@ struct vv_device_ops {
      * leaves the application's stream alone. Cheap: may be called for every request. */
     int (*stream_adopt)(struct vv_device *d, void *native, struct vv_stream **ret_stream);
 
+    /* A number of one of the application's streams, given to no other stream ever, though its handle
+     * may be, and above 0. -ENOTSUP: the driver does not tell. Counts as stream_adopt. */
+    int (*stream_id)(struct vv_device *d, struct vv_stream *s, uint64_t *ret_id);
+
     /* The driver's handle of a stream, ours or adopted, for work that others put on it. The emulated
      * device's is for vv_device_host_run. */
     void *(*stream_native)(struct vv_device *d, struct vv_stream *s);
@@ -348,6 +352,12 @@ VV_WARN_UNUSED static inline int vv_device_stream_adopt(struct vv_device *d, voi
                                                         struct vv_stream **ret_stream)
 {
     return d->ops->stream_adopt(d, native, ret_stream);
+}
+
+VV_WARN_UNUSED static inline int vv_device_stream_id(struct vv_device *d, struct vv_stream *s,
+                                                     uint64_t *ret_id)
+{
+    return d->ops->stream_id(d, s, ret_id);
 }
 
 static inline void *vv_device_stream_native(struct vv_device *d, struct vv_stream *s)

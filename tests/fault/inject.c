@@ -411,6 +411,14 @@ static void inject_leave(struct vv_device *dev)
     vv_device_leave(device_of(dev)->inner);
 }
 
+static int inject_stream_id(struct vv_device *dev, struct vv_stream *stream, uint64_t *ret_id)
+{
+    struct inject_device *d = device_of(dev);
+    int rc = device_enter(d, VV_DEVICE_OP_STREAM_ADOPT);
+
+    return rc ? rc : vv_device_stream_id(d->inner, ((struct inject_stream *)stream)->inner, ret_id);
+}
+
 static int inject_stream_adopt(struct vv_device *dev, void *native, struct vv_stream **ret_stream)
 {
     struct inject_device *d = device_of(dev);
@@ -471,6 +479,7 @@ static const struct vv_device_ops inject_device_ops = {
     .enter = inject_enter,
     .leave = inject_leave,
     .stream_adopt = inject_stream_adopt,
+    .stream_id = inject_stream_id,
     .launch = inject_launch,
     .describe = inject_describe,
     .last_code = inject_last_code,

@@ -84,7 +84,7 @@ static uint64_t *cell(struct drive *d, const struct vv_order *o, int tier, const
 
 static void check_source(struct drive *d, const struct vv_order *o, const char *when)
 {
-    if (o->src_tier == VV_TIER_APP)
+    if (o->src_tier == VV_TIER_APP || o->poisoned)
         return;
     for (uint32_t i = 0; i < o->nchunks; i++) {
         uint64_t *from = cell(d, o, o->src_tier, o->src_page, i);
@@ -154,8 +154,8 @@ static void carry_out(struct drive *d, const struct vv_order *o)
     case VV_ORDER_COPY:
     case VV_ORDER_APP:
         check_source(d, o, "end");
-        set_destination(d, o, true);
-        if (o->kind == VV_ORDER_APP)
+        set_destination(d, o, !o->poisoned);
+        if (o->kind == VV_ORDER_APP && !o->poisoned)
             deliver(d, o);
         break;
     case VV_ORDER_COMMIT:
@@ -209,6 +209,52 @@ static void woken(struct drive *d, struct drive_call *call)
                  (unsigned long long)call->version);
 }
 
+static unsigned stream_of(const struct vv_order *o)
+{
+    return vv_lane_stream(o->family, (enum vv_lane)o->lane);
+}
+
+bool drive_may_end(const struct drive *d, unsigned i)
+{
+    const struct vv_order *o = d->order[i];
+    uint64_t hold = o->family ? d->hold[stream_of(o)] : 0;
+
+    if (!o->family)
+        return true;
+    for (unsigned lane = 0; lane < VV_LANES; lane++)
+        if (o->wait[lane] > d->ran[vv_lane_stream(o->family, (enum vv_lane)lane)])
+            return false;
+    return o->seq == d->ran[stream_of(o)] + 1 && (!hold || o->seq < hold);
+}
+
+void drive_hold(struct drive *d, uint64_t stream)
+{
+    unsigned family = vv_core_family(d->core, stream);
+    unsigned s = family ? vv_lane_stream(family, VV_LANE_APP) : 0;
+
+    if (family && !d->hold[s])
+        d->hold[s] = d->enqueued[s] + 1;
+}
+
+void drive_let_go(struct drive *d, uint64_t stream)
+{
+    unsigned family = vv_core_family(d->core, stream);
+
+    if (family)
+        d->hold[vv_lane_stream(family, VV_LANE_APP)] = 0;
+}
+
+/* Ends the first order that may; false: there is none. */
+static bool end_one(struct drive *d)
+{
+    for (unsigned i = 0; i < d->norders; i++)
+        if (drive_may_end(d, i)) {
+            drive_end(d, i, 0);
+            return true;
+        }
+    return false;
+}
+
 static void collect(struct drive *d)
 {
     struct vv_order *o;
@@ -218,9 +264,18 @@ static void collect(struct drive *d)
             woken(d, o->req->user);
             continue;
         }
+        if (o->family && d->refusals > 0) {
+            d->refusals--;
+            vv_core_complete(d->core, o, -EAGAIN, d->now_ns);
+            continue;
+        }
         if (d->norders == DRIVE_MAX_ORDERS)
             t_fail(__FILE__, __LINE__, "too many orders");
         d->order[d->norders++] = o;
+        if (o->family) {
+            vv_core_enqueued(d->core, o, ++d->enqueued[stream_of(o)], d->now_ns);
+            continue;
+        }
         if (o->kind == VV_ORDER_COPY || o->kind == VV_ORDER_APP) {
             check_source(d, o, "start");
             set_destination(d, o, false);
@@ -232,11 +287,17 @@ void drive_end(struct drive *d, unsigned i, int status)
 {
     struct vv_order *o = d->order[i];
 
+    if (!drive_may_end(d, i))
+        t_fail(__FILE__, __LINE__, "an order ends before its turn on its stream");
     if (d->trace)
         fprintf(stderr, "  %s of history %u version %llu chunks %u+%u from %d to %d ends: %d\n",
                 (const char *[]){"copy", "app", "commit", "remove"}[o->kind], o->hist,
                 (unsigned long long)o->version, o->chunk0, o->nchunks, o->src_tier, o->dst_tier,
                 status);
+    if (o->family)
+        d->ran[stream_of(o)]++;
+    if (o->family && status != 0)
+        set_destination(d, o, false);
     if (status == 0)
         carry_out(d, o);
     else
@@ -309,15 +370,18 @@ void drive_run(struct drive *d)
             complain(d, "with no request pending, transfers go on for ever");
             return;
         }
-        drive_end(d, 0, 0);
+        if (!end_one(d)) {
+            complain(d, "orders on streams wait for each other");
+            return;
+        }
     }
 }
 
 int drive_finish(struct drive *d, struct drive_call *call)
 {
     while (call->pending && (d->norders || grow_some(d)))
-        if (d->norders)
-            drive_end(d, 0, 0);
+        if (d->norders && !end_one(d))
+            break;
     return call->pending ? -EINPROGRESS : call->req.status;
 }
 
@@ -412,6 +476,7 @@ static void call_init(struct drive *d, struct drive_call *call, uint64_t version
     memset(call, 0, sizeof(*call));
     call->req.user = call;
     call->req.ordered = d->ordered;
+    call->req.family = d->stream ? (uint8_t)vv_core_family(d->core, d->stream) : 0;
     call->pending = true;
     call->version = version;
     d->now_ns += d->step_ns;
@@ -465,6 +530,7 @@ int drive_lease(struct drive *d, struct drive_call *call, struct drive_lend *len
 {
     call_init(d, call, 0);
     call->req.ordered = false;
+    call->req.family = 0;
     call->lend = lend;
     return started(d, call,
                    vv_core_lease(d->core, hist, npages, d->now_ns, &call->req, &lend->lend));

@@ -6,6 +6,10 @@
  * transfer's destination is garbage from its start to its successful end, and its source is
  * compared at the start and at the end; a restore that ends well must have delivered every chunk of
  * the generation that was alive when it began.
+ *
+ * Orders that run ahead stand on streams. The first of a stream may run when what it waits for has
+ * run: any of them next, whatever the core thinks of the rest. It happens at one go, so that two
+ * orders that nothing keeps apart happen either way round. An order is seen to end when it has run.
  */
 #ifndef TESTS_MODEL_DRIVE_H
 #define TESTS_MODEL_DRIVE_H
@@ -58,7 +62,12 @@ struct drive {
     unsigned norders;
     uint64_t *tag[VV_MAX_TIERS];
     bool app_is_device;
-    bool ordered;          /* puts and gets are ordered by a stream */
+    bool ordered;      /* puts and gets are ordered by a stream */
+    uint64_t stream;   /* the id of that stream, if it may run ahead; 0: it may not */
+    unsigned refusals; /* orders that the next lanes will not take */
+    uint64_t enqueued[VV_STREAMS], ran[VV_STREAMS]; /* numbers of orders */
+    uint64_t
+        hold[VV_STREAMS];  /* what is behind this one waits for another thread; 0: nothing does */
     uint64_t ntags;        /* written into leases so far */
     bool trace;            /* print every order as it ends: to understand a failure */
     unsigned wakes;        /* told so far */
@@ -120,6 +129,11 @@ int drive_swap(struct drive *d, struct drive_lend *old, struct drive_lend *lend,
                uint64_t version);
 void drive_trim(struct drive *d, struct drive_lend *lend, uint32_t npages);
 
+/* May the order at place i end? */
+bool drive_may_end(const struct drive *d, unsigned i);
+/* What is on the stream from here on waits, until it is let go. */
+void drive_hold(struct drive *d, uint64_t stream);
+void drive_let_go(struct drive *d, uint64_t stream);
 /* The order at place i ends. */
 void drive_end(struct drive *d, unsigned i, int status);
 /* The place of the first pending order of this kind between these tiers (VV_TIER_APP included) for
@@ -131,7 +145,7 @@ bool drive_grow(struct drive *d, unsigned tier);
 void drive_grow_stop(struct drive *d, unsigned tier);
 /* Is there a tier that grows? */
 bool drive_growing(const struct drive *d);
-/* Ends pending orders, oldest first, until none is left; tiers that grow have all their pages
+/* Ends pending orders, oldest first of those that may, until none is left; tiers that grow have all their pages
  * then. */
 void drive_run(struct drive *d);
 /* The same, until the call has ended; its status. */

@@ -459,6 +459,7 @@ static const struct vv_device_ops cuda_ops = {
     .stream_wait_event = vvi_cuda_stream_wait_event,
     .after_app = vvi_cuda_after_app,
     .stream_adopt = vvi_cuda_stream_adopt,
+    .stream_id = vvi_cuda_stream_id,
     .stream_native = vv_device_cuda_native,
     .enter = enter,
     .leave = leave,

@@ -111,8 +111,8 @@ VV_WARN_UNUSED int vvi_cuda_launch(struct vv_device *dev, struct vv_stream *s,
 /* ---- cuda_stream.c ---- */
 
 VV_WARN_UNUSED int vvi_cuda_stream_new(struct vv_device *dev, struct vv_stream **ret_stream);
-VV_WARN_UNUSED int vvi_cuda_stream_adopt(struct vv_device *dev, void *native,
-                                         struct vv_stream **ret_stream);
+VV_WARN_UNUSED int vvi_cuda_stream_id(struct vv_device *dev, struct vv_stream *s, uint64_t *ret_id);
+int vvi_cuda_stream_adopt(struct vv_device *dev, void *native, struct vv_stream **ret_stream);
 void vvi_cuda_stream_free(struct vv_device *dev, struct vv_stream *s);
 VV_WARN_UNUSED int vvi_cuda_stream_wait_event(struct vv_device *dev, struct vv_stream *s,
                                               struct vv_event *ev);

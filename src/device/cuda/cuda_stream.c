@@ -104,6 +104,26 @@ int vvi_cuda_stream_adopt(struct vv_device *dev, void *native, struct vv_stream 
     return 0;
 }
 
+int vvi_cuda_stream_id(struct vv_device *dev, struct vv_stream *s, uint64_t *ret_id)
+{
+    struct vvi_cuda *d = vvi_cuda_of(dev);
+    unsigned long long id = 0;
+    struct vvi_cuda_scope scope;
+    int rc;
+
+    if (!d->drv.cuStreamGetId)
+        return vvi_cuda_refuse(d, -ENOTSUP);
+    rc = vvi_cuda_enter(d, &scope);
+    if (rc)
+        return rc;
+    rc = vvi_cuda_status(d, d->drv.cuStreamGetId(s->native, &id));
+    vvi_cuda_leave(d, &scope);
+    if (rc)
+        return rc;
+    *ret_id = (uint64_t)id + 1; /* the driver's may be 0 */
+    return 0;
+}
+
 /* Between enter and leave if `usable`, otherwise without the driver. */
 static void stream_end(struct vvi_cuda *d, struct vv_stream *s, bool usable)
 {

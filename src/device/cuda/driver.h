@@ -197,6 +197,7 @@ enum vvi_cuda_result {
     X(NEEDED, cuStreamIsCapturing, "cuStreamIsCapturing", 10000,                                   \
       (CUstream stream, unsigned int *status))                                                     \
     X(NEEDED, cuStreamGetCtx, "cuStreamGetCtx", 9020, (CUstream stream, CUcontext * ctx))          \
+    X(OPTIONAL, cuStreamGetId, "cuStreamGetId", 12000, (CUstream stream, unsigned long long *id))  \
     X(NEEDED, cuEventCreate, "cuEventCreate", 2000, (CUevent * event, unsigned int flags))         \
     X(NEEDED, cuEventDestroy, "cuEventDestroy_v2", 4000, (CUevent event))                          \
     X(NEEDED, cuEventRecord, "cuEventRecord", 2000, (CUevent event, CUstream stream))              \

@@ -470,6 +470,7 @@ static const struct vv_device_ops host_ops = {
     .stream_wait_event = vvi_device_stream_wait_event,
     .after_app = vvi_device_after_app,
     .stream_adopt = vvi_device_stream_adopt,
+    .stream_id = vvi_device_stream_id,
     .stream_native = vvi_device_stream_native,
     .enter = host_enter,
     .leave = host_leave,

@@ -179,6 +179,18 @@ int vvi_device_stream_adopt(struct vv_device *dev, void *native, struct vv_strea
     return rc;
 }
 
+int vvi_device_stream_id(struct vv_device *dev, struct vv_stream *s, uint64_t *ret_id)
+{
+    struct vvi_device_host *d = vvi_device_host_of(dev);
+    int rc = vvi_device_enter(d, VV_DEVICE_OP_STREAM_ADOPT);
+
+    if (rc)
+        return rc;
+    *ret_id = s->id;
+    vvi_device_leave(d);
+    return 0;
+}
+
 /* The legacy stream's is NULL, as the application knows it. */
 void *vvi_device_stream_native(struct vv_device *dev, struct vv_stream *s)
 {

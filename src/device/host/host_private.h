@@ -90,6 +90,7 @@ struct vv_stream {
     bool native;      /* the application's: belongs to it, or to the device */
     bool capturing;   /* only the application's may be */
     unsigned adopted; /* times that we hold it as ours */
+    uint64_t id;      /* given to no other stream */
 };
 
 struct vv_event {
@@ -145,6 +146,7 @@ struct vvi_device_host {
     struct vv_stream *app; /* immutable */
     struct vvi_device_item *live_head, *live_tail;
     uint64_t last_seq;
+    uint64_t stream_ids;   /* given so far */
     uint64_t app_releases; /* given and not yet used by a held kernel */
 
     struct vvi_device_rule rules[VVI_DEVICE_MAX_RULES];
@@ -239,6 +241,7 @@ int vvi_device_copy_async(struct vv_device *d, struct vv_stream *s, const struct
 
 int vvi_device_launch(struct vv_device *d, struct vv_stream *s, const struct vv_kernel *k);
 int vvi_device_stream_adopt(struct vv_device *d, void *native, struct vv_stream **ret_stream);
+int vvi_device_stream_id(struct vv_device *d, struct vv_stream *s, uint64_t *ret_id);
 void *vvi_device_stream_native(struct vv_device *d, struct vv_stream *s);
 void vvi_device_describe(struct vv_device *d, struct vv_device_info *ret_info);
 int vvi_device_last_code(struct vv_device *d, const char **ret_name);

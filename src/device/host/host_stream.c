@@ -286,6 +286,7 @@ int vvi_device_stream_new_locked(struct vvi_device_host *d, struct vv_stream **r
 
     if (!s)
         return -ENOMEM;
+    s->id = ++d->stream_ids;
     s->next = d->streams;
     if (s->next)
         s->next->prev = s;

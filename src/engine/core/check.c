@@ -81,7 +81,12 @@ static const char *check_page(const struct vv_core *core, unsigned tier, uint32_
     const struct vv_copy *copy = p->u.owner;
 
     if (p->state == VV_PAGE_FREE)
+        return vvi_ahead_busy(core, tier, page) ? "a free page is used by a stream" : NULL;
+    if (!copy && vvi_stamp(core, tier, page) && vvi_stamp(core, tier, page)->limbo) {
+        REQUIRE(p->state == VV_PAGE_RESERVED && (p->pins || vvi_ahead_busy(core, tier, page)),
+                "a page that nobody owns nor uses is not free");
         return NULL;
+    }
     REQUIRE(copy != NULL, "a page in use has no owner");
     REQUIRE(copy->tier == tier, "a page is owned by a copy on another tier");
     REQUIRE(p->chunk < copy->obj->nchunks, "a page holds a chunk beyond its object's end");
@@ -117,11 +122,102 @@ static const char *check_arena_tier(const struct vv_core *core, unsigned tier)
     return NULL;
 }
 
+/* ---- what runs ahead ---- */
+
+static bool uses_page(const struct vv_order *o, int tier, uint32_t page, bool write)
+{
+    const uint32_t *pages = write ? o->dst_page : o->src_page;
+
+    if (!o->family || (write ? o->dst_tier : o->src_tier) != tier)
+        return false;
+    for (uint32_t i = 0; i < o->nchunks; i++)
+        if (pages[i] == page)
+            return true;
+    return false;
+}
+
+/* A write that has to be waited for is waited for: by its order in the queue of the lane, or by what
+ * the order has seen to end. */
+static bool behind(const struct vv_core *core, const struct vv_order *o, unsigned lane,
+                   uint64_t seq)
+{
+    return lane == o->lane || seq <= o->wait[lane] ||
+           seq <= core->ahead.seen[vv_lane_stream(o->family, (enum vv_lane)lane)];
+}
+
+/* All uses of the page by this order's lanes that came before it. */
+static const char *check_waits(const struct vv_core *core, const struct vv_order *o, uint32_t page)
+{
+    for (const struct vv_order *b = core->orders; b; b = b->all_next) {
+        if (b == o || !b->family || b->seq == 0 || (o->seq > 0 && b->serial > o->serial))
+            continue;
+        if (!uses_page(b, o->dst_tier, page, true) && !uses_page(b, o->dst_tier, page, false))
+            continue;
+        REQUIRE(b->lane == VV_LANE_EARLY || b->family == o->family,
+                "a page is overwritten that another stream still uses");
+        REQUIRE(behind(core, o, b->lane, b->seq),
+                "a page is overwritten without waiting for its last use");
+    }
+    return NULL;
+}
+
+static const char *check_stamp(const struct vv_core *core, unsigned tier, uint32_t page)
+{
+    const struct stamp *st = vvi_stamp(core, tier, page);
+    const struct vv_page *p = &core->tier[tier].arena.page[page];
+
+    REQUIRE(!st->planned || (p->state == VV_PAGE_FILLING && st->writes > 0),
+            "a page is planned to be filled, and is not being filled");
+    REQUIRE(st->reads + st->writes > 0 || st->family == 0,
+            "a page that no stream uses has a family");
+    REQUIRE(p->pins >= st->reads, "a page that a stream reads is not pinned");
+    return NULL;
+}
+
+static const char *check_ahead(const struct vv_core *core)
+{
+    const char *wrong = NULL;
+    uint32_t orders[VV_FAMILIES + 1] = {0}, down[VV_FAMILIES + 1] = {0};
+    uint64_t reads = 0, writes = 0;
+
+    if (!core->ahead.on)
+        return NULL;
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+        for (uint32_t p = 0; p < vv_core_tier_pages(core, t) && !wrong; p++) {
+            reads += vvi_stamp(core, t, p)->reads;
+            writes += vvi_stamp(core, t, p)->writes;
+            wrong = check_stamp(core, t, p);
+        }
+    for (const struct vv_order *o = core->orders; o && !wrong; o = o->all_next) {
+        REQUIRE(o->family <= VV_FAMILIES, "an order of a family that does not exist");
+        orders[o->family]++;
+        down[o->family] += o->kind == VV_ORDER_COPY && o->hop == VV_HOP_D2H;
+        reads -= o->seq > 0 && o->src_tier != VV_TIER_APP ? o->nchunks : 0;
+        writes -= o->seq > 0 && o->dst_tier != VV_TIER_APP ? o->nchunks : 0;
+        for (uint32_t i = 0; o->family && o->dst_tier != VV_TIER_APP && i < o->nchunks && !wrong;
+             i++)
+            wrong = check_waits(core, o, o->dst_page[i]);
+    }
+    REQUIRE(!wrong, wrong);
+    REQUIRE(reads == 0 && writes == 0, "uses of pages by streams are miscounted");
+    for (unsigned f = 1; f <= VV_FAMILIES; f++)
+        REQUIRE(orders[f] == core->ahead.family[f].orders && down[f] == core->ahead.family[f].down,
+                "orders of a family are miscounted");
+    return NULL;
+}
+
 /* ---- orders and requests ---- */
 
 static bool order_covers(const struct vv_order *o, const struct vv_object *obj, uint32_t c)
 {
     return o->obj == obj && c >= o->chunk0 && c - o->chunk0 < o->nchunks;
+}
+
+/* What runs ahead may have lost the page to another chunk. */
+static bool order_fills(const struct vv_core *core, const struct vv_order *o,
+                        const struct vv_object *obj, uint32_t c)
+{
+    return order_covers(o, obj, c) && (!o->family || vvi_ahead_wrote(core, o, c - o->chunk0));
 }
 
 static uint32_t readers(const struct vv_core *core, const struct vv_object *obj, int tier,
@@ -130,7 +226,8 @@ static uint32_t readers(const struct vv_core *core, const struct vv_object *obj,
     uint32_t n = 0;
 
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
-        n += o->src_tier == tier && !o->whole && order_covers(o, obj, c);
+        n += o->family ? uses_page(o, tier, obj->copy[tier]->page[c], false)
+                       : o->src_tier == tier && !o->whole && order_covers(o, obj, c);
     for (const struct vv_lend *l = core->lends; l && tier == 0; l = l->next)
         n += !l->lease && l->obj == obj && c >= l->chunk0 && c - l->chunk0 < l->npages;
     return n;
@@ -152,7 +249,7 @@ static uint32_t writers(const struct vv_core *core, const struct vv_object *obj,
     uint32_t n = 0;
 
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
-        n += o->dst_tier == tier && order_covers(o, obj, c);
+        n += o->dst_tier == tier && order_fills(core, o, obj, c);
     return n;
 }
 
@@ -161,9 +258,11 @@ static const char *check_chunk_of_order(const struct vv_core *core, const struct
 {
     uint32_t c = o->chunk0 + i;
 
+    if (o->seq > 0 || o->poisoned)
+        return NULL; /* on the time line of its stream its chunk may have gone: check_waits */
     if (o->src_tier != VV_TIER_APP) {
         bool arena = core->tier[o->src_tier].is_arena;
-        REQUIRE(vvi_chunk_valid(core, o->obj, (unsigned)o->src_tier, c),
+        REQUIRE(vvi_ahead_readable(core, o->family, o->obj, (unsigned)o->src_tier, c),
                 "an order reads a chunk that is not there");
         if (arena) {
             REQUIRE(o->obj->copy[o->src_tier]->page[c] == o->src_page[i],
@@ -372,6 +471,11 @@ static const char *check_heaps_of(const struct vv_core *core, const struct vv_co
         key = vvi_rank_absolute(core, obj, copy->tier, n->dirty_top);
     wrong = check_in_heap(core, copy, HEAP_DIRTY, n->dirty > 0, key);
     if (!wrong)
+        wrong = check_in_heap(core, copy, HEAP_HELD,
+                              core->ahead.on && (int)copy->tier == core->device &&
+                                  n->valid + n->filling > 0,
+                              vvi_rank_absolute(core, obj, copy->tier, copy->held_top));
+    if (!wrong)
         wrong = check_in_heap(core, copy, HEAP_EVICT, core->paged && n->evict > 0 && !copy->readers,
                               vvi_rank_absolute(core, obj, copy->tier, n->evict_top));
     if (!wrong)
@@ -415,6 +519,8 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
     REQUIRE(n.evict == copy->nevict && n.dirty == copy->ndirty && n.up == copy->nup &&
                 n.dup == copy->ndup,
             "classes of a copy's pages are miscounted");
+    for (uint32_t c = copy->held_top + 1; c < obj->nchunks; c++)
+        REQUIRE(copy->page[c] == VV_PAGE_NONE, "held_top is no bound");
     REQUIRE(n.evict == 0 || n.evict_top <= copy->evict_top, "evict_top is no bound");
     REQUIRE(n.dirty == 0 || n.dirty_top <= copy->dirty_top, "dirty_top is no bound");
     return check_heaps_of(core, copy, &n);
@@ -425,12 +531,9 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
 /* The only copy of live data is never evicted, and a put ends only when every byte has a place. */
 static const char *check_bytes_kept(const struct vv_core *core, const struct vv_object *obj)
 {
-    for (uint32_t c = 0; c < obj->nchunks; c++) {
-        bool somewhere = false;
-        for (unsigned t = 0; t < core->ntiers; t++)
-            somewhere |= vvi_chunk_valid(core, obj, t, c);
-        REQUIRE(somewhere, "the only copy of live data is gone");
-    }
+    for (uint32_t c = 0; c < obj->nchunks; c++)
+        REQUIRE(vvi_ahead_somewhere(core, obj, c) || obj->spent || obj->lost,
+                "the only copy of live data is gone");
     return NULL;
 }
 
@@ -759,6 +862,8 @@ const char *vv_core_check(const struct vv_core *core)
         wrong = check_dead(core);
     if (!wrong)
         wrong = check_lends(core);
+    if (!wrong)
+        wrong = check_ahead(core);
     if (!wrong && core->disk >= 0 && !core->tier[core->disk].is_arena)
         wrong = check_files(core);
     return wrong ? wrong : check_requests(core);
@@ -811,6 +916,24 @@ static uint64_t stamp_place(const struct vv_core *core, unsigned tier, uint64_t 
     return n;
 }
 
+/* How far the family has still to come to its use of the page. */
+static uint64_t digest_stamp(const struct vv_core *core, unsigned tier, uint32_t page)
+{
+    const struct stamp *st = vvi_stamp(core, tier, page);
+    uint64_t d;
+
+    if (!st || st->reads + st->writes == 0)
+        return 0;
+    d = mix((uint64_t)st->family << 8 | st->planned, (uint64_t)st->reads << 16 | st->writes);
+    for (unsigned lane = 0; lane < VV_LANES; lane++) {
+        bool one = st->family > 0 && st->family <= VV_FAMILIES;
+        unsigned stream = one ? vv_lane_stream(st->family, (enum vv_lane)lane) : 0;
+        uint64_t seen = core->ahead.seen[stream];
+        d = mix(d, st->last[lane] > seen ? st->last[lane] - seen : 0);
+    }
+    return d;
+}
+
 static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *copy, uint64_t d)
 {
     const struct tier *t = &core->tier[copy->tier];
@@ -828,6 +951,8 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
         }
         /* Transit pages of one direction are as good as each other, and so are all pages to
          * `next`, unless somebody wants a run of them. */
+        if (vvi_ahead_busy(core, copy->tier, page))
+            d = mix(d, digest_stamp(core, copy->tier, page));
         if (page >= t->arena.npages)
             page = t->arena.npages + (page - t->arena.npages >= t->transit_all);
         else if (core->paged && !core->lent_ever)
@@ -855,7 +980,8 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
     d = mix(d, flags | (uint64_t)obj->home << 16 | (uint64_t)(uint16_t)obj->flush_err << 32);
     d = mix(mix(mix(d, obj->size), obj->refs), obj->reflushed);
     d = mix(d, obj->gen | (uint64_t)obj->unfinished << 8 | (uint64_t)obj->missed << 9 |
-                   (uint64_t)obj->restored << 10 | (uint64_t)obj->used << 11);
+                   (uint64_t)obj->restored << 10 | (uint64_t)obj->used << 11 |
+                   (uint64_t)obj->lost << 12 | (uint64_t)obj->spent << 13);
     d = mix(d, obj->old ? digest_object(core, obj->old) : 0);
     d = mix(d, next ? digest_object(core, next) : 0);
     for (unsigned t = 0; t < core->ntiers; t++)
@@ -877,8 +1003,8 @@ static uint64_t digest_ending(const struct vv_core *core, const struct hist *h)
 
 static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, uint64_t d)
 {
-    uint64_t flags =
-        h->used | h->started << 1 | (h->npredicted > 0) << 2 | h->hinted << 3 | h->detect.any << 4;
+    uint64_t flags = h->used | h->started << 1 | (h->npredicted > 0) << 2 | h->hinted << 3 |
+                     h->detect.any << 4 | (uint64_t)h->family << 8;
     uint64_t origin = h->oldest ? h->oldest->ordinal : h->next_ordinal;
 
     d = mix(d, flags);
@@ -916,7 +1042,18 @@ static uint64_t digest_order(const struct vv_core *core, const struct vv_order *
 
     d = mix(d, (uint64_t)(o->dst_tier + 1));
     d = mix(d, (uint64_t)o->chunk0 << 32 | o->nchunks);
-    return mix(d, digest_object(core, o->obj));
+    d = mix(d, digest_object(core, o->obj));
+    if (!o->family)
+        return d;
+    d = mix(d, (uint64_t)o->family << 16 | (uint64_t)o->lane << 8 | o->poisoned);
+    d = mix(d, o->seq - core->ahead.seen[vv_lane_stream(o->family, (enum vv_lane)o->lane)]);
+    for (unsigned lane = 0; lane < VV_LANES; lane++) {
+        uint64_t seen = core->ahead.seen[vv_lane_stream(o->family, (enum vv_lane)lane)];
+        d = mix(d, o->wait[lane] > seen ? o->wait[lane] - seen : 0);
+    }
+    for (uint32_t i = 0; i < o->nchunks; i++)
+        d = mix(d, (uint64_t)o->src_page[i] << 32 | o->dst_page[i]);
+    return d;
 }
 
 static uint64_t digest_req(const struct vv_core *core, const struct vv_req *req, uint64_t d)
@@ -924,6 +1061,7 @@ static uint64_t digest_req(const struct vv_core *core, const struct vv_req *req,
     d = mix(d, (uint64_t)req->kind << 8 | (uint64_t)req->ordered << 1 | req->app_is_device);
     d = mix(d, (uint64_t)req->inflight << 32 | req->chunks_left);
     d = mix(d, (uint64_t)req->scan << 32 | (uint32_t)req->error);
+    d = mix(d, (uint64_t)req->family << 1 | req->planned);
     d = mix(d, req->obj ? digest_object(core, req->obj) : req->hist);
     for (uint32_t i = 0; req->issued && i < vv_div_up(req->obj->nchunks, 64); i++)
         d = mix(d, req->issued[i]);
@@ -949,6 +1087,10 @@ uint64_t vv_core_digest(const struct vv_core *core)
             d = digest_req(core, req, mix(d, i));
     for (int i = 0; i < VV_HOP_COUNT; i++)
         d = mix(d, (uint64_t)core->hop[i].rate.bytes_per_s);
+    for (unsigned f = 1; core->ahead.on && f <= VV_FAMILIES; f++)
+        for (uint32_t p = core->ahead.family[f].limbo; p != VV_PAGE_NONE;
+             p = core->ahead.stamp[core->device][p].next)
+            d = mix(d, digest_stamp(core, (unsigned)core->device, p) + f);
     for (unsigned t = 0; t < core->ntiers; t++) {
         const struct tier *tier = &core->tier[t];
         d = mix(mix(d, tier->used_bytes), tier->lent);

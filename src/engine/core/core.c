@@ -94,21 +94,6 @@ int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core)
     return 0;
 }
 
-static void history_fini(struct hist *h, unsigned ntiers)
-{
-    for (unsigned t = 0; t < ntiers; t++)
-        for (int k = 0; k < HEAP_KINDS; k++)
-            vv_heap_fini(&h->heap[t][k]);
-    vv_table_fini(&h->versions);
-    vv_table_fini(&h->replacements);
-    free(h->ring);
-    for (int i = 0; i < OPEN_SETS; i++)
-        vv_bitset_fini(&h->open[i]);
-    free(h->passed);
-    vv_table_fini(&h->ending);
-    vv_table_fini_items(&h->editions);
-}
-
 void vv_core_free(struct vv_core *core)
 {
     struct vv_order *o, *next;
@@ -124,7 +109,7 @@ void vv_core_free(struct vv_core *core)
         if (o->kind != VV_ORDER_WAKE)
             vv_core_complete(core, o, 0, core->now_ns);
     for (uint32_t i = 0; i < core->nhist; i++)
-        history_fini(&core->hist[i], core->ntiers);
+        vvi_history_fini(&core->hist[i], core->ntiers);
     for (o = core->free_orders; o; o = next) {
         next = o->next;
         free(o);
@@ -134,6 +119,7 @@ void vv_core_free(struct vv_core *core)
         free(core->tier[t].transit[0]);
         free(core->tier[t].transit[1]);
     }
+    vvi_ahead_fini(core);
     free(core->frags);
     free(core->hist);
     free(core);
@@ -144,34 +130,6 @@ uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier)
     const struct tier *t = &core->tier[tier];
 
     return t->is_arena ? (uint64_t)t->arena.npages + 2 * (uint64_t)t->transit_all : 0;
-}
-
-int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg,
-                        uint32_t *ret_hist)
-{
-    uint32_t i = 0;
-
-    if (cfg->level == VV_CORE_DURABLE &&
-        (core->disk < 0 || core->tier[core->disk].kind != VV_TIER_FILES))
-        return -EINVAL;
-    while (i < core->nhist && (core->hist[i].used || core->hist[i].nalive))
-        i++;
-    if (i == core->nhist) {
-        struct hist *hist = realloc(core->hist, (i + 1) * sizeof(*hist));
-        if (!hist)
-            return -ENOMEM;
-        core->hist = hist;
-        core->nhist++;
-    } else {
-        history_fini(&core->hist[i], core->ntiers);
-    }
-    core->hist[i] =
-        (struct hist){.used = true, .cfg = *cfg, .head = HINT_MIDDLE, .tail = HINT_MIDDLE};
-    core->hist[i].nopen = OPEN_TIER + (unsigned)core->host + 1;
-    core->hist[i].hinted = cfg->order != VV_RESTORE_BY_HINTS;
-    core->hist[i].next_generation = VV_MAX(cfg->first_generation, (uint64_t)1);
-    *ret_hist = i;
-    return 0;
 }
 
 /* ---- the shape of every entry ---- */
@@ -258,6 +216,7 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
                            .keep = req->keep,
                            .again = req->again,
                            .replace = req->replace,
+                           .family = req->family,
                            .hist = hist,
                            .obj = obj,
                            .start_ns = core->now_ns};
@@ -266,6 +225,10 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
     for (unsigned t = 0; t < core->ntiers; t++)
         core->tier[t].freed_epoch++; /* for it, fetched copies may go that could not before */
     h->pending++;
+    if (kind == VV_REQ_PUT || kind == VV_REQ_GET)
+        h->family = req->family;
+    core->ahead.family[req->family].reqs++;
+    core->ahead.family[req->family].refused = false;
     req_link(list, req);
     vv_trace(VV_TRACE_REQUEST_START, kind, vvi_trace_history(core, hist), obj ? obj->version : 0,
              obj ? obj->size : 0);
@@ -306,6 +269,7 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
         core->wake_head = req;
     core->wake_tail = req;
     h->pending--;
+    core->ahead.family[req->family].reqs--;
     if (!req->ordered)
         h->last_end_ns = core->now_ns;
     vv_trace(VV_TRACE_REQUEST_END, req->kind, vvi_trace_history(core, req->hist),
@@ -322,9 +286,10 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
     }
     if (req->kind == VV_REQ_LEASE && status < 0)
         vvi_lend_failed(core, req);
-    if (req->kind == VV_REQ_GET) {
+    if (req->kind == VV_REQ_GET && !req->planned) {
         obj->restoring--;
-        if (status == 0 && !obj->dead && !req->keep)
+        /* One that is spent has given its pages away, whatever became of the restore. */
+        if ((status == 0 || obj->spent) && !obj->dead && !req->keep)
             vvi_object_consumed(core, obj);
         else
             vvi_object_refresh(core, obj);
@@ -402,7 +367,7 @@ static bool passes_through(const struct vv_core *core, const struct vv_object *o
 /* Somebody asks for it again: what kept it from being flushed may be over. */
 static void flush_again(struct vv_core *core, struct vv_object *obj)
 {
-    if (!obj->flush_err || obj->spoiled)
+    if (!obj->flush_err || obj->spoiled || obj->lost)
         return;
     obj->flush_err = 0;
     vvi_hist(core, obj->hist)->nfailed--;
@@ -496,6 +461,10 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     req->file_bytes = file_bytes(core, size, user);
     req->chunks_left = req->unissued = obj->nchunks;
     req->lent = lends != NULL;
+    /* In a declared order its place is known before its stream has come to it, and decides what makes
+     * room for the puts behind it. */
+    if (req->family && vvi_hist(core, hist)->cfg.order != VV_RESTORE_BY_HINTS)
+        vvi_hint_written(core, obj);
     if (lends)
         (void)vvi_charge_file(core, req); /* it was admitted */
     obj->ordered = req->ordered;
@@ -562,10 +531,12 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     struct vv_object *obj = vvi_object_find(core, hist, version);
     uint64_t *issued;
 
-    if (!obj || !obj->written)
+    if (!obj || !obj->written || obj->spent)
         return -ENOENT;
     if (obj != vvi_gen_last(core, hist, version))
         return -ESTALE;
+    if (obj->lost)
+        return -EIO;
     issued = calloc(VV_MAX(vv_div_up(obj->nchunks, 64), (uint64_t)1), sizeof(*issued));
     if (!issued)
         return -ENOMEM;
@@ -691,41 +662,6 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version, uint6
     retry_flushes(core, vvi_hist(core, hist));
     vvi_core_leave(core);
     return 0;
-}
-
-/* Requests of the history that nobody's call is inside of any more: all of them are on a stream, and
- * end when it has come to them. Versions that they write will not be there. */
-static uint32_t leave_to_streams(struct vv_core *core, struct vv_req *list, uint32_t hist)
-{
-    uint32_t n = 0;
-
-    for (struct vv_req *req = list; req; req = req->next) {
-        if (req->hist != hist)
-            continue;
-        n += req->ordered;
-        if (req->kind == VV_REQ_PUT && !req->obj->dead)
-            vvi_gen_end(core, req->obj, VV_GEN_DROPPED);
-    }
-    return n;
-}
-
-void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
-{
-    struct hist *h = vvi_hist(core, hist);
-    uint32_t ordered;
-
-    vvi_core_enter(core, now_ns);
-    vvi_hint_clear(core, hist);
-    /* Those whose calls ran out of time have not got as far as the last list. */
-    ordered = leave_to_streams(core, core->puts, hist);
-    ordered += leave_to_streams(core, core->gets, hist);
-    ordered += leave_to_streams(core, core->ordered, hist);
-    vv_assert(h->pending == ordered);
-    while (h->oldest)
-        vvi_gen_close(core, h->oldest);
-    vvi_removals_forget(core, h);
-    h->used = false;
-    vvi_core_leave(core);
 }
 
 int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
@@ -915,10 +851,12 @@ static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
 {
     struct vv_object *obj = o->obj;
     struct vv_copy *to = obj->copy[o->dst_tier];
-    bool whole = to->whole;
+    bool whole = to && to->whole;
 
     vvi_gets_look_again(core, obj, o->chunk0);
     for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
+        if (o->family && !vvi_ahead_wrote(core, o, c - o->chunk0))
+            continue; /* given away on the time line of its stream */
         if (status == 0)
             vvi_chunk_set(core, to, c, VV_PAGE_VALID);
         else if (whole)
@@ -928,6 +866,8 @@ static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
     }
     if (whole && to->nfilling == 0 && to->nreserved > 0)
         core->tier[o->dst_tier].freed_epoch++; /* half fetched, it may go now */
+    if (!to)
+        return;
     to->failed |= status < 0 && whole && o->kind == VV_ORDER_COPY;
     if (to->failed)
         abandon_whole(core, to);
@@ -941,7 +881,7 @@ static void chunks_leave(struct vv_core *core, struct vv_order *o)
 {
     struct vv_copy *from = o->obj->copy[o->src_tier];
 
-    if (!core->tier[o->src_tier].is_arena)
+    if (!core->tier[o->src_tier].is_arena || o->family)
         return;
     if (o->whole) {
         vv_assert(from->readers > 0);
@@ -1003,8 +943,32 @@ void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int
         late_error(core, obj, tier, status);
 }
 
+/* A flush that ran ahead failed, or what would have brought its bytes up again: are pages gone that it
+ * should have saved? */
+static void lose(struct vv_core *core, const struct vv_order *o, int status)
+{
+    struct vv_object *obj = o->obj;
+    bool lost = false;
+
+    for (uint32_t c = o->chunk0; !obj->dead && c < o->chunk0 + o->nchunks; c++)
+        lost |= !vvi_ahead_somewhere(core, obj, c);
+    if (!lost)
+        return;
+    obj->lost = true;
+    vvi_fail_gets_of(core, obj, -EIO);
+    if (!obj->flush_err && o->dst_tier < o->src_tier)
+        vvi_flush_failed(core, obj, o->src_tier, status);
+}
+
 static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
 {
+    if (o->family)
+        lose(core, o, status);
+    if (o->family && o->seq == 0 && o->dst_tier > o->src_tier) {
+        /* Nothing was to be flushed but to make room. */
+        core->ahead.family[o->family].refused = true;
+        return;
+    }
     if (o->dst_tier > o->src_tier) {
         vvi_flush_failed(core, o->obj, o->dst_tier, status);
         o->obj->spoiled |= core->tier[o->dst_tier].kind == VV_TIER_FILES;
@@ -1118,14 +1082,14 @@ static void measure(struct vv_core *core, const struct vv_order *o)
     struct hop_state *hop = &core->hop[o->hop];
     uint64_t from = VV_MAX(o->issued_ns, hop->last_done_ns);
 
-    if (o->kind == VV_ORDER_COPY)
+    if (o->kind == VV_ORDER_COPY && !o->family)
         hop->inflight--;
     if (o->req && o->req->lent)
         return; /* nothing was moved */
     hop->moved_bytes += o->bytes;
     hop->done_bytes += o->bytes;
     /* How long a stream took says more about the application's kernels before it. */
-    if (o->req && o->req->ordered)
+    if (o->family || (o->req && o->req->ordered))
         return;
     if (core->now_ns > from && !partial(core, o))
         vv_rate_add(&hop->rate, o->bytes, core->now_ns - from);
@@ -1137,10 +1101,14 @@ static void transfer_done(struct vv_core *core, struct vv_order *o, int status)
     struct vv_object *obj = o->obj;
 
     measure(core, o);
+    if (o->family)
+        vvi_ahead_ended(core, o);
     if (o->src_tier != VV_TIER_APP)
         chunks_leave(core, o);
     if (o->dst_tier != VV_TIER_APP)
         chunks_arrive(core, o, status);
+    if (status < 0 && o->family)
+        vvi_ahead_poison(core, o);
     if (status < 0 && o->kind == VV_ORDER_COPY)
         copy_failed(core, o, status);
     if (!o->whole)
@@ -1166,6 +1134,7 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
 
     vvi_core_enter(core, now_ns);
     core->inflight--;
+    status = status == 0 && o->poisoned ? -EIO : status;
     vvi_figures_done(core, o, status);
     if (o->all_prev)
         o->all_prev->all_next = o->all_next;

@@ -31,7 +31,23 @@ enum {
     VV_MAX_TIERS = 3, /* device, host, and spill or files */
     VV_TIER_APP = -1, /* the application's own memory, as source or destination of an order */
     VV_ORDER_MAX_PAGES = 1024, /* most chunks that one order moves */
+    VV_FAMILIES = 4,           /* streams of the application that may run ahead at a time */
 };
+
+/*
+ * Orders that run ahead (see ahead.c) stand on one of these. A family is a stream of the application
+ * with two of ours: copies down and up that may have to wait for it. Copies on EARLY, which all
+ * families share, wait for nothing.
+ */
+enum vv_lane { VV_LANE_EARLY, VV_LANE_APP, VV_LANE_DOWN, VV_LANE_UP, VV_LANES };
+
+enum { VV_STREAMS = 1 + VV_FAMILIES * (VV_LANES - 1) };
+
+/* The number of a lane among all streams, 0 for EARLY. Families count from 1. */
+static inline unsigned vv_lane_stream(unsigned family, enum vv_lane lane)
+{
+    return lane == VV_LANE_EARLY ? 0 : 1 + (family - 1) * (VV_LANES - 1) + (unsigned)lane - 1;
+}
 
 enum vv_tier_kind {
     VV_TIER_DEVICE, /* arena of device memory */
@@ -129,6 +145,14 @@ struct vv_order {
     bool whole;               /* reads all of the copy at src_tier, which is held as one */
     uint32_t chunk0, nchunks; /* consecutive chunks of the object */
     uint64_t bytes;           /* that they hold together */
+    /* Above 0: the order runs ahead. It goes on this lane of the family, behind what has been put
+     * there before, and begins when each of the family's lanes has ended all up to wait[lane]. The
+     * carrier calls vv_core_enqueued() when it stands there. */
+    uint8_t family, lane;
+    uint64_t wait[VV_LANES];
+    uint64_t seq;    /* its place on the lane; 0: it does not stand there yet */
+    uint64_t serial; /* enqueued as the so manieth of all. Private to the core */
+    bool poisoned;   /* what it was to read has not been written. Private to the core */
     uint32_t src_page[VV_ORDER_MAX_PAGES]; /* pages of each chunk, where that tier is an arena */
     uint32_t dst_page[VV_ORDER_MAX_PAGES];
     struct vv_req *req; /* APP and WAKE */
@@ -168,6 +192,8 @@ struct vv_req {
      * restore that has begun already, which no hint was given for. */
     bool keep, again;
     bool replace;      /* PUT, the caller's: a version that exists is overwritten */
+    uint8_t family;    /* the caller's: `ordered` by the stream of this family (vv_core_family), and
+                          runs ahead on its time line. 0: not */
     uint32_t unissued; /* chunks without an order yet; read-only for the caller, as all below */
     uint64_t start_ns; /* from here on private to the core */
     struct vv_object *obj;
@@ -176,6 +202,8 @@ struct vv_req {
     bool lent;            /* PUT: its bytes stand in its pages already */
     struct vv_lend *lend; /* LEASE */
     uint32_t inflight;    /* APP orders issued and not completed */
+    uint32_t unqueued;    /* of them, those of a family that do not stand on its stream yet */
+    bool planned; /* GET of a family: it has been restored, on the time line of its stream */
     uint32_t chunks_left;
     uint64_t file_bytes; /* PUT: waits for this much of the files tier's capacity */
     int error;           /* it fails with this as soon as no order of it is in flight */
@@ -364,6 +392,17 @@ struct vv_order *vv_core_next_order(struct vv_core *core);
  * fail with `status`, prefetching leaves it alone, and a later restore reads it again. After a
  * failed write the version stays where it was, and the error is told once, late. */
 void vv_core_complete(struct vv_core *core, struct vv_order *order, int status, uint64_t now_ns);
+
+/*
+ * The family of a stream of the application: the one it has, or one that nothing uses any more. 0: there
+ * is none, and it cannot run ahead. `id` is never given to another stream, and never 0.
+ */
+unsigned vv_core_family(struct vv_core *core, uint64_t id);
+/* The order stands on its lane as number `seq`, which only grows on one lane; several orders that end
+ * together may share one. From here on it counts as done where space is planned on the time line of
+ * its family. It is completed after all before it on its lane and all that it waited for. One that
+ * could not be put there is completed with an error instead, and nothing depends on it. */
+void vv_core_enqueued(struct vv_core *core, struct vv_order *order, uint64_t seq, uint64_t now_ns);
 
 /* Asking. */
 struct vv_object_info {

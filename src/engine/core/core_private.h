@@ -9,7 +9,10 @@
  *   hints.c    the restore order: hints, passed-over hints, predictions
  *   space.c    who makes room for whom
  *   sched.c    which order goes out next on each hop
+ *   histories.c  opened and dropped
+ *   commits.c  committing, taking back and removing the file of a version
  *   lend.c     pages that the application uses itself
+ *   ahead.c    orders planned on the time line of a stream
  *   generations.c  versions that are overwritten: which generation counts, which one stays
  *   removals.c  the files of generations that have ended, until they are gone
  *   check.c    invariants and the digest
@@ -50,6 +53,7 @@ enum {
     /* Numbers of files that each put may use, one after the other, as its writes fail: at the next
      * opening the numbers give the order of writing. */
     GENERATION_STEP = 8,
+    AHEAD_BATCHES = 4, /* an order that runs ahead moves as much as so many others */
     PARTS = 32,        /* an object of unknown order loses this part of itself at a time */
     REFLUSH_MOST = 64, /* times that a page is dropped before it is flushed, by and large */
 };
@@ -68,7 +72,8 @@ enum {
         16, /* may go, but stands in a transit page: its going makes no room in the arena */
 };
 
-enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_KINDS };
+/* HELD: all that has pages on the device, once something runs ahead. */
+enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_HELD, HEAP_KINDS };
 
 /* States of a chunk in a file that is being written, kept in the copy's page table. */
 #define FILE_CHUNK_FILLING (VV_PAGE_NONE - 1)
@@ -88,7 +93,8 @@ struct vv_copy {
     uint32_t ntransit;                  /* of these, in transit pages */
     uint32_t nevict, ndirty, nup, ndup; /* pages of each class */
     uint32_t evict_top, dirty_top,
-        up_low; /* no page of the class beyond here; a bound, not exact */
+        up_low;        /* no page of the class beyond here; a bound, not exact */
+    uint32_t held_top; /* the same for pages of any class */
     uint32_t heap_pos[HEAP_KINDS];
     uint64_t stamp_in, stamp_use; /* fifo, lru; flushes of contiguous policies go by stamp_in */
     uint64_t flush_mark;          /* bytes queued for flushing before it, ever */
@@ -144,7 +150,9 @@ struct vv_object {
     uint16_t restored : 1;   /* at least once */
     uint16_t used : 1;       /* it would be `consumed` without the hint that it has */
     uint32_t nmem;           /* chunks valid or filling on a memory tier */
-    uint32_t hist;
+    uint32_t hist : 30;
+    uint32_t lost : 1;               /* a flush that ran ahead failed, and its pages are gone */
+    uint32_t spent : 1;              /* restored and consumed, on the time line of a stream */
     uint64_t hint_first, hint_last;  /* sequence numbers of its live hints; 0: none */
     struct vv_object *older, *newer; /* in order of writing; written objects only */
     /* The same, without those marked `exempt`. */
@@ -210,6 +218,7 @@ struct hist {
      * is opened or closed. */
     bool idle[OPEN_SETS];
     uint64_t round;   /* of core->round in which nothing was left to prefetch */
+    uint8_t family;   /* of the stream that ordered its last request; 0: none did */
     uint64_t *passed; /* versions of passed-over hints, oldest first */
     size_t npassed, passed_cap, passed_at;
     struct vv_object *predict_from; /* next object to predict a hint for */
@@ -263,6 +272,38 @@ struct hop_state {
     uint64_t orders, busy_ns, busy_since_ns, errors;
 };
 
+/* What orders that run ahead do to a page, of those that stand on their lanes and have not been seen to
+ * end: when its bytes are valid, and when it may be overwritten. All 0: there are none. */
+struct stamp {
+    uint64_t last[VV_LANES]; /* the last use by each lane of the family */
+    uint64_t wrote;          /* the last write, on the stream `writer` */
+    uint16_t reads, writes;
+    uint8_t family; /* 0: none but EARLY; FAMILY_MIXED: several */
+    uint8_t writer;
+    bool planned;        /* the page is being filled, and that write stands on its lane */
+    uint8_t limbo;       /* nobody's: in this family's list; LIMBO_ALONE: in none; 0: not */
+    uint32_t next, prev; /* in the list */
+};
+
+enum { FAMILY_MIXED = 254, LIMBO_ALONE = 255 };
+
+struct family {
+    uint64_t id, used;     /* of its stream, 0: none; when it was last asked for */
+    uint32_t reqs, orders; /* that have not ended */
+    uint32_t flushes;      /* orders down, issued and not yet on their lane */
+    uint32_t down;         /* orders down that have not been seen to end */
+    bool refused;   /* a lane did not take a flush: no more of them before the next request */
+    uint32_t limbo; /* first page of the device that is nobody's, and may be this family's */
+};
+
+struct ahead {
+    bool on;                           /* a stream has a family */
+    struct stamp *stamp[VV_MAX_TIERS]; /* of the memory tiers */
+    uint64_t seen[VV_STREAMS];         /* each stream has ended all up to here */
+    uint64_t serial, clock;
+    struct family family[VV_FAMILIES + 1]; /* from 1 on */
+};
+
 struct vv_core {
     struct vv_core_cfg cfg;
     bool paged;
@@ -297,6 +338,7 @@ struct vv_core {
         *filing; /* its file is being written: it is finished before another is begun */
     uint32_t
         seed_pages; /* restoring: pages that may still be given up to begin an exchange of places */
+    struct ahead ahead;
     struct vv_frag *frags; /* scratch for window searches */
     size_t frags_cap;
     double used_page_ns[VV_MAX_TIERS]; /* occupancy of memory tiers over time */
@@ -482,6 +524,64 @@ bool vvi_object_expected(const struct vv_core *core, const struct vv_object *obj
 /* The rank of its second use by the hints; UINT64_MAX: none is known. */
 uint64_t vvi_hint_after(const struct vv_core *core, const struct vv_object *obj);
 
+/* Takes a chunk out of the books; its page is nobody's then, and returned. */
+uint32_t vvi_chunk_out(struct vv_core *core, struct vv_copy *copy, uint32_t c);
+
+/* ahead.c */
+static inline struct stamp *vvi_stamp(const struct vv_core *core, unsigned tier, uint32_t page)
+{
+    return core->ahead.on && core->ahead.stamp[tier] ? &core->ahead.stamp[tier][page] : NULL;
+}
+/* Is the page in use by orders that run ahead and have not been seen to end? */
+static inline bool vvi_ahead_busy(const struct vv_core *core, unsigned tier, uint32_t page)
+{
+    const struct stamp *st = vvi_stamp(core, tier, page);
+
+    return st && st->reads + st->writes > 0;
+}
+/* A page that nobody owns and that something still uses: it is free when that has been seen to end, and
+ * before that for its family. */
+void vvi_ahead_limbo(struct vv_core *core, unsigned tier, uint32_t page);
+/* May what the family puts on its lanes now overwrite the page? */
+bool vvi_ahead_writable(const struct vv_core *core, unsigned family, const struct vv_copy *copy,
+                        uint32_t c);
+/* The same for some family: nothing else uses the page. */
+bool vvi_ahead_only(const struct vv_core *core, const struct vv_copy *copy, uint32_t c);
+/* Are the bytes there for what the family puts on its lanes now? */
+bool vvi_ahead_readable(const struct vv_core *core, unsigned family, const struct vv_object *obj,
+                        unsigned tier, uint32_t c);
+/* Are the bytes on their way there at the time of another stream, which may never come to it? */
+bool vvi_ahead_foreign(const struct vv_core *core, unsigned family, const struct vv_object *obj,
+                       unsigned tier, uint32_t c);
+/* The order was issued for the family: what it has to wait for. */
+void vvi_ahead_issued(struct vv_core *core, struct vv_order *o);
+/* It has ended, or could not be put on its lane: its pages are used by one less. */
+void vvi_ahead_ended(struct vv_core *core, struct vv_order *o);
+/* Is this still what the order has written there? */
+bool vvi_ahead_wrote(const struct vv_core *core, const struct vv_order *o, uint32_t i);
+/* Is the chunk valid on some tier, or will it be, by what stands on lanes? */
+bool vvi_ahead_somewhere(const struct vv_core *core, const struct vv_object *obj, uint32_t c);
+/* It has failed: so has all that read what it was to write. */
+void vvi_ahead_poison(struct vv_core *core, const struct vv_order *o);
+/* Pages of the device that are free on the time line of the family, by now or because others are there
+ * too that are wanted later. */
+uint32_t vvi_ahead_take(struct vv_core *core, unsigned family, struct vv_object *obj,
+                        uint32_t chunk, uint32_t want, enum vv_purpose purpose, uint32_t *pages);
+/* Has what is wanted last copied down, so that its pages can be taken. False: there is nothing. */
+bool vvi_ahead_flush(struct vv_core *core, unsigned family, struct vv_object *obj, uint32_t chunk,
+                     uint32_t want, enum vv_purpose purpose);
+/* Flushes that run ahead take the link, and make room for all that is expected. */
+static inline bool vvi_ahead_flushes(const struct vv_core *core, const struct hist *h)
+{
+    return h->family && core->ahead.family[h->family].down > 0 && !core->puts && !core->gets &&
+           !core->waits;
+}
+/* What an attempt to bring chunks up has come to. */
+enum fetch { FETCH_NOTHING, FETCH_ISSUED, FETCH_NO_ROOM };
+/* Host to device, on the family's lane, into pages that are free on its time line. */
+enum fetch vvi_ahead_fetch(struct vv_core *core, unsigned family, struct vv_object *obj);
+void vvi_ahead_fini(struct vv_core *core);
+
 /* space.c */
 uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0,
                         uint32_t want, enum vv_purpose purpose, uint32_t *pages);
@@ -506,6 +606,11 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 bool vvi_room_may_come(const struct vv_core *core);
 
 /* sched.c */
+/* Starts moving chunks [c0, c0 + n) ahead, on a lane of the family. `pages`: where they go on dst; given
+ * back when memory for the order is lacking. */
+bool vvi_issue_ahead(struct vv_core *core, unsigned family, enum vv_lane lane,
+                     struct vv_object *obj, int src, int dst, uint32_t c0, uint32_t n,
+                     const uint32_t *pages, enum vv_copy_state born);
 /* Could the tier give this chunk to the restore now? */
 bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c);
 /* Is it where a restore gets it fastest: on the device, but for the share that the link delivers in
@@ -519,10 +624,19 @@ void vvi_sched(struct vv_core *core);
  * True: it is done with, and whatever else could be started can as well be started when it ends, in
  * less than a hundred microseconds, rather than while the application waits. */
 bool vvi_sched_quick(struct vv_core *core, struct vv_req *req);
-void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
 /* Takes a put's share of a files tier with a capacity; false: not yet. */
 bool vvi_charge_file(struct vv_core *core, struct vv_req *req);
+/* An order about the object, to be filled in and pushed; NULL: no memory. */
+struct vv_order *vvi_order_for(struct vv_core *core, enum vv_order_kind kind,
+                               struct vv_object *obj);
+void vvi_order_issue(struct vv_core *core, struct vv_order *o);
+/* Chunks of the object that belong on the device, and that are there or on their way. */
+uint32_t vvi_device_share(const struct vv_core *core, const struct vv_object *obj);
+uint32_t vvi_on_device(const struct vv_core *core, const struct vv_object *obj);
+
+/* commits.c */
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
+void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
 /* Takes back what was written to a spoiled file, once nothing writes to it, and has it removed. */
 void vvi_file_clean(struct vv_core *core, struct vv_object *obj);
 
@@ -558,6 +672,9 @@ int vvi_lend_take_over(struct vv_core *core, struct vv_object *obj, struct vv_le
 /* ask.c */
 /* An order has ended: for the figures. */
 void vvi_figures_done(struct vv_core *core, const struct vv_order *o, int status);
+
+/* histories.c */
+void vvi_history_fini(struct hist *h, unsigned ntiers);
 
 /* core.c */
 /* What every entry that changes something begins and ends with. */

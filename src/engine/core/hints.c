@@ -283,7 +283,7 @@ void vvi_hint_written(struct vv_core *core, struct vv_object *obj)
     enum vv_restore_order order = h->cfg.order;
     bool predicted = order == VV_RESTORE_BY_HINTS;
 
-    if (predicted && (h->npredicted == 0 || h->ngiven > 0 || obj->hint_first))
+    if (obj->hint_first || (predicted && (h->npredicted == 0 || h->ngiven > 0)))
         return;
     /* What is written while a pattern is followed takes its place in it. */
     if (predicted && h->detect.stride == -1)

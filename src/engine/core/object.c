@@ -152,8 +152,12 @@ void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uin
     if (core->tier[copy->tier].is_arena) {
         copy->page[c] = page;
         copy->ntransit += page >= core->tier[copy->tier].arena.npages;
-        *vvi_page(core, copy, c) =
-            (struct vv_page){.u.owner = copy, .chunk = c, .state = (uint8_t)state};
+        copy->held_top = VV_MAX(copy->held_top, c);
+        /* Of a page that was taken by plan, others may still read what stood there before. */
+        *vvi_page(core, copy, c) = (struct vv_page){.u.owner = copy,
+                                                    .chunk = c,
+                                                    .pins = vvi_page(core, copy, c)->pins,
+                                                    .state = (uint8_t)state};
     } else {
         copy->page[c] = state == VV_PAGE_VALID ? FILE_CHUNK_VALID : FILE_CHUNK_FILLING;
     }
@@ -173,10 +177,13 @@ void vvi_chunks_fill(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
         vv_assert(copy->page[c0 + i] == VV_PAGE_NONE);
         copy->page[c0 + i] = pages[i];
         copy->ntransit += pages[i] >= t->arena.npages;
-        t->arena.page[pages[i]] =
-            (struct vv_page){.u.owner = copy, .chunk = c0 + i, .state = VV_PAGE_FILLING};
+        t->arena.page[pages[i]] = (struct vv_page){.u.owner = copy,
+                                                   .chunk = c0 + i,
+                                                   .pins = t->arena.page[pages[i]].pins,
+                                                   .state = VV_PAGE_FILLING};
     }
     copy->nfilling += n;
+    copy->held_top = VV_MAX(copy->held_top, c0 + n - 1);
     vvi_hint_account(core, obj, -1);
     obj->nmem += n;
     vvi_hint_account(core, obj, 1);
@@ -193,6 +200,8 @@ void vvi_chunk_set(struct vv_core *core, struct vv_copy *copy, uint32_t c, enum 
         vvi_page(core, copy, c)->state = (uint8_t)state;
     else
         copy->page[c] = state == VV_PAGE_VALID ? FILE_CHUNK_VALID : FILE_CHUNK_FILLING;
+    if (core->tier[copy->tier].memory && vvi_stamp(core, copy->tier, copy->page[c]))
+        vvi_stamp(core, copy->tier, copy->page[c])->planned = false;
     if (on_its_way(from) != on_its_way(state))
         count_in_memory(core, copy, c, on_its_way(state));
 }
@@ -220,7 +229,7 @@ void vvi_gets_look_again(struct vv_core *core, const struct vv_object *obj, uint
     }
 }
 
-void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
+uint32_t vvi_chunk_out(struct vv_core *core, struct vv_copy *copy, uint32_t c)
 {
     struct tier *t = &core->tier[copy->tier];
     enum vv_page_state state = vvi_chunk_state(core, copy->obj, copy->tier, c);
@@ -230,27 +239,37 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
     --*state_count(copy, state);
     if (t->is_arena) {
         struct vv_page *p = vvi_page(core, copy, c);
-        vv_assert(p->pins == 0);
+        struct stamp *st = t->memory ? vvi_stamp(core, copy->tier, page) : NULL;
         class_count(core, copy, p->class, -1);
-        if (page < t->arena.npages) {
-            vv_arena_give(&t->arena, page, 1);
-            if (t->kind == VV_TIER_SPILL && core->cfg.pages_gone)
-                core->cfg.pages_gone(core->cfg.release_arg, page, 1);
-        } else {
-            int up = page - t->arena.npages >= t->transit_all;
-            *p = (struct vv_page){0};
-            copy->ntransit--;
-            t->transit[up][t->ntransit[up]++] = page;
-        }
+        p->u.owner = NULL;
+        p->state = VV_PAGE_RESERVED;
+        p->class = 0;
+        if (st)
+            st->planned = false;
         t->freed_epoch++;
     }
     copy->page[c] = VV_PAGE_NONE;
     vvi_gets_look_again(core, copy->obj, c);
     if (!on_its_way(state))
-        return;
+        return page;
     count_in_memory(core, copy, c, false);
     if (t->memory)
         vvi_hint_reopen_at(core, copy->obj, copy->tier);
+    return page;
+}
+
+void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
+{
+    struct tier *t = &core->tier[copy->tier];
+    uint32_t page = vvi_chunk_out(core, copy, c);
+
+    if (!t->is_arena)
+        return;
+    vv_assert(page < t->arena.npages || t->arena.page[page].pins == 0);
+    copy->ntransit -= page >= t->arena.npages;
+    vvi_space_untake(core, copy->tier, &page, 1);
+    if (t->kind == VV_TIER_SPILL && core->cfg.pages_gone)
+        core->cfg.pages_gone(core->cfg.release_arg, page, 1);
 }
 
 /* Whether all chunks of the object are, or will be, in another memory tier than this. */
@@ -428,6 +447,16 @@ static void heap_follow(struct vv_heap *heap, struct vv_copy *copy, enum heap_ki
         vv_heap_remove(heap, &copy->heap_pos[kind]);
 }
 
+static void held_refresh(struct vv_core *core, struct vv_copy *copy)
+{
+    bool held = copy->nvalid + copy->nfilling > 0;
+
+    while (copy->held_top > 0 && copy->page[copy->held_top] == VV_PAGE_NONE)
+        copy->held_top--;
+    heap_follow(&vvi_hist(core, copy->obj->hist)->heap[copy->tier][HEAP_HELD], copy, HEAP_HELD,
+                held, vvi_rank_absolute(core, copy->obj, copy->tier, copy->held_top));
+}
+
 static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
 {
     struct vv_heap *heap = vvi_hist(core, copy->obj->hist)->heap[copy->tier];
@@ -454,6 +483,8 @@ static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
         key = ~vvi_rank_absolute(core, obj, copy->tier, 0);
     heap_follow(&heap[HEAP_DUP], copy, HEAP_DUP,
                 copy->ndup > 0 && !copy->readers && core->tier[copy->tier].memory, key);
+    if (core->ahead.on && (int)copy->tier == core->device)
+        held_refresh(core, copy);
 }
 
 void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
@@ -809,8 +840,9 @@ static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
             continue;
         for (uint32_t c = 0; c < obj->nchunks; c++)
             if (copy->page[c] != VV_PAGE_NONE &&
-                vvi_page(core, copy, c)->state != VV_PAGE_FILLING &&
-                vvi_page(core, copy, c)->pins == 0)
+                ((vvi_page(core, copy, c)->state != VV_PAGE_FILLING &&
+                  vvi_page(core, copy, c)->pins == 0) ||
+                 vvi_ahead_only(core, copy, c)))
                 vvi_chunk_drop(core, copy, c);
         vvi_copy_maybe_free(core, copy);
     }

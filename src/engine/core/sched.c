@@ -39,7 +39,7 @@ static enum vv_hop hop_between(const struct vv_core *core, int src, int dst, boo
     return to == VV_TIER_DEVICE ? VV_HOP_H2D : VV_HOP_H2H;
 }
 
-static void order_push(struct vv_core *core, struct vv_order *o)
+void vvi_order_issue(struct vv_core *core, struct vv_order *o)
 {
     o->issued_ns = core->now_ns;
     o->next = NULL;
@@ -58,8 +58,7 @@ static void order_push(struct vv_core *core, struct vv_order *o)
         core->hop[o->hop].busy_since_ns = core->now_ns;
 }
 
-static struct vv_order *order_for(struct vv_core *core, enum vv_order_kind kind,
-                                  struct vv_object *obj)
+struct vv_order *vvi_order_for(struct vv_core *core, enum vv_order_kind kind, struct vv_object *obj)
 {
     struct vv_order *o = vvi_order_new(core, kind);
 
@@ -115,17 +114,17 @@ static void fill_pages(struct vv_core *core, struct vv_order *o, struct vv_copy 
     }
 }
 
-/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given
- * back when memory for the order is lacking. */
-static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0,
-                  uint32_t n, const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
+static bool issue_on(struct vv_core *core, unsigned family, enum vv_lane lane,
+                     struct vv_object *obj, int src, int dst, uint32_t c0, uint32_t n,
+                     const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
 {
     struct vv_copy *to = NULL;
     struct vv_order *o;
 
     if (dst != VV_TIER_APP)
         to = vvi_copy_get(core, obj, (unsigned)dst, born);
-    o = dst != VV_TIER_APP && !to ? NULL : order_for(core, req ? VV_ORDER_APP : VV_ORDER_COPY, obj);
+    o = dst != VV_TIER_APP && !to ? NULL
+                                  : vvi_order_for(core, req ? VV_ORDER_APP : VV_ORDER_COPY, obj);
     if (!o) {
         if (pages && !whole_at(obj, dst) && !(req && req->lent))
             vvi_space_untake(core, (unsigned)dst, pages, n);
@@ -139,6 +138,8 @@ static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst,
     o->nchunks = n;
     o->bytes = vvi_chunk_bytes(core, obj, c0, n);
     o->req = req;
+    o->family = (uint8_t)family;
+    o->lane = (uint8_t)lane;
     if (src != VV_TIER_APP && core->tier[src].is_arena)
         pin_pages(core, o);
     if (dst != VV_TIER_APP)
@@ -146,12 +147,32 @@ static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst,
     /* What is being filled has no class, and nothing else of a first copy has changed. */
     if (src != VV_TIER_APP || obj->nmem > to->nfilling + to->nvalid)
         vvi_core_reclass(core, obj, c0, n);
+    else if (core->ahead.on)
+        vvi_object_refresh(core, obj);
     if (req)
         req->unissued -= n;
-    else
+    else if (!family)
         core->hop[o->hop].inflight++;
-    order_push(core, o);
+    vvi_order_issue(core, o);
+    if (family)
+        vvi_ahead_issued(core, o);
     return true;
+}
+
+/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given
+ * back when memory for the order is lacking. */
+static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0,
+                  uint32_t n, const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
+{
+    return issue_on(core, req ? req->family : 0, VV_LANE_APP, obj, src, dst, c0, n, pages, req,
+                    born);
+}
+
+bool vvi_issue_ahead(struct vv_core *core, unsigned family, enum vv_lane lane,
+                     struct vv_object *obj, int src, int dst, uint32_t c0, uint32_t n,
+                     const uint32_t *pages, enum vv_copy_state born)
+{
+    return issue_on(core, family, lane, obj, src, dst, c0, n, pages, NULL, born);
 }
 
 static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier);
@@ -172,11 +193,12 @@ static bool bit(const uint64_t *bits, uint32_t i)
  * about to have, comes from there. */
 bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c)
 {
-    if (bit(req->issued, c) || !vvi_chunk_valid(core, req->obj, tier, c))
+    if (bit(req->issued, c) || !vvi_ahead_readable(core, req->family, req->obj, tier, c))
         return false;
     for (unsigned t = 0; t < tier; t++) {
         enum vv_page_state s = vvi_chunk_state(core, req->obj, t, c);
-        if (s == VV_PAGE_VALID || s == VV_PAGE_FILLING)
+        if ((s == VV_PAGE_VALID || s == VV_PAGE_FILLING) &&
+            !vvi_ahead_foreign(core, req->family, req->obj, t, c))
             return false;
     }
     return true;
@@ -192,9 +214,9 @@ static bool serve_get_whole(struct vv_core *core, struct vv_req *req, unsigned t
     struct vv_order *o;
 
     if ((int)tier != core->device || copy->nvalid < obj->nchunks || req->unissued < obj->nchunks ||
-        obj->nchunks > core->hop[hop].batch)
+        obj->nchunks > core->hop[hop].batch || req->family)
         return false;
-    o = order_for(core, VV_ORDER_APP, obj);
+    o = vvi_order_for(core, VV_ORDER_APP, obj);
     if (!o)
         return false;
     o->whole = true;
@@ -211,7 +233,7 @@ static bool serve_get_whole(struct vv_core *core, struct vv_req *req, unsigned t
     req->unissued = 0;
     req->from_inflight[tier]++;
     req->inflight++;
-    order_push(core, o);
+    vvi_order_issue(core, o);
     return true;
 }
 
@@ -324,6 +346,11 @@ static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigne
     got = vvi_space_take(core, *tier, obj, req->scan, want, VV_FOR_PUT, pages);
     if (got == 0 && obj->pass_through)
         got = vvi_space_transit(core, 0, false, want, pages);
+    if (got == 0 && req->family && (int)*tier == core->device) {
+        got = vvi_ahead_take(core, req->family, obj, req->scan, want, VV_FOR_PUT, pages);
+        if (got == 0 && vvi_ahead_flush(core, req->family, obj, req->scan, want, VV_FOR_PUT))
+            return 0;
+    }
     if (got > 0 || !core->paged || *tier == host || core->hop[VV_HOP_D2H].inflight > 0 ||
         farthest_dirty(core, *tier))
         return got;
@@ -459,7 +486,7 @@ static void claim(struct vv_core *core, struct vv_object *obj, unsigned tier)
  * rates are estimates. Where the link is far slower nothing is left there: the share would be small,
  * and would wait for whatever the link has under way. Nor is anything left in transit pages, which
  * others need to get past the host. */
-static uint32_t device_share(const struct vv_core *core, const struct vv_object *obj)
+uint32_t vvi_device_share(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_copy *host = obj->copy[core->host];
     double device = core->hop[VV_HOP_D2D].rate.bytes_per_s;
@@ -472,7 +499,7 @@ static uint32_t device_share(const struct vv_core *core, const struct vv_object 
     return obj->nchunks - VV_MIN(rest, obj->nchunks / 8);
 }
 
-static uint32_t on_device(const struct vv_core *core, const struct vv_object *obj)
+uint32_t vvi_on_device(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_copy *copy = obj->copy[core->device];
 
@@ -485,10 +512,8 @@ bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj)
 
     if (obj->home != core->device)
         return vvi_object_complete_at(core, obj, obj->home);
-    return obj->nmem == obj->nchunks && (copy ? copy->nvalid : 0) >= device_share(core, obj);
+    return obj->nmem == obj->nchunks && (copy ? copy->nvalid : 0) >= vvi_device_share(core, obj);
 }
-
-enum fetch { FETCH_NOTHING, FETCH_ISSUED, FETCH_NO_ROOM };
 
 static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
 {
@@ -499,6 +524,8 @@ static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
         const struct vv_heap *heap = &core->hist[i].heap[tier][HEAP_DIRTY];
         struct vv_copy *copy = vv_heap_top(heap);
         uint64_t rank = 0;
+        if ((int)tier == core->device && vvi_ahead_flushes(core, &core->hist[i]))
+            continue;
         if (copy)
             rank = core->paged ? vvi_rank(core, copy->obj, tier, copy->dirty_top) : ~copy->stamp_in;
         if (copy && (!best || rank > best_rank)) {
@@ -583,11 +610,14 @@ static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32
 static enum fetch fetch_to_device(struct vv_core *core, struct vv_object *obj)
 {
     struct vv_copy *from = obj->copy[core->host];
+    unsigned family = vvi_hist(core, obj->hist)->family;
     uint32_t pages[VV_ORDER_MAX_PAGES], c, n = 0, got, most = core->hop[VV_HOP_H2D].batch;
 
-    if (!from || from->nup == 0 || on_device(core, obj) >= device_share(core, obj))
+    if (family)
+        return vvi_ahead_fetch(core, family, obj);
+    if (!from || from->nup == 0 || vvi_on_device(core, obj) >= vvi_device_share(core, obj))
         return FETCH_NOTHING;
-    most = VV_MIN(most, device_share(core, obj) - on_device(core, obj));
+    most = VV_MIN(most, vvi_device_share(core, obj) - vvi_on_device(core, obj));
     for (c = from->up_low; c < obj->nchunks; c++)
         if (from->page[c] != VV_PAGE_NONE && (vvi_page(core, from, c)->class & CLASS_UP))
             break;
@@ -705,7 +735,7 @@ static uint64_t first_missing(struct vv_core *core, struct hist *h, unsigned tie
 /* Starts one transfer for the history; false: there is none to start. */
 static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
 {
-    bool idle = true;
+    bool idle = true, ahead = h->family && (int)tier == core->device;
     unsigned looked = 0, set = OPEN_TIER + tier;
     uint64_t s = vvi_hint_first_open(h, set);
 
@@ -724,7 +754,7 @@ static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, en
         }
         idle = false;
         /* What is nearest may arrive from below at any moment: keep a slot for it. */
-        if (looked > 0 && core->hop[hop].inflight > 0)
+        if (looked > 0 && core->hop[hop].inflight > 0 && !ahead)
             break;
         switch (fetch(core, obj, tier)) {
         case FETCH_ISSUED:
@@ -752,7 +782,8 @@ static struct hist *most_urgent(struct vv_core *core, unsigned tier)
         struct hist *h = vvi_hist(core, i);
         double ns;
         uint64_t first;
-        if (!h->used || !h->started || h->idle[OPEN_TIER + tier] || h->round == core->round)
+        if (!h->used || !h->started || h->idle[OPEN_TIER + tier] || h->round == core->round ||
+            (h->family && (int)tier == core->device))
             continue;
         first = first_missing(core, h, tier);
         if (first == h->tail && h->passed_at == h->npassed)
@@ -777,6 +808,22 @@ static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
             any = true;
         else
             h->round = core->round; /* nothing more of it now */
+    }
+    return any;
+}
+
+/* Restores that stand on streams: what comes next takes the place of what they have read. No slots:
+ * the lanes keep the order. */
+static bool prefetch_ahead(struct vv_core *core)
+{
+    unsigned tier = (unsigned)core->device;
+    bool any = false;
+
+    for (uint32_t i = 0; core->ahead.on && i < core->nhist; i++) {
+        struct hist *h = vvi_hist(core, i);
+        while (h->used && h->started && h->family && !h->idle[OPEN_TIER + tier] &&
+               prefetch_one(core, h, tier, VV_HOP_H2D))
+            any = true;
     }
     return any;
 }
@@ -933,84 +980,6 @@ static bool flush_host(struct vv_core *core)
     return any;
 }
 
-void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
-{
-    struct vv_copy *copy = obj->copy[core->disk];
-
-    if (!obj->spoiled || obj->dead || obj->writing)
-        return;
-    if (copy && (copy->nfilling > 0 || copy->commit_issued))
-        return;
-    if (core->filing == obj)
-        core->filing = NULL;
-    vvi_sched_remove_file(core, obj);
-    if (copy) {
-        for (uint32_t c = 0; c < obj->nchunks; c++)
-            if (copy->page[c] != VV_PAGE_NONE)
-                vvi_chunk_drop(core, copy, c);
-        vvi_copy_free(core, copy);
-    }
-    if (++obj->file_generation % GENERATION_STEP == obj->generation % GENERATION_STEP) {
-        obj->file_generation = vvi_hist(core, obj->hist)->next_generation;
-        vvi_hist(core, obj->hist)->next_generation += GENERATION_STEP;
-    }
-    obj->spoiled = false;
-    vvi_core_reclass(core, obj, 0, obj->nchunks);
-}
-
-/* No flush creates the file of an object without chunks. */
-static bool begins_with_commit(const struct vv_core *core, const struct vv_object *obj)
-{
-    return core->disk >= 0 && obj->nchunks == 0 && obj->written && !obj->dead && !obj->durable &&
-           !obj->flush_err && core->tier[core->disk].kind == VV_TIER_FILES;
-}
-
-/* There is no memory for it, and no other order will end with a commit: waiting for the version tries
- * again. */
-static void no_commit(struct vv_core *core, struct vv_object *obj)
-{
-    vvi_flush_failed(core, obj, core->disk, -ENOMEM);
-    vvi_core_reclass(core, obj, 0, obj->nchunks);
-    vvi_object_settle(core, obj);
-}
-
-void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
-{
-    struct vv_copy *copy = core->disk >= 0 ? obj->copy[core->disk] : NULL;
-    struct vv_order *o;
-
-    if (!copy && begins_with_commit(core, obj)) {
-        copy = vvi_copy_get(core, obj, (unsigned)core->disk, VV_COPY_WRITE_IN_PROGRESS);
-        if (!copy)
-            no_commit(core, obj);
-    }
-    if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead ||
-        !(obj->written || obj->filled) || obj->flush_err || copy->nvalid < obj->nchunks)
-        return;
-    o = order_for(core, VV_ORDER_COMMIT, obj);
-    if (!o) {
-        no_commit(core, obj);
-        return;
-    }
-    o->hop = VV_HOP_H2F;
-    o->dst_tier = core->disk;
-    copy->commit_issued = true;
-    order_push(core, o);
-}
-
-void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj)
-{
-    struct vv_order *o = order_for(core, VV_ORDER_REMOVE, obj);
-
-    if (!o) {
-        vvi_removal_failed(core, obj, obj->file_generation, -ENOMEM);
-        return;
-    }
-    o->hop = VV_HOP_H2F;
-    o->dst_tier = core->disk;
-    order_push(core, o);
-}
-
 /* ---- waiting ---- */
 
 /* The late error may have been taken by somebody else meanwhile. */
@@ -1144,6 +1113,7 @@ static bool pass(struct vv_core *core)
         any |= read_for_gets(core);
     if (core->device >= 0)
         any |= prefetch(core, (unsigned)core->device, VV_HOP_H2D);
+    any |= prefetch_ahead(core);
     if (core->disk >= 0 && !(core->puts && core->hop[VV_HOP_H2F].inflight > 0))
         any |= prefetch(core, (unsigned)core->host, VV_HOP_F2H);
     if (core->device >= 0)

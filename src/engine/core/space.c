@@ -648,7 +648,10 @@ void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages
     struct tier *t = &core->tier[tier];
 
     for (uint32_t i = 0; i < n; i++) {
-        if (pages[i] < t->arena.npages) {
+        if (pages[i] < t->arena.npages &&
+            (t->arena.page[pages[i]].pins > 0 || vvi_ahead_busy(core, tier, pages[i]))) {
+            vvi_ahead_limbo(core, tier, pages[i]);
+        } else if (pages[i] < t->arena.npages) {
             vv_arena_give(&t->arena, pages[i], 1);
         } else {
             int up = pages[i] - t->arena.npages >= t->transit_all;

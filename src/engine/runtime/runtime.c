@@ -94,7 +94,10 @@ void vvi_engine_dispatch_locked(struct vv_engine *e)
                 vvi_on_ended_locked(e, r->on);
             break;
         default:
-            queue_for_mover_locked(e, o);
+            if (o->family)
+                vvi_ahead_push_locked(e, o);
+            else
+                queue_for_mover_locked(e, o);
             break;
         }
     }
@@ -111,7 +114,9 @@ void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int sta
 void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int status,
                                    uint64_t now_ns)
 {
-    if (o->kind != VV_ORDER_APP) {
+    bool lane = o->family && o->kind != VV_ORDER_APP;
+    uint32_t hist = o->hist;
+    if (o->kind != VV_ORDER_APP && !lane) {
         struct vvi_engine_hist *h = &e->hist[o->hist];
         vv_assert(h->inflight > 0 && e->inflight > 0);
         h->inflight--;
@@ -124,6 +129,8 @@ void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int 
                   o->chunk0, (uint64_t)(int64_t)status);
     vv_core_complete(e->core, o, status, now_ns);
     vvi_engine_dispatch_locked(e);
+    if (lane)
+        vvi_ordered_end_locked(e, hist);
 }
 
 void vvi_engine_unlock(struct vv_engine *e)
@@ -257,6 +264,7 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
     }
     vvi_pacer_init(&e->h2h, cfg->rate[VV_HOP_H2H]);
     vvi_watcher_init(e);
+    vvi_lanes_ahead_init(e);
 
     int rc = vvi_engine_mem_check(cfg, err, err_bytes);
     if (rc == 0) {

@@ -40,10 +40,10 @@
 #define WAIT_STEP_NS  ((int64_t)100000000)
 #define RETRY_NS      VV_NS_PER_MS
 #define QUERY_TRIES   4
-#define SEGS_INLINE   64
 
 struct vvi_on {
     struct vvi_req r;
+    uint64_t stream_id; /* 0: it cannot run ahead */
     uint64_t version;
     uint32_t hist;
     bool returned;                 /* the caller is gone. Synchronization: engine lock, all below */
@@ -70,8 +70,7 @@ static void on_free(struct vvi_on *on)
     free(on);
 }
 
-/* Something that a stream ordered is over. */
-static void ordered_end_locked(struct vv_engine *e, uint32_t hist)
+void vvi_ordered_end_locked(struct vv_engine *e, uint32_t hist)
 {
     struct vvi_engine_hist *h = &e->hist[hist];
     vv_assert(h->ordered > 0 && e->watcher.pending > 0);
@@ -86,7 +85,7 @@ static void on_finish_locked(struct vv_engine *e, struct vvi_on *on)
 {
     struct vvi_engine_hist *h = &e->hist[on->hist];
     struct vvi_on **at = &h->failed;
-    ordered_end_locked(e, on->hist);
+    vvi_ordered_end_locked(e, on->hist);
     on_unuse_locked(e, on);
     /* A version that was discarded meanwhile has not failed. */
     if (on->r.req.status == 0 || on->r.req.status == -ECANCELED || on->told || h->dropped) {
@@ -149,7 +148,7 @@ int vv_engine_wait_ordered(struct vv_engine *e, uint32_t hist, uint64_t deadline
 /* ---- the watcher ---- */
 
 /* Asks for one event. true: its work has ended, with batch->status. */
-static bool batch_ended(struct vv_engine *e, struct vvi_batch *b)
+bool vvi_batch_ended(struct vv_engine *e, struct vvi_batch *b)
 {
     struct vv_device *d = e->cfg.device;
     struct vvi_watcher *w = &e->watcher;
@@ -183,7 +182,7 @@ static void watch(struct vv_engine *e, struct vvi_batch **list, struct vvi_batch
 {
     struct vvi_batch *b;
     while ((b = *list)) {
-        if (!batch_ended(e, b)) {
+        if (!vvi_batch_ended(e, b)) {
             list = &b->next;
             continue;
         }
@@ -203,7 +202,7 @@ static void batches_complete_locked(struct vv_engine *e, struct vvi_batch *ended
             vvi_engine_complete_locked(e, o, b->status);
         }
         if (b->lend) {
-            ordered_end_locked(e, b->lend->hist);
+            vvi_ordered_end_locked(e, b->lend->hist);
             vvi_lend_unuse_locked(e, b->lend);
         }
         b->next = e->watcher.spare;
@@ -221,7 +220,7 @@ static void *watcher_main(void *arg)
     vv_thread_sharpen();
     vv_trace_thread("watcher");
     vvi_engine_lock(e);
-    while (!e->stopping || list || w->incoming) {
+    while (!e->stopping || list || w->incoming || vvi_ahead_pending_locked(e)) {
         if (w->incoming) {
             for (tail = &list; *tail; tail = &(*tail)->next)
                 ;
@@ -229,18 +228,20 @@ static void *watcher_main(void *arg)
             w->incoming = NULL;
             rest_ns = POLL_FIRST_NS;
         }
-        if (!list) {
+        if (!list && !vvi_ahead_pending_locked(e)) {
             w->idle = true;
             vvi_engine_wait_locked(e, &w->cond, VV_NEVER_NS);
             w->idle = false;
             continue;
         }
         struct vvi_batch *ended = NULL;
+        bool any = vvi_ahead_watch_locked(e);
         vvi_engine_unlock(e);
         watch(e, &list, &ended);
-        if (!ended)
+        any |= ended != NULL;
+        if (!any)
             vv_sleep_until_ns(vv_now_ns() + rest_ns);
-        rest_ns = ended ? POLL_FIRST_NS : VV_MIN(2 * rest_ns, (uint64_t)POLL_LAST_NS);
+        rest_ns = any ? POLL_FIRST_NS : VV_MIN(2 * rest_ns, (uint64_t)POLL_LAST_NS);
         vvi_engine_lock(e);
         batches_complete_locked(e, ended);
     }
@@ -280,6 +281,15 @@ static int watcher_start(struct vv_engine *e)
     return rc;
 }
 
+void vvi_watcher_wake_locked(struct vv_engine *e)
+{
+    struct vvi_watcher *w = &e->watcher;
+    /* While it has others to ask for it looks here by itself: no system call for the caller. Else
+     * it is woken after the unlock, as it would only run into the lock before. */
+    w->wake |= w->idle;
+    w->idle = false;
+}
+
 void vvi_watcher_drain_locked(struct vv_engine *e)
 {
     while (e->watcher.pending > 0)
@@ -301,6 +311,7 @@ void vvi_watcher_fini(struct vv_engine *e)
         free(w->spare);
         w->spare = next;
     }
+    vvi_lanes_ahead_fini(e);
     if (w->settled)
         vv_device_event_free(e->cfg.device, w->settled);
     if (w->stream)
@@ -320,7 +331,7 @@ static struct vvi_batch *batch_spare_locked(struct vv_engine *e)
 }
 
 /* `b`: a spare one, or NULL. Without the engine lock. */
-static int batch_init(struct vv_engine *e, struct vvi_batch *b, struct vvi_batch **ret_batch)
+int vvi_batch_init(struct vv_engine *e, struct vvi_batch *b, struct vvi_batch **ret_batch)
 {
     if (!b) {
         b = calloc(1, sizeof(*b));
@@ -344,7 +355,7 @@ static int batch_get(struct vv_engine *e, struct vvi_batch **ret_batch)
     vvi_engine_lock(e);
     struct vvi_batch *b = batch_spare_locked(e);
     vvi_engine_unlock(e);
-    return batch_init(e, b, ret_batch);
+    return vvi_batch_init(e, b, ret_batch);
 }
 
 static void batch_put_locked(struct vv_engine *e, struct vvi_batch *b)
@@ -360,35 +371,7 @@ static void batch_watch_locked(struct vv_engine *e, struct vvi_batch *b)
     struct vvi_watcher *w = &e->watcher;
     b->next = w->incoming;
     w->incoming = b;
-    /* While it has others to ask for it looks here by itself: no system call for the caller. Else
-     * it is woken after the unlock, as it would only run into the lock before. */
-    w->wake |= w->idle;
-    w->idle = false;
-}
-
-/* The copies of several orders, for one submission. */
-struct segs {
-    struct vv_copy_seg few[SEGS_INLINE];
-    struct vv_copy_seg *v;
-    size_t n, cap;
-};
-
-static inline int segs_add(void *arg, const struct vvi_span *span)
-{
-    struct segs *s = arg;
-    if (s->n == s->cap) {
-        size_t cap = 4 * s->cap;
-        struct vv_copy_seg *more = malloc(cap * sizeof(*more));
-        if (!more)
-            return -ENOMEM;
-        memcpy(more, s->v, s->n * sizeof(*more));
-        if (s->v != s->few)
-            free(s->v);
-        s->v = more;
-        s->cap = cap;
-    }
-    s->v[s->n++] = (struct vv_copy_seg){span->dst, span->src, span->bytes};
-    return 0;
+    vvi_watcher_wake_locked(e);
 }
 
 /* Puts the copies of all these orders on the stream, and the batch's event behind them. After an
@@ -396,18 +379,17 @@ static inline int segs_add(void *arg, const struct vvi_span *span)
 static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vvi_on *on,
                   struct vvi_batch *b)
 {
-    struct segs s = {.cap = SEGS_INLINE};
+    struct vvi_segs s;
     int rc = 0;
-    s.v = s.few;
+    vvi_segs_init(&s);
     for (const struct vv_order *o = b->orders.head; o && rc == 0; o = o->runtime) {
         vvi_trace_copy_start(e, o);
         if (!on->lent)
-            rc = vvi_order_spans(e, on->r.app, o, segs_add, &s);
+            rc = vvi_order_spans(e, on->r.app, o, vvi_segs_add, &s);
     }
     if (rc == 0 && s.n > 0)
         rc = vvi_device_copy(e, stream, s.v, s.n);
-    if (s.v != s.few)
-        free(s.v);
+    vvi_segs_fini(&s);
     if (rc)
         return rc;
     rc = vv_device_event_record(e->cfg.device, b->event, stream);
@@ -416,7 +398,7 @@ static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vv
     return rc;
 }
 
-static void orders_end_locked(struct vv_engine *e, struct vvi_order_queue *orders, int status)
+void vvi_orders_end_locked(struct vv_engine *e, struct vvi_order_queue *orders, int status)
 {
     struct vv_order *o;
     while ((o = vvi_order_pop(orders))) {
@@ -431,14 +413,18 @@ static void submit_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stre
     struct vvi_order_queue orders = on->r.orders;
     struct vvi_batch *b = NULL;
     on->r.orders = (struct vvi_order_queue){0};
+    if (on->r.req.family) {
+        vvi_ahead_app_locked(e, on->r.req.family, stream, on->r.app, &orders);
+        return;
+    }
     if (!e->cfg.device) { /* the bytes are there */
         vv_assert(on->lent);
-        orders_end_locked(e, &orders, 0);
+        vvi_orders_end_locked(e, &orders, 0);
         return;
     }
     struct vvi_batch *spare = batch_spare_locked(e);
     vvi_engine_unlock(e);
-    int rc = batch_init(e, spare, &b);
+    int rc = vvi_batch_init(e, spare, &b);
     if (rc == 0) {
         b->orders = orders;
         rc = submit(e, stream, on, b);
@@ -453,7 +439,7 @@ static void submit_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stre
     batch_put_locked(e, b);
     if (rc == -ENODEV)
         atomic_store_explicit(&e->device_lost, true, memory_order_relaxed);
-    orders_end_locked(e, &orders, rc);
+    vvi_orders_end_locked(e, &orders, rc);
 }
 
 /* Gives up: what was issued and not submitted is given back. */
@@ -463,7 +449,7 @@ static void give_up_locked(struct vv_engine *e, struct vvi_on *on, int status)
     on->r.orders = (struct vvi_order_queue){0};
     vv_core_cancel(e->core, &on->r.req, status, vv_now_ns());
     vvi_engine_dispatch_locked(e);
-    orders_end_locked(e, &orders, status);
+    vvi_orders_end_locked(e, &orders, status);
     on->told = true;
 }
 
@@ -474,6 +460,9 @@ static int on_run_locked(struct vv_engine *e, struct vvi_on *on, struct vv_strea
 {
     struct vvi_req *r = &on->r;
     for (;;) {
+        /* What its orders will wait for has to stand on its lane first. */
+        if (vvi_ahead_submit_locked(e, r->req.family))
+            continue;
         if (r->done)
             return r->req.status;
         if (r->req.error) { /* it ends when what is on the stream has ended */
@@ -514,6 +503,8 @@ static int on_new(struct vv_engine *e, const struct vvi_on_args *a, struct vv_st
         rc = -ENOMEM;
     if (rc == 0 && e->cfg.device)
         rc = vv_device_stream_adopt(e->cfg.device, a->native, ret_stream);
+    if (rc == 0 && e->cfg.device && a->nlends == 0)
+        on->stream_id = vvi_ahead_stream_id(e, *ret_stream);
     if (rc) {
         free(on->lends);
         free(on);
@@ -540,6 +531,7 @@ static int on_start_locked(struct vv_engine *e, struct vvi_on *on, const struct 
     struct vv_object_info info;
     uint64_t now_ns = vv_now_ns();
     int rc;
+    on->r.req.family = (uint8_t)vvi_ahead_family_locked(e, on->stream_id);
     if (a->kind == VV_REQ_GET) {
         rc = vv_core_lookup(e->core, a->hist, a->version, &info);
         if (rc == 0 && info.generation != a->generation)

@@ -108,7 +108,29 @@ struct vvi_batch {
     struct vvi_order_queue orders; /* to be completed when it fires */
     int status;                    /* first error of asking for it, while it may still be running */
     struct vv_engine_lend *lend;   /* to be given back then */
+    /* Of a family: its place, and what it has waited for. See runtime_ahead.c. */
+    uint8_t family, lane;
+    uint64_t seq, wait[VV_LANES];
     struct vvi_batch *next;
+};
+
+/* Batches on one stream of a family, or on EARLY, that the core has not been told of: `first` up to,
+ * but not including, `end`, at their numbers modulo `cap`. Synchronization: engine lock. */
+struct vvi_ring {
+    struct vvi_batch **batch;
+    uint64_t first, end, cap;
+};
+
+/* What puts orders on lanes that run ahead. A group is EARLY, 0, or a family.
+ * Synchronization: engine lock; what belongs to the group's owner says so. */
+struct vvi_ahead {
+    struct vvi_order_queue queue[VV_FAMILIES + 1]; /* copies to be put on a lane */
+    bool owned[VV_FAMILIES + 1];                   /* a thread puts work on the group's streams */
+    struct vv_cond free;                           /* one has done so */
+    struct vv_stream *stream[VV_STREAMS];          /* ours. Owner: the group's; then immutable */
+    uint64_t waited[VV_STREAMS][VV_LANES]; /* the stream has waited up to. Owner: the group's */
+    struct vvi_ring ring[VV_STREAMS];
+    struct vvi_batch *spare[VV_FAMILIES + 1];
 };
 
 /* Pages in the application's hands. See runtime_lend.c. */
@@ -261,6 +283,7 @@ struct vv_engine {
 
     struct vvi_mover mover[VV_HOP_COUNT]; /* those that have threads */
     struct vvi_watcher watcher;
+    struct vvi_ahead ahead;
 };
 
 /* Hands out what the core ordered since the last call. Engine lock held. */
@@ -432,6 +455,36 @@ struct vvi_on_args {
 /* `ret_accepted`: the core has taken the request, whatever came of it. */
 int vvi_on_call(struct vv_engine *e, const struct vvi_on_args *args, bool *ret_accepted,
                 uint32_t *ret_distance);
+/* Something that a stream ordered is over. Engine lock held, as for all below. */
+void vvi_ordered_end_locked(struct vv_engine *e, uint32_t hist);
+void vvi_orders_end_locked(struct vv_engine *e, struct vvi_order_queue *orders, int status);
+void vvi_watcher_wake_locked(struct vv_engine *e);
+/* Asks for one event. true: its work has ended, with b->status. Without the lock. */
+bool vvi_batch_ended(struct vv_engine *e, struct vvi_batch *b);
+/* `b`: a spare one, or NULL. Without the lock. */
+int vvi_batch_init(struct vv_engine *e, struct vvi_batch *b, struct vvi_batch **ret_batch);
+
+/* ---- runtime_ahead.c ---- */
+void vvi_lanes_ahead_init(struct vv_engine *e);
+/* Nothing is on any lane, and the watcher has ended. */
+void vvi_lanes_ahead_fini(struct vv_engine *e);
+/* The stream's number, with all made that it needs to run ahead; 0: it cannot. Without the lock. */
+uint64_t vvi_ahead_stream_id(struct vv_engine *e, struct vv_stream *stream);
+unsigned vvi_ahead_family_locked(struct vv_engine *e, uint64_t stream_id);
+/* A copy that is to be put on a lane. */
+void vvi_ahead_push_locked(struct vv_engine *e, struct vv_order *o);
+/* Puts what waits for the family's lanes, or for EARLY, on them. False: nothing does. The lock is
+ * released in between. */
+bool vvi_ahead_submit_locked(struct vv_engine *e, unsigned family);
+/* Puts orders of a request of the family on its stream. The lock is released in between. */
+void vvi_ahead_app_locked(struct vv_engine *e, unsigned family, struct vv_stream *stream,
+                          const struct vv_engine_app *app, struct vvi_order_queue *orders);
+/* Is anything on a lane, or to be put there? */
+bool vvi_ahead_pending_locked(const struct vv_engine *e);
+/* The watcher's part: asks all lanes, tells the core what has ended, and puts on lanes what nobody's
+ * call does. The lock is released in between. True: something has happened. */
+bool vvi_ahead_watch_locked(struct vv_engine *e);
+
 /* The lend is given back when the stream has come to this point. */
 int vvi_on_release(struct vv_engine *e, struct vv_engine_lend *lend, void *native);
 void vvi_watcher_init(struct vv_engine *e);

@@ -7,6 +7,10 @@
 #ifndef VV_ENGINE_SPANS_H
 #define VV_ENGINE_SPANS_H
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/assert.h"
 #include "engine/runtime/runtime_private.h"
 
@@ -70,6 +74,46 @@ static inline int vvi_order_spans(const struct vv_engine *e, const struct vv_eng
             run -= bytes;
         }
     }
+    return 0;
+}
+
+/* The copies of several orders, for one submission. */
+enum { VVI_SEGS_INLINE = 64 };
+
+struct vvi_segs {
+    struct vv_copy_seg few[VVI_SEGS_INLINE];
+    struct vv_copy_seg *v;
+    size_t n, cap;
+};
+
+static inline void vvi_segs_init(struct vvi_segs *s)
+{
+    s->v = s->few;
+    s->n = 0;
+    s->cap = VVI_SEGS_INLINE;
+}
+
+static inline void vvi_segs_fini(struct vvi_segs *s)
+{
+    if (s->v != s->few)
+        free(s->v);
+}
+
+static inline int vvi_segs_add(void *arg, const struct vvi_span *span)
+{
+    struct vvi_segs *s = arg;
+    if (s->n == s->cap) {
+        size_t cap = 4 * s->cap;
+        struct vv_copy_seg *more = malloc(cap * sizeof(*more));
+        if (!more)
+            return -ENOMEM;
+        memcpy(more, s->v, s->n * sizeof(*more));
+        if (s->v != s->few)
+            free(s->v);
+        s->v = more;
+        s->cap = cap;
+    }
+    s->v[s->n++] = (struct vv_copy_seg){span->dst, span->src, span->bytes};
     return 0;
 }
 

@@ -228,6 +228,7 @@ static const struct {
     {"cuEventRecordWithFlags", 11010, "cuEventRecordWithFlags"},
     {"cuThreadExchangeStreamCaptureMode", 10010, "cuThreadExchangeStreamCaptureMode"},
     {"cuCtxGetId", 12000, "cuCtxGetId"},
+    {"cuStreamGetId", 12000, "cuStreamGetId"},
 };
 
 static void *own_symbol(const char *symbol)

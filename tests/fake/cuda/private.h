@@ -191,6 +191,7 @@ struct fake_stream {
     int capture_mode;
     uint64_t capture_id;
     pthread_t capture_thread;
+    unsigned long long id;
 };
 
 /* The stream behind a handle, in the current context. */

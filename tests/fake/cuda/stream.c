@@ -42,6 +42,7 @@ static struct event *events;
 static size_t pending;
 static uint64_t submitted;
 static uint64_t captures;
+static unsigned long long stream_ids;
 static _Thread_local int thread_mode = MODE_GLOBAL;
 
 /* ---- operations ---- */
@@ -376,6 +377,7 @@ struct fake_stream *fake_stream_make(struct fake_ctx *c, bool nonblocking)
     s->life = c->life;
     s->refs = 1;
     s->nonblocking = nonblocking;
+    s->id = stream_ids++;
     pthread_cond_init(&s->work, NULL);
     s->next = streams;
     streams = s;
@@ -793,6 +795,16 @@ static int capture_status(void *handle, int *ret_status, uint64_t *ret_id)
     if (ret_id && s->capture == CAPTURE_ACTIVE)
         *ret_id = s->capture_id;
     return 0;
+}
+
+API int cuStreamGetId(void *handle, unsigned long long *ret_id)
+{
+    ENTER(cuStreamGetId, FAKE_NEED_CTX);
+    struct fake_stream *s;
+    int rc = fake_stream_find(handle, &s);
+    if (rc == 0)
+        *ret_id = s->id;
+    LEAVE(rc);
 }
 
 API int cuStreamIsCapturing(void *handle, int *ret_status)

@@ -68,6 +68,11 @@ enum varve_local_io {
     VARVE_LOCAL_IO_BUFFERED /* through the page cache */
 };
 
+enum varve_local_sync {
+    VARVE_LOCAL_SYNC_COMMIT, /* what is on local disk survives a power cut */
+    VARVE_LOCAL_SYNC_OFF /* it survives the end of the process; the kernel writes when it likes */
+};
+
 enum varve_spill {
     VARVE_SPILL_SHARED, /* one file in each folder for all versions */
     VARVE_SPILL_RECORD  /* one for each version */
@@ -153,6 +158,7 @@ struct varve_opts {
     char
         rank_cores[VARVE_CORES_BYTES]; /* processors that the job's processes on this node are bound
                                            to, as a list, for helper_cores = auto; empty: found out */
+    int32_t local_sync;                /* enum varve_local_sync: levels from local on */
 };
 
 /*

@@ -38,7 +38,7 @@ static void write_version(int dirfd, uint64_t version)
     struct vv_ckfile_header *header = (void *)file;
     vv_ckfile_header_fill(header, &id, "h");
     memcpy(file + 4096, &version, sizeof(version));
-    vv_ckfile_tail_fill(file + 8192, &id, &meta, &sum, header->sum, 1);
+    vv_ckfile_tail_fill(file + 8192, &id, &meta, &sum, header->sum, 1, 0);
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, 0, version, 0);
     int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0 || write(fd, file, sizeof(file)) != (ssize_t)sizeof(file) || close(fd) != 0)

@@ -137,6 +137,7 @@ static int open_context(const struct bench *b, uint32_t rank, char *err, struct 
     o.policy = b->opts.policy;
     o.level = b->opts.level;
     o.local_io = b->opts.local_io;
+    o.local_sync = b->opts.local_sync;
     o.device_cache = tier_bytes(b, VV_TIER_DEVICE);
     o.host_cache = tier_bytes(b, VV_TIER_HOST);
     o.local_cache = shot_cap_bytes(&b->opts.local_cache, b->history_bytes, b->opts.page_bytes);

@@ -76,17 +76,18 @@ struct shot_opts {
     double scale;
     uint64_t seed;
     uint64_t interval_ns;
-    double load;  /* > 0: instead of interval_ns; see shot_interval_ns */
-    int order;    /* enum shot_order        */
-    int hints;    /* enum shot_hints        */
-    int consume;  /* enum shot_consume      */
-    int engine;   /* enum shot_engine_kind  */
-    int compute;  /* enum shot_computing    */
-    int calls;    /* enum shot_calls        */
-    int device;   /* enum varve_device_kind */
-    int level;    /* enum varve_level       */
-    int local_io; /* enum varve_local_io    */
-    int policy;   /* enum varve_policy_kind */
+    double load;    /* > 0: instead of interval_ns; see shot_interval_ns */
+    int order;      /* enum shot_order        */
+    int hints;      /* enum shot_hints        */
+    int consume;    /* enum shot_consume      */
+    int engine;     /* enum shot_engine_kind  */
+    int compute;    /* enum shot_computing    */
+    int calls;      /* enum shot_calls        */
+    int device;     /* enum varve_device_kind */
+    int level;      /* enum varve_level       */
+    int local_io;   /* enum varve_local_io    */
+    int local_sync; /* enum varve_local_sync */
+    int policy;     /* enum varve_policy_kind */
     struct shot_cap device_cache;
     struct shot_cap host_cache;
     struct shot_cap local_cache; /* 0: no limit */

@@ -28,12 +28,13 @@
 #define UNSET     (-1)
 
 /* In the order of the enumerations. */
-#define ENGINES  "varve|uvm|ondemand|file"
-#define DEVICES  "auto|cuda|host|none"
-#define LEVELS   "cached|local|remote|complete"
-#define LOCAL_IO "auto|direct|buffered"
-#define POLICIES "next|score|score-now|fifo|lru"
-#define HINTS    "none|one|all|late|partial|swapped|wrong"
+#define ENGINES    "varve|uvm|ondemand|file"
+#define DEVICES    "auto|cuda|host|none"
+#define LEVELS     "cached|local|remote|complete"
+#define LOCAL_IO   "auto|direct|buffered"
+#define LOCAL_SYNC "commit|off"
+#define POLICIES   "next|score|score-now|fifo|lru"
+#define HINTS      "none|one|all|late|partial|swapped|wrong"
 
 static const char *const hop_names[] = {
     [SHOT_HOP_D2D] = "d2d",   [SHOT_HOP_H2H] = "h2h", [SHOT_HOP_D2H] = "d2h",
@@ -272,6 +273,8 @@ static const struct opt options[] = {
      .help = "most to keep on local disk (no limit)"},
     {OPT_WORD, .name = "local-io", WORDS(LOCAL_IO), .at = AT(local_io),
      .help = "how local files are written and read (auto)"},
+    {OPT_WORD, .name = "local-sync", WORDS(LOCAL_SYNC), .at = AT(local_sync),
+     .help = "whether committed files are synced (commit)"},
     {OPT_WORD, .name = "level", WORDS(LEVELS), .at = AT(level),
      .help = "how far versions shall come (cached)"},
     {OPT_SET, .name = "rate", .arg = "HOP=BYTES/S,...", .at = AT(rate), .set = set_rates,

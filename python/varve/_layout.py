@@ -49,6 +49,7 @@ class varve_opts(Structure):
         ("helper_program", c_char * 1024),
         ("spill", c_int32),
         ("rank_cores", c_char * 256),
+        ("local_sync", c_int32),
     ]
 
 
@@ -194,6 +195,8 @@ CONSTANTS: dict[str, int] = {
     "VARVE_LOCAL_IO_AUTO": 0,
     "VARVE_LOCAL_IO_DIRECT": 1,
     "VARVE_LOCAL_IO_BUFFERED": 2,
+    "VARVE_LOCAL_SYNC_COMMIT": 0,
+    "VARVE_LOCAL_SYNC_OFF": 1,
     "VARVE_SPILL_SHARED": 0,
     "VARVE_SPILL_RECORD": 1,
     "VARVE_PATH_BYTES": 1024,

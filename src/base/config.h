@@ -41,6 +41,7 @@ enum vv_config_policy {
     VV_CONFIG_POLICY_LRU
 };
 
+enum vv_config_local_sync { VV_CONFIG_LOCAL_SYNC_COMMIT, VV_CONFIG_LOCAL_SYNC_OFF };
 enum vv_config_spill { VV_CONFIG_SPILL_SHARED, VV_CONFIG_SPILL_RECORD };
 
 enum { VV_CONFIG_TEXT = 1024 };
@@ -84,6 +85,7 @@ struct vv_config {
     int helper_nice;
     int helper_process; /* 0 or 1 */
     int spill;          /* enum vv_config_spill */
+    int local_sync;     /* enum vv_config_local_sync */
     uint64_t device_cache, host_cache;
     uint64_t local_cache; /* 0: no limit */
     uint64_t page;

@@ -35,6 +35,10 @@
     X(local_io, ENUM, local_io, "auto", "auto|direct|buffered",                                    \
       "direct goes past the page cache, buffered through it; auto is direct where the file "       \
       "system allows it.")                                                                         \
+    X(local_sync, ENUM, local_sync, "commit", "commit|off",                                        \
+      "Levels from local on: commit syncs every checkpoint on local disk, which survives a power " \
+      "cut then; off leaves that to the kernel, and checkpoints there survive the end of the "     \
+      "process.")                                                                                  \
     X(gds, BOOL, gds, "off", "on|off",                                                             \
       "GPUDirect Storage: what would only pass a full host cache goes straight between device "    \
       "and local disk, through libcufile. Needs direct I/O. `varve probe` writes on where it "     \

@@ -66,6 +66,7 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
              c->helper_name);
     snprintf(o->helper_program, sizeof(o->helper_program), "%s", c->helper_program);
     o->spill = c->spill;
+    o->local_sync = c->local_sync;
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -113,6 +114,7 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
     text_in(c->helper_program, sizeof(c->helper_program), o->helper_program,
             sizeof(o->helper_program));
     c->spill = o->spill;
+    c->local_sync = o->local_sync;
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -284,6 +286,8 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -EINVAL, "local_io: no such mode");
     if (o->spill < VARVE_SPILL_SHARED || o->spill > VARVE_SPILL_RECORD)
         return refuse(err, n, -EINVAL, "spill: neither shared nor record");
+    if (o->local_sync < VARVE_LOCAL_SYNC_COMMIT || o->local_sync > VARVE_LOCAL_SYNC_OFF)
+        return refuse(err, n, -EINVAL, "local_sync: neither commit nor off");
     if (o->rank < 0)
         return refuse(err, n, -EINVAL, "rank: negative");
     if (o->page_bytes && (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||

@@ -228,6 +228,7 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     if (rc == 0 && vvi_is_shared(opts) && !opts->local[0]) {
         ctx->folder = vv_remote_folder(ctx->remote);
     } else if (rc == 0 && opts->level >= VARVE_LEVEL_LOCAL) {
+        o.unsynced = opts->local_sync == VARVE_LOCAL_SYNC_OFF;
         rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);
     } else if (rc == 0) {
         rc = vvi_spill_open(ctx, &o, err, err_bytes);
@@ -259,6 +260,7 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
                           ? opts->local_cache / (ctx->partner ? 2 : 1)
                           : 0, /* the remote keeps that limit */
         .disk = spilling ? VV_TIER_SPILL : VV_TIER_FILES,
+        .written_stays = ctx->folder && opts->local[0] && vv_folder_written_stays(ctx->folder),
         .device = ctx->device,
         .write_store = ctx->write_store,
         .read_store = ctx->read_store,

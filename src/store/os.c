@@ -10,11 +10,15 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #if __has_include(<linux/fsverity.h>)
 #include <linux/fsverity.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
 #endif
 
 #define RETRY(result, call) \
@@ -310,6 +314,23 @@ int vv_os_open_regular(const struct vv_os *os, int dirfd, const char *path, int 
     if (rc < 0)
         os->close(os, fd);
     return rc < 0 ? rc : fd;
+}
+
+uint64_t vv_os_boot(const struct vv_os *os)
+{
+    char text[64];
+    uint64_t boot = 0;
+    if (os->boot != NULL)
+        return os->boot(os);
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : 0;
+    if (fd >= 0)
+        close(fd);
+    if (n > 0)
+        boot = vv_hash64(text, (size_t)n);
+    else if (getrandom(&boot, sizeof(boot), 0) != (ssize_t)sizeof(boot))
+        boot = vv_now_ns();
+    return boot != 0 ? boot : 1;
 }
 
 int vv_os_read_all(const struct vv_os *os, int fd, void *buf, size_t bytes, uint64_t offset)

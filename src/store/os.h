@@ -52,12 +52,18 @@ struct vv_os {
     int (*seal)(const struct vv_os *os, int fd);
     /* The digest of a file that is sealed; -ENODATA: it is not. */
     int (*sealed)(const struct vv_os *os, int fd, uint8_t digest[VV_OS_DIGEST]);
+    /* For vv_os_boot; NULL: the real one. */
+    uint64_t (*boot)(const struct vv_os *os);
     /* Consulted by every backend of aio.h before it hands a request to the kernel. NULL or 0: go
      * on; negative: the request fails with this; positive: transfer at most that many bytes, as
      * a short read or write would. */
     int64_t (*aio)(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t offset,
                    size_t bytes);
 };
+
+/* Which start of the machine this is: another number after each, never 0. Where that cannot be told, another one
+ * each time that it is asked for. */
+uint64_t vv_os_boot(const struct vv_os *os);
 
 /* The real one; immutable. */
 const struct vv_os *vv_os_posix(void);

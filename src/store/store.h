@@ -51,6 +51,9 @@ struct vv_store_opts {
      * flight, or the medium idles between a report and the next submit. */
     uint64_t write_bytes_per_s;
     uint64_t read_bytes_per_s;
+    /* Files: nothing is synced. What is committed or removed outlives the process, and not a power cut or an
+     * error of the kernel's writing behind it: see vv_files_open. */
+    bool unsynced;
     /* Takes requests on device memory too. Needs direct I/O: -ENOTSUP where the file system has
      * none. NULL: host memory only. Outlives spill, folder and stores. */
     struct vv_gds *gds;
@@ -83,7 +86,13 @@ struct vv_store_meta {
     const struct vv_store_region *regions; /* in object order; their bytes add up to the size */
 };
 
-enum vv_store_op { VV_STORE_READ, VV_STORE_WRITE, VV_STORE_COMMIT, VV_STORE_REMOVE };
+enum vv_store_op {
+    VV_STORE_READ,
+    VV_STORE_WRITE,
+    VV_STORE_COMMIT,
+    VV_STORE_REMOVE,
+    VV_STORE_SALVAGE
+};
 
 /* One batch: consecutive chunks of one object, or a commit or removal. Caller-owned, as is
  * everything it points to; untouched from submit until poll returns it (mem, pages and meta
@@ -95,6 +104,9 @@ enum vv_store_op { VV_STORE_READ, VV_STORE_WRITE, VV_STORE_COMMIT, VV_STORE_REMO
  *         status 0 the object survives a crash.
  * REMOVE  (files) with nothing of the object in flight. Deletes it in whatever shape it is,
  *         nothing written included; when reported, no crash brings it back.
+ * SALVAGE (files) a WRITE whose bytes come from the file of `from_generation`, which was written in this
+ *         life and could not be committed: chunks whose write was reported. They are read back and
+ *         verified before they are written; -EBADMSG: they are not what was written.
  * After a WRITE or COMMIT of an object (this generation of it) that was reported as failed, all
  * further ones are refused with that first error; reads go on as before, and only REMOVE ends it.
  * (Misuse is refused and spoils nothing: -EINVAL for a COMMIT with writes missing or another size,
@@ -113,6 +125,7 @@ struct vv_store_io {
     uint32_t hist; /* as the engine numbers it: for layers, which ask it */
     uint32_t
         edition; /* WRITE, COMMIT: how often this life has written the version; vv_files_run_id */
+    uint64_t from_generation; /* SALVAGE */
     uint32_t chunk0, nchunks;
     bool device;                      /* mem is device memory */
     void **mem;                       /* memory of each chunk: page_bytes, 4 KiB aligned. What
@@ -193,6 +206,9 @@ VV_WARN_UNUSED int vv_folder_new(const char *path, const struct vv_store_opts *o
 /* After its stores and histories were closed. Accepts NULL. */
 void vv_folder_free(struct vv_folder *folder);
 VV_WARN_UNUSED int vv_folder_store(struct vv_folder *folder, struct vv_store **ret_store);
+/* Can what was written to a file be read back until the file is committed, even if that fails? Not where a
+ * failed sync makes the kernel drop what it has not written. */
+bool vv_folder_written_stays(const struct vv_folder *folder);
 
 /* A run id: never 0, and not drawn twice. */
 uint64_t vv_files_draw_id(void);

@@ -32,6 +32,7 @@ struct vvi_batch {
     unsigned left;   /* aio requests in flight */
     int step;        /* of a commit or removal */
     void *obj;       /* files: the open object */
+    void *from;      /* SALVAGE: the one that is read */
     void *bounce;    /* owned memory that goes with the batch */
     size_t bounce_bytes;
     struct vvi_gds_req *gds; /* on device memory, owned; NULL: none */

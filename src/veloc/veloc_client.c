@@ -146,6 +146,9 @@ static void configure_folders(const struct vvi_veloc *c, struct varve_opts *opts
     /* One folder for both is written once. */
     if (opts->level < VARVE_LEVEL_REMOTE || strcmp(cfg->scratch, cfg->persistent) != 0)
         snprintf(opts->local, sizeof(opts->local), "%s", cfg->scratch);
+    /* Scratch is a stop on the way there, as VELOC has it. */
+    if (opts->local[0] && opts->remote[0])
+        opts->local_sync = VARVE_LOCAL_SYNC_OFF;
 }
 
 /* VELOC's settings as Varve's. */

@@ -146,6 +146,25 @@ static void commit_file(struct drive *d, const struct vv_order *o)
     f->committed = true;
 }
 
+/* Chunks of a file that failed, to the one that takes its place. */
+static void salvage(struct drive *d, const struct vv_order *o, bool good)
+{
+    struct vv_order old = {
+        .hist = o->hist, .version = o->version, .file_generation = o->from_generation};
+    struct drive_file *from = file_of(d, &old), *to = file_of(d, o);
+
+    if (!to)
+        to = file_new(d, o->hist, o->version, o->file_generation, o->generation,
+                      (uint32_t)vv_div_up(o->size, DRIVE_PAGE));
+    for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
+        uint64_t tag = tag_of(o->hist, o->version, o->generation, c);
+        if (!from || from->tag[c] != tag)
+            complain(d, "chunk %u of version %llu is salvaged from where it is not", c,
+                     (unsigned long long)o->version);
+        to->tag[c] = good ? tag : DRIVE_BAD_TAG;
+    }
+}
+
 static void carry_out(struct drive *d, const struct vv_order *o)
 {
     struct drive_file *f;
@@ -160,6 +179,9 @@ static void carry_out(struct drive *d, const struct vv_order *o)
         break;
     case VV_ORDER_COMMIT:
         commit_file(d, o);
+        break;
+    case VV_ORDER_SALVAGE:
+        salvage(d, o, true);
         break;
     case VV_ORDER_REMOVE:
         f = file_of(d, o);
@@ -279,6 +301,8 @@ static void collect(struct drive *d)
         if (o->kind == VV_ORDER_COPY || o->kind == VV_ORDER_APP) {
             check_source(d, o, "start");
             set_destination(d, o, false);
+        } else if (o->kind == VV_ORDER_SALVAGE) {
+            salvage(d, o, false);
         }
     }
 }
@@ -291,7 +315,7 @@ void drive_end(struct drive *d, unsigned i, int status)
         t_fail(__FILE__, __LINE__, "an order ends before its turn on its stream");
     if (d->trace)
         fprintf(stderr, "  %s of history %u version %llu chunks %u+%u from %d to %d ends: %d\n",
-                (const char *[]){"copy", "app", "commit", "remove"}[o->kind], o->hist,
+                (const char *[]){"copy", "app", "commit", "remove", "salvage"}[o->kind], o->hist,
                 (unsigned long long)o->version, o->chunk0, o->nchunks, o->src_tier, o->dst_tier,
                 status);
     if (o->family)
@@ -399,6 +423,7 @@ void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy po
                                     : kind == 'H' ? VV_TIER_HOST
                                     : kind == 'S' ? VV_TIER_SPILL
                                                   : VV_TIER_FILES;
+        cfg.written_stays |= kind == 'W';
         cfg.tier[cfg.ntiers++].capacity_bytes = (uint64_t)strtoul(s, (char **)&s, 10) * DRIVE_PAGE;
     }
     for (int h = 0; h < VV_HOP_COUNT; h++) {

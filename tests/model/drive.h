@@ -79,8 +79,8 @@ struct drive {
 };
 
 /* Writes a configuration with these tiers, e.g. "D2H1F" (device of 2 pages, host of 1, files),
- * "H4S8", "H1". A small letter is a tier that grows, with no page ready yet: "D2h4F". A plus at the
- * end: the disk reads and writes the device itself. */
+ * "H4S8", "H1". W: files whose pages go when they are written. A small letter is a tier that grows,
+ * with no page ready yet: "D2h4F". A plus at the end: the disk reads and writes the device itself. */
 void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy policy);
 /* cfg.check is set by the caller. */
 void drive_init(struct drive *d, const struct vv_core_cfg *cfg);

@@ -57,8 +57,9 @@ struct workload {
     unsigned near;                          /* there is a local folder */
     unsigned page, host_pages, local_pages; /* local_pages 0: no limit */
     unsigned keep, keep_every, overwrite;
-    unsigned sync;   /* VELOC: mode */
-    unsigned policy; /* enum varve_policy_kind */
+    unsigned sync;             /* VELOC: mode */
+    unsigned policy;           /* enum varve_policy_kind */
+    unsigned direct, unsynced; /* local_io, local_sync */
     unsigned nops;
     struct op op[LIFE_MAX_OPS];
 };

@@ -64,7 +64,8 @@ static void fill_opts(const struct world *x, struct varve_opts *o)
     o->device = VARVE_DEVICE_NONE;
     o->level = (int)w->level;
     o->policy = (int)w->policy;
-    o->local_io = VARVE_LOCAL_IO_BUFFERED;
+    o->local_io = w->direct ? VARVE_LOCAL_IO_AUTO : VARVE_LOCAL_IO_BUFFERED;
+    o->local_sync = w->unsynced ? VARVE_LOCAL_SYNC_OFF : VARVE_LOCAL_SYNC_COMMIT;
     o->host_cache = (uint64_t)w->host_pages * w->page;
     o->local_cache = (uint64_t)w->local_pages * w->page;
     o->page_bytes = w->page;

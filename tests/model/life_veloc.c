@@ -49,9 +49,10 @@ static void write_config(const struct world *x, char path[LIFE_PATH + 16])
     if (w->level == VARVE_LEVEL_REMOTE)
         fprintf(f, "persistent = %s/far\n", x->folder);
     fprintf(f,
-            "[varve]\nhost_cache = %u\npage = %u\nlocal_io = buffered\nhelpers = 0\nstats = off\n"
-            "device = none\n",
-            w->host_pages * w->page, w->page);
+            "[varve]\nhost_cache = %u\npage = %u\nlocal_io = %s\nhelpers = 0\nstats = off\n"
+            "local_sync = %s\ndevice = none\n",
+            w->host_pages * w->page, w->page, w->direct ? "auto" : "buffered",
+            w->unsynced ? "off" : "commit");
     T_EQ(fclose(f), 0);
 }
 

@@ -695,6 +695,9 @@ static void draw_workload(struct workload *w, uint64_t seed)
 
     memset(w, 0, sizeof(*w));
     strcpy(w->tiers, tiers[t_rng_below(&r, VV_ARRAY_SIZE(tiers))]);
+    char *files = strchr(w->tiers, 'F');
+    if (files && t_rng_below(&r, 2))
+        *files = 'W';
     w->policy = t_rng_below(&r, 2) ? VV_POLICY_NEXT : (unsigned)t_rng_below(&r, VV_POLICY_COUNT);
     w->transit = (unsigned)t_rng_below(&r, 4);
     w->slots = (unsigned)t_rng_below(&r, 3);
@@ -704,7 +707,7 @@ static void draw_workload(struct workload *w, uint64_t seed)
     for (unsigned h = 0; h < MAX_HISTS; h++) {
         w->hist[h].once = t_rng_below(&r, 4) == 0;
         w->hist[h].keep = t_rng_below(&r, 4) == 0 ? 1 + (unsigned)t_rng_below(&r, 3) : 0;
-        w->hist[h].durable = strchr(w->tiers, 'F') && t_rng_below(&r, 2);
+        w->hist[h].durable = files && t_rng_below(&r, 2);
         w->hist[h].order = t_rng_below(&r, 3) ? 0 : 1 + (unsigned)t_rng_below(&r, 2);
     }
     w->nops = 100 + (unsigned)t_rng_below(&r, 300);

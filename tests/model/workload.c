@@ -29,6 +29,8 @@ static const struct {
     {"overwrite", offsetof(struct workload, overwrite)},
     {"sync", offsetof(struct workload, sync)},
     {"policy", offsetof(struct workload, policy)},
+    {"direct", offsetof(struct workload, direct)},
+    {"unsynced", offsetof(struct workload, unsynced)},
 };
 
 static unsigned *value(struct workload *w, size_t i)
@@ -116,6 +118,8 @@ static void draw_settings(struct t_rng *r, struct workload *w)
     w->page = below(r, 12) ? 4096 : 65536;
     w->host_pages = hosts[below(r, VV_ARRAY_SIZE(hosts))];
     w->keep = keeps[below(r, VV_ARRAY_SIZE(keeps))];
+    w->direct = below(r, 2);
+    w->unsynced = below(r, 3) == 0;
     if (w->veloc) {
         w->level = below(r, 3) ? VARVE_LEVEL_REMOTE : VARVE_LEVEL_LOCAL;
         w->near = w->overwrite = 1;

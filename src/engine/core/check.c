@@ -486,6 +486,28 @@ static const char *check_heaps_of(const struct vv_core *core, const struct vv_co
     return wrong;
 }
 
+/* What only a file that failed has, and who reads an uncommitted one. */
+static const char *check_old_file(const struct vv_core *core, const struct vv_copy *copy)
+{
+    uint32_t nold = 0, nreading = 0, nsalvages = 0;
+
+    for (uint32_t c = 0; c < copy->obj->nchunks; c++)
+        nold += copy->page[c] == FILE_CHUNK_OLD;
+    for (const struct vv_order *o = core->orders; o; o = o->all_next) {
+        nreading += o->obj == copy->obj && o->uncommitted;
+        if (o->obj != copy->obj || o->kind != VV_ORDER_SALVAGE)
+            continue;
+        nsalvages++;
+        for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++)
+            REQUIRE(copy->page[c] == FILE_CHUNK_OLD, "what is salvaged is in no file that failed");
+    }
+    REQUIRE(nold == copy->nold, "chunks of a file that failed are miscounted");
+    REQUIRE(nold == 0 || copy->old_generation, "chunks are in a file that failed, and none did");
+    REQUIRE(nreading == copy->nreading, "readers of a file are miscounted");
+    REQUIRE(nsalvages == copy->salvaging, "orders to salvage are miscounted");
+    return NULL;
+}
+
 static const char *check_copy(const struct vv_core *core, const struct vv_object *obj,
                               unsigned tier)
 {
@@ -512,6 +534,8 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
                 n.reserved == copy->nreserved && n.transit == copy->ntransit,
             "pages of a copy are miscounted");
     REQUIRE(n.valid + n.filling + n.reserved > 0 || !arena, "a copy without a page lives on");
+    const char *wrong_file = arena ? NULL : check_old_file(core, copy);
+    REQUIRE(!wrong_file, wrong_file);
     REQUIRE(copy->readers == whole_readers(core, copy), "readers of a copy are miscounted");
     REQUIRE(!copy->readers || n.valid == obj->nchunks, "a copy that is read whole has a gap");
     if (!arena)
@@ -943,6 +967,8 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
     d = mix(d, (uint64_t)copy->tier << 16 | (uint64_t)copy->state << 8 |
                    (uint64_t)copy->failed << 2 | (uint64_t)copy->whole << 1 |
                    (uint64_t)copy->commit_issued | (uint64_t)copy->readers << 32);
+    d = mix(d, (uint64_t)copy->nreading << 2 | (uint64_t)copy->salvaging << 1 |
+                   (uint64_t)(copy->old_generation != 0));
     for (uint32_t c = 0; c < copy->obj->nchunks; c++) {
         uint32_t page = copy->page[c];
         if (page == VV_PAGE_NONE || !t->is_arena) {

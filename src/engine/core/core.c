@@ -376,6 +376,7 @@ static void flush_again(struct vv_core *core, struct vv_object *obj)
             obj->copy[t]->failed = false;
     vvi_core_reclass(core, obj, 0, obj->nchunks);
     vvi_object_settle(core, obj);
+    vvi_sched_salvage(core, obj);
     vvi_sched_commit(core, obj);
 }
 
@@ -881,6 +882,9 @@ static void chunks_leave(struct vv_core *core, struct vv_order *o)
 {
     struct vv_copy *from = o->obj->copy[o->src_tier];
 
+    if (!core->tier[o->src_tier].is_arena && o->uncommitted &&
+        from) /* it may be committed by now */
+        from->nreading--;
     if (!core->tier[o->src_tier].is_arena || o->family)
         return;
     if (o->whole) {
@@ -921,7 +925,7 @@ void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int sta
             req->error = status;
 }
 
-static struct vv_req *put_of(const struct vv_core *core, const struct vv_object *obj)
+struct vv_req *vvi_put_of(const struct vv_core *core, const struct vv_object *obj)
 {
     struct vv_req *list[] = {core->puts, core->ordered};
 
@@ -935,7 +939,7 @@ static struct vv_req *put_of(const struct vv_core *core, const struct vv_object 
 /* While it is still being written, its own put fails. */
 void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status)
 {
-    struct vv_req *put = obj->dead ? NULL : put_of(core, obj);
+    struct vv_req *put = obj->dead ? NULL : vvi_put_of(core, obj);
 
     if (put)
         put->error = put->error ? put->error : status;
@@ -1015,16 +1019,6 @@ static void app_done(struct vv_core *core, struct vv_order *o, int status)
         req_filled(core, req);
 }
 
-static void commit_failed(struct vv_core *core, struct vv_object *obj, int status)
-{
-    /* What the kernel could not bring to the disk it may have dropped: asking it again would be
-     * answered with success. */
-    obj->spoiled = true;
-    vvi_flush_failed(core, obj, core->disk, status);
-    vvi_file_clean(core, obj);
-    vvi_object_settle(core, obj);
-}
-
 void vvi_req_nothing(struct vv_core *core, struct vv_req *req)
 {
     struct vv_object *obj = req->obj;
@@ -1034,28 +1028,6 @@ void vvi_req_nothing(struct vv_core *core, struct vv_req *req)
     vvi_sched_commit(core, obj);
     vvi_gen_retain(core, vvi_hist(core, obj->hist));
     vvi_object_unref(core, obj);
-}
-
-static void commit_done(struct vv_core *core, struct vv_object *obj, int status)
-{
-    struct vv_copy *copy = obj->copy[core->disk];
-    struct vv_req *put = obj->filled ? put_of(core, obj) : NULL;
-
-    copy->commit_issued = false;
-    if (obj->dead)
-        return;
-    if (status < 0) {
-        commit_failed(core, obj, status);
-        return;
-    }
-    obj->durable = true;
-    vvi_hist(core, obj->hist)->ndurable += obj->written;
-    vvi_copy_free(core, copy);
-    vvi_core_reclass(core, obj, 0, obj->nchunks);
-    if (put)
-        vvi_req_end(core, put, 0);
-    vvi_object_settle(core, obj);
-    vvi_gen_durable(core, obj);
 }
 
 static void remove_done(struct vv_core *core, const struct vv_order *o, int status)
@@ -1148,10 +1120,13 @@ void vv_core_complete(struct vv_core *core, struct vv_order *o, int status, uint
         transfer_done(core, o, status);
         break;
     case VV_ORDER_COMMIT:
-        commit_done(core, obj, status);
+        vvi_commit_done(core, obj, status);
         break;
     case VV_ORDER_REMOVE:
         remove_done(core, o, status);
+        break;
+    case VV_ORDER_SALVAGE:
+        vvi_salvage_done(core, o, status);
         break;
     case VV_ORDER_WAKE:
         break;

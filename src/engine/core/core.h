@@ -110,7 +110,10 @@ struct vv_core_cfg {
      * device. Whole pages down; under paged policies. */
     bool gds;
     bool disk_shared; /* reads and writes of the disk share its bandwidth */
-    bool check;       /* assert every invariant after every call: tests and debugging */
+    /* VV_TIER_FILES: what was written to a file can be read back until it is committed, as far as the
+     * disk keeps it: memory lets go of it page by page. Otherwise memory keeps all of it until then. */
+    bool written_stays;
+    bool check; /* assert every invariant after every call: tests and debugging */
     /* An object with this `user` word is gone. May be NULL. */
     void (*release_user)(void *arg, uint64_t user);
     void *release_arg;
@@ -127,7 +130,9 @@ enum vv_order_kind {
                         does it */
     VV_ORDER_COMMIT, /* VV_TIER_FILES: all chunks are written, make the file durable and visible */
     VV_ORDER_REMOVE, /* VV_TIER_FILES: remove the file, committed or not */
-    VV_ORDER_WAKE,   /* request `req` has ended, with req->status. Needs no completion; the order is
+    VV_ORDER_SALVAGE, /* VV_TIER_FILES: bring chunks of a file that failed, `from_generation`, into the
+                         one that takes its place, if they read as they were written */
+    VV_ORDER_WAKE, /* request `req` has ended, with req->status. Needs no completion; the order is
                         void at the next call to vv_core_next_order(). */
 };
 
@@ -138,11 +143,13 @@ struct vv_order {
     struct vv_object *obj;
     uint32_t hist;
     uint64_t version, generation; /* a version discarded and written again has another generation */
-    uint64_t file_generation; /* of its file: a file that failed is written anew under another */
+    uint64_t file_generation; /* of its file: a file that failed is written again under another */
+    uint64_t from_generation; /* SALVAGE */
     uint32_t edition;         /* of the object, see vv_object_info */
     uint64_t size;            /* of the object, in bytes */
     int src_tier, dst_tier;   /* VV_TIER_APP for the application's side */
     bool whole;               /* reads all of the copy at src_tier, which is held as one */
+    bool uncommitted;         /* reads a file that was not committed when it was issued */
     uint32_t chunk0, nchunks; /* consecutive chunks of the object */
     uint64_t bytes;           /* that they hold together */
     /* Above 0: the order runs ahead. It goes on this lane of the family, behind what has been put

@@ -10,10 +10,10 @@
  *   space.c    who makes room for whom
  *   sched.c    which order goes out next on each hop
  *   histories.c  opened and dropped
- *   commits.c  committing, taking back and removing the file of a version
  *   lend.c     pages that the application uses itself
  *   ahead.c    orders planned on the time line of a stream
  *   generations.c  versions that are overwritten: which generation counts, which one stays
+ *   filing.c   files that are being written, and what becomes of those that fail
  *   removals.c  the files of generations that have ended, until they are gone
  *   check.c    invariants and the digest
  *
@@ -78,6 +78,7 @@ enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_HELD, HEAP_KINDS };
 /* States of a chunk in a file that is being written, kept in the copy's page table. */
 #define FILE_CHUNK_FILLING (VV_PAGE_NONE - 1)
 #define FILE_CHUNK_VALID   0u
+#define FILE_CHUNK_OLD     1u /* valid in the file before, which failed: see vvi_file_clean */
 
 struct vv_copy {
     struct vv_object *obj;
@@ -85,7 +86,8 @@ struct vv_copy {
     uint8_t state; /* enum vv_copy_state */
     bool whole;    /* contiguous policies: all its pages are one run, taken at once */
     bool commit_issued;
-    bool failed; /* whole: a transfer to it failed, it goes when no other uses it */
+    bool failed;    /* whole: a transfer to it failed, it goes when no other uses it */
+    bool salvaging; /* a SALVAGE order is out for it */
     /* Orders that read all of it. None of its pages may go meanwhile, whatever their class: it is
      * out of the heaps that victims are taken from. Cheaper than a pin on each page. */
     uint16_t readers;
@@ -98,7 +100,11 @@ struct vv_copy {
     uint32_t heap_pos[HEAP_KINDS];
     uint64_t stamp_in, stamp_use; /* fifo, lru; flushes of contiguous policies go by stamp_in */
     uint64_t flush_mark;          /* bytes queued for flushing before it, ever */
-    uint32_t page[];              /* by chunk: page number, or VV_PAGE_NONE */
+    /* Of a file: orders that read it; the file that failed and has the chunks marked FILE_CHUNK_OLD,
+     * 0: none; how many these are. */
+    uint32_t nreading, nold;
+    uint64_t old_generation;
+    uint32_t page[]; /* by chunk: page number, or VV_PAGE_NONE */
 };
 
 /* The file of an object that has ended, and whether it may still be there (removals.c). */
@@ -388,7 +394,7 @@ vvi_chunk_state(const struct vv_core *core, const struct vv_object *obj, unsigne
         return VV_PAGE_FREE;
     if (core->tier[tier].is_arena)
         return (enum vv_page_state)vvi_page(core, copy, c)->state;
-    return copy->page[c] == FILE_CHUNK_VALID ? VV_PAGE_VALID : VV_PAGE_FILLING;
+    return copy->page[c] <= FILE_CHUNK_OLD ? VV_PAGE_VALID : VV_PAGE_FILLING;
 }
 
 static inline bool vvi_chunk_valid(const struct vv_core *core, const struct vv_object *obj,
@@ -407,16 +413,29 @@ static inline bool vvi_chunk_in_transit(const struct vv_core *core, const struct
            copy->page[c] >= core->tier[tier].arena.npages;
 }
 
+/* Do chunks that were written to its file, which is not committed, let faster copies go? Only of the
+ * first file: when one has failed, memory keeps what it has until the next is committed. */
+static inline bool vvi_file_keeps(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct vv_copy *file = obj->copy[core->disk];
+
+    return core->cfg.written_stays && file && !file->old_generation && !obj->spoiled;
+}
+
 /* Does a chunk that is valid on this slower tier let faster copies go? What is written to a file
- * may be lost until the file is committed: memory keeps it until then, transit pages not counted,
- * unless it could never hold all of the object. */
+ * may be lost until the file is committed. Where it can be read back until then, it does; elsewhere
+ * memory keeps it, transit pages not counted, unless it could never hold all of the object. */
 static inline bool vvi_chunk_kept_by(const struct vv_core *core, const struct vv_object *obj,
                                      unsigned tier, uint32_t c)
 {
     bool files = core->tier[core->ntiers - 1].kind == VV_TIER_FILES;
 
-    return !files || obj->durable || obj->streams ||
-           (core->tier[tier].is_arena && !vvi_chunk_in_transit(core, obj, tier, c));
+    if (!files || obj->durable || obj->streams)
+        return true;
+    if (core->tier[tier].is_arena)
+        return !vvi_chunk_in_transit(core, obj, tier, c);
+    return vvi_file_keeps(core, obj) ||
+           (obj->copy[tier] && obj->copy[tier]->page[c] == FILE_CHUNK_OLD);
 }
 
 /* Will there be more pages on some tier, whatever else happens? */
@@ -606,6 +625,10 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 bool vvi_room_may_come(const struct vv_core *core);
 
 /* sched.c */
+/* An order about the object, which it holds a reference to; NULL: no memory. And handing it out. */
+struct vv_order *vvi_order_for(struct vv_core *core, enum vv_order_kind kind,
+                               struct vv_object *obj);
+void vvi_core_push(struct vv_core *core, struct vv_order *o);
 /* Starts moving chunks [c0, c0 + n) ahead, on a lane of the family. `pages`: where they go on dst; given
  * back when memory for the order is lacking. */
 bool vvi_issue_ahead(struct vv_core *core, unsigned family, enum vv_lane lane,
@@ -626,19 +649,20 @@ void vvi_sched(struct vv_core *core);
 bool vvi_sched_quick(struct vv_core *core, struct vv_req *req);
 /* Takes a put's share of a files tier with a capacity; false: not yet. */
 bool vvi_charge_file(struct vv_core *core, struct vv_req *req);
-/* An order about the object, to be filled in and pushed; NULL: no memory. */
-struct vv_order *vvi_order_for(struct vv_core *core, enum vv_order_kind kind,
-                               struct vv_object *obj);
-void vvi_order_issue(struct vv_core *core, struct vv_order *o);
 /* Chunks of the object that belong on the device, and that are there or on their way. */
 uint32_t vvi_device_share(const struct vv_core *core, const struct vv_object *obj);
 uint32_t vvi_on_device(const struct vv_core *core, const struct vv_object *obj);
 
-/* commits.c */
+/* filing.c */
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
-void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj);
-/* Takes back what was written to a spoiled file, once nothing writes to it, and has it removed. */
+void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj, uint64_t file_generation);
+/* Takes back what was written to a spoiled file, once nothing uses it, and has it removed; but for what
+ * only that file has: it stays until another one is committed. */
 void vvi_file_clean(struct vv_core *core, struct vv_object *obj);
+/* Brings what only the file that failed has into the one that takes its place, order by order. */
+void vvi_sched_salvage(struct vv_core *core, struct vv_object *obj);
+void vvi_commit_done(struct vv_core *core, struct vv_object *obj, int status);
+void vvi_salvage_done(struct vv_core *core, const struct vv_order *o, int status);
 
 /* removals.c */
 /* It has ended: its file goes when it can. `dropped`: it should not be found any more, and need not wait
@@ -687,6 +711,7 @@ void vvi_lease_start(struct vv_core *core, uint32_t hist, struct vv_object *obj,
 void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
 /* A flush to the tier, or a commit, could not be made: the put hears of it, or else the next caller. */
+struct vv_req *vvi_put_of(const struct vv_core *core, const struct vv_object *obj);
 void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status);
 /* A put or a get of an object without chunks: no order would end it. */
 void vvi_req_nothing(struct vv_core *core, struct vv_req *req);

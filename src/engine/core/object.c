@@ -348,6 +348,8 @@ static inline bool file_waits(const struct vv_core *core, const struct vv_object
 
 /* What the classes of a page depend on, of the page itself. */
 enum { CHUNK_STATE = 3, CHUNK_PINNED = 4, CHUNK_TRANSIT = 8, CHUNK_BITS = 4 };
+/* Of a file: stands apart like a page in transit, but for what it keeps. */
+enum { CHUNK_OLD = CHUNK_TRANSIT };
 
 static inline uint32_t page_bits(const struct vv_page *p, bool transit)
 {
@@ -516,8 +518,8 @@ static unsigned views_of(const struct vv_core *core, const struct vv_object *obj
             view[n++] = (struct view){.copy = obj->copy[t],
                                       .record = tier->arena.page,
                                       .npages = tier->arena.npages,
-                                      .keeps = keeps || tier->is_arena,
-                                      .passes = keeps};
+                                      .keeps = keeps || tier->is_arena || vvi_file_keeps(core, obj),
+                                      .passes = keeps || !tier->is_arena};
     }
     return n;
 }
@@ -533,6 +535,7 @@ static inline uint32_t chunk_bits(const struct view *v, uint32_t c, struct vv_pa
         return page_bits(p, page >= v->npages);
     return page == VV_PAGE_NONE       ? VV_PAGE_FREE
            : page == FILE_CHUNK_VALID ? VV_PAGE_VALID
+           : page == FILE_CHUNK_OLD   ? VV_PAGE_VALID | CHUNK_OLD
                                       : VV_PAGE_FILLING;
 }
 

@@ -80,9 +80,14 @@ static void give_up(struct vv_core *core, struct vv_object *obj)
 
 static void ask(struct vv_core *core, struct vv_object *obj)
 {
+    struct vv_copy *file = obj->copy[core->disk];
+
     vvi_hist(core, obj->hist)->nunremoved -= obj->removal == REMOVAL_FAILED;
     obj->removal = REMOVAL_ASKED;
-    vvi_sched_remove_file(core, obj); /* takes a reference */
+    /* Both take a reference. */
+    if (file && file->old_generation)
+        vvi_sched_remove_file(core, obj, file->old_generation);
+    vvi_sched_remove_file(core, obj, obj->file_generation);
 }
 
 bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj)

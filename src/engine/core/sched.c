@@ -39,7 +39,7 @@ static enum vv_hop hop_between(const struct vv_core *core, int src, int dst, boo
     return to == VV_TIER_DEVICE ? VV_HOP_H2D : VV_HOP_H2H;
 }
 
-void vvi_order_issue(struct vv_core *core, struct vv_order *o)
+void vvi_core_push(struct vv_core *core, struct vv_order *o)
 {
     o->issued_ns = core->now_ns;
     o->next = NULL;
@@ -92,6 +92,19 @@ static void pin_pages(struct vv_core *core, struct vv_order *o)
     }
 }
 
+/* An uncommitted file stays while it is read. A run of chunks is of one file. */
+static void read_file(struct vv_order *o)
+{
+    struct vv_copy *file = o->obj->copy[o->src_tier];
+
+    if (!file)
+        return;
+    o->uncommitted = true;
+    file->nreading++;
+    if (file->page[o->chunk0] == FILE_CHUNK_OLD)
+        o->file_generation = file->old_generation;
+}
+
 static void fill_pages(struct vv_core *core, struct vv_order *o, struct vv_copy *to,
                        const uint32_t *pages)
 {
@@ -142,6 +155,8 @@ static bool issue_on(struct vv_core *core, unsigned family, enum vv_lane lane,
     o->lane = (uint8_t)lane;
     if (src != VV_TIER_APP && core->tier[src].is_arena)
         pin_pages(core, o);
+    else if (src != VV_TIER_APP)
+        read_file(o);
     if (dst != VV_TIER_APP)
         fill_pages(core, o, to, pages);
     /* What is being filled has no class, and nothing else of a first copy has changed. */
@@ -153,7 +168,7 @@ static bool issue_on(struct vv_core *core, unsigned family, enum vv_lane lane,
         req->unissued -= n;
     else if (!family)
         core->hop[o->hop].inflight++;
-    vvi_order_issue(core, o);
+    vvi_core_push(core, o);
     if (family)
         vvi_ahead_issued(core, o);
     return true;
@@ -233,7 +248,7 @@ static bool serve_get_whole(struct vv_core *core, struct vv_req *req, unsigned t
     req->unissued = 0;
     req->from_inflight[tier]++;
     req->inflight++;
-    vvi_order_issue(core, o);
+    vvi_core_push(core, o);
     return true;
 }
 
@@ -419,6 +434,20 @@ static bool serve_puts(struct vv_core *core)
 
 /* ---- up ---- */
 
+/* How many of the chunks [c, c + n) are read from one file: after a failure there may be two. */
+static uint32_t of_one_file(const struct vv_core *core, const struct vv_object *obj, uint32_t c,
+                            uint32_t n)
+{
+    const struct vv_copy *file = core->disk >= 0 ? obj->copy[core->disk] : NULL;
+    uint32_t same = 1;
+
+    if (!file || !file->old_generation)
+        return n;
+    while (same < n && file->page[c + same] == file->page[c])
+        same++;
+    return VV_MIN(same, n);
+}
+
 static uint32_t missing_run(const struct vv_core *core, const struct vv_object *obj,
                             const struct vv_req *req, uint32_t from, uint32_t most,
                             uint32_t *ret_first)
@@ -427,7 +456,7 @@ static uint32_t missing_run(const struct vv_core *core, const struct vv_object *
 
     if (obj->nmem == 0 && !req) {
         *ret_first = from;
-        return VV_MIN(most, obj->nchunks - from);
+        return of_one_file(core, obj, from, VV_MIN(most, obj->nchunks - from));
     }
     while (c < obj->nchunks && (vvi_chunk_in_memory(core, obj, c) || (req && bit(req->issued, c))))
         c++;
@@ -435,7 +464,7 @@ static uint32_t missing_run(const struct vv_core *core, const struct vv_object *
            !(req && bit(req->issued, c + n)))
         n++;
     *ret_first = c;
-    return n;
+    return of_one_file(core, obj, c, n);
 }
 
 static bool on_disk(const struct vv_core *core, const struct vv_object *obj, uint32_t c)

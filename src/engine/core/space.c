@@ -677,7 +677,7 @@ bool vvi_room_may_come(const struct vv_core *core)
     if (vvi_growing(core) || core->nending > 0)
         return true;
     for (const struct vv_order *o = core->orders; o; o = o->all_next) {
-        if (o->kind == VV_ORDER_COMMIT || o->kind == VV_ORDER_REMOVE)
+        if (o->kind == VV_ORDER_COMMIT || o->kind == VV_ORDER_REMOVE || o->kind == VV_ORDER_SALVAGE)
             return true;
         if (o->kind == VV_ORDER_COPY && o->dst_tier > o->src_tier)
             return true;

@@ -203,6 +203,7 @@ static int core_init(struct vv_engine *e)
     core->page_bytes = cfg->page_bytes;
     core->policy = cfg->policy;
     core->disk_shared = true;
+    core->written_stays = cfg->written_stays;
     core->gds = cfg->gds != NULL;
     core->check = cfg->check;
     core->trace_id = cfg->trace_id;

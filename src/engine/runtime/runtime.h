@@ -27,6 +27,7 @@ struct vv_engine_cfg {
     uint64_t host_cache_bytes;
     uint64_t disk_bytes;      /* capacity of the storage tier; 0 on files: no limit of ours */
     enum vv_tier_kind disk;   /* VV_TIER_SPILL or VV_TIER_FILES, if there are stores */
+    bool written_stays;       /* as in struct vv_core_cfg */
     struct vv_device *device; /* NULL: none. All of these outlive the engine. */
     struct vv_store *write_store, *read_store; /* both or neither */
     struct vv_helper

@@ -50,7 +50,7 @@ struct disk_worker {
 
 static bool is_control(const struct vv_order *o)
 {
-    return o->kind == VV_ORDER_COMMIT || o->kind == VV_ORDER_REMOVE;
+    return o->kind != VV_ORDER_COPY;
 }
 
 /* A request with an order to carry out, or NULL: no order, or no request for one. Commits come
@@ -151,6 +151,10 @@ static int submit(struct disk_worker *w, struct disk_io *io)
         io->io.meta = &io->meta;
         break;
     }
+    case VV_ORDER_SALVAGE:
+        io->io.op = VV_STORE_SALVAGE;
+        io->io.from_generation = o->from_generation;
+        break;
     default:
         vv_assert(o->kind == VV_ORDER_REMOVE);
         io->io.op = VV_STORE_REMOVE;

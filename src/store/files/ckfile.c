@@ -54,7 +54,7 @@ void vv_ckfile_header_fill(struct vv_ckfile_header *header, const struct vv_ckfi
 
 void vv_ckfile_tail_fill(void *tail, const struct vv_ckfile_id *id,
                          const struct vv_store_meta *meta, const uint64_t *sums,
-                         uint64_t header_sum, uint64_t commit_time_ns)
+                         uint64_t header_sum, uint64_t commit_time_ns, uint64_t unsynced_boot)
 {
     uint32_t nchunks = vvi_chunks(id->size, id->chunk_bytes);
     uint64_t bytes = vv_ckfile_tail_bytes(nchunks, meta->nregions);
@@ -78,6 +78,7 @@ void vv_ckfile_tail_fill(void *tail, const struct vv_ckfile_id *id,
     footer->nregions = meta->nregions;
     footer->commit_time_ns = commit_time_ns;
     footer->tail_bytes = bytes;
+    footer->unsynced_boot = unsynced_boot;
     footer->header_sum = header_sum;
     footer->tail_sum = vv_hash64(tail, bytes - sizeof(footer->tail_sum));
 }
@@ -220,6 +221,7 @@ static int info_fill(const struct vv_ckfile_footer *f, const char *tail,
         .nchunks = f->nchunks,
         .nregions = f->nregions,
         .commit_time_ns = f->commit_time_ns,
+        .unsynced_boot = f->unsynced_boot,
     };
     size_t regions_bytes = f->nregions * sizeof(struct vv_store_region);
     size_t sums_bytes = f->nchunks * sizeof(uint64_t);

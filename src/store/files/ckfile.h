@@ -55,7 +55,8 @@ struct vv_ckfile_footer {
     uint64_t commit_time_ns; /* CLOCK_REALTIME */
     uint64_t tail_bytes;     /* from the end of the data to the end of the file */
     uint64_t header_sum;
-    uint64_t zero[4];
+    uint64_t unsynced_boot; /* not synced when it was committed: vv_os_boot then; 0: it was */
+    uint64_t zero[3];
     uint64_t tail_sum; /* of the tail up to here */
 };
 _Static_assert(sizeof(struct vv_ckfile_footer) == 128, "on disk");
@@ -96,7 +97,7 @@ void vv_ckfile_header_fill(struct vv_ckfile_header *header, const struct vv_ckfi
 /* tail: vv_ckfile_tail_bytes() of memory. */
 void vv_ckfile_tail_fill(void *tail, const struct vv_ckfile_id *id,
                          const struct vv_store_meta *meta, const uint64_t *sums,
-                         uint64_t header_sum, uint64_t commit_time_ns);
+                         uint64_t header_sum, uint64_t commit_time_ns, uint64_t unsynced_boot);
 
 /* ---- names ---- */
 
@@ -114,6 +115,7 @@ struct vv_ckfile_info {
     struct vv_ckfile_id id;
     uint32_t nchunks, nregions;
     uint64_t commit_time_ns;
+    uint64_t unsynced_boot;
     char history[256];               /* with the header read; "" otherwise */
     struct vv_store_region *regions; /* owned */
     uint64_t *sums;                  /* owned; per chunk */

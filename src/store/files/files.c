@@ -195,6 +195,7 @@ static int read_file(struct vv_files *f, struct vvi_found *found, char *err, siz
     found->entry.file_bytes = vv_ckfile_bytes(info.id.size, info.nchunks, info.nregions);
     found->entry.nregions = info.nregions;
     found->entry.regions = found->owned = info.regions;
+    found->unsynced_boot = f->shared ? 0 : info.unsynced_boot;
     info.regions = NULL;
     vv_ckfile_info_fini(&info);
     return 0;
@@ -223,6 +224,74 @@ static int read_unknown(struct vv_files *f, size_t *ret_nread)
     }
     *ret_nread = nread;
     return 0;
+}
+
+/* ---- what was not synced ---- */
+
+struct fault {
+    char text[128];
+};
+
+static void note_fault(void *user, const struct vv_ckfile_problem *p)
+{
+    struct fault *fault = user;
+    if (fault->text[0] == '\0')
+        snprintf(fault->text, sizeof(fault->text), "%s", p->what);
+}
+
+/* Reads all of a file. One that is not what was written counts as damaged. */
+static int look_at_data(struct vv_files *f, struct vvi_found *found)
+{
+    struct fault fault = {""};
+    char name[VV_CKFILE_NAME_MAX], text[256];
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
+                   found->entry.generation);
+    int rc = vv_ckfile_verify(f->folder->opts.os, f->dirfd, name, note_fault, &fault, NULL);
+    if (rc == 0 || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
+        return rc;
+    snprintf(text, sizeof(text), "it was not synced (local_sync = off): %s",
+             fault.text[0] != '\0' ? fault.text : strerror(-rc));
+    found->what = strdup(text);
+    if (found->what == NULL)
+        return -ENOMEM;
+    found->known = false;
+    found->status = -EBADMSG;
+    return 0;
+}
+
+static struct vvi_found *newest_known(struct vv_files *f)
+{
+    struct vvi_found *newest = NULL;
+    for (size_t i = 0; i < f->nfound; i++)
+        if (f->found[i].known &&
+            (newest == NULL || f->found[i].entry.generation > newest->entry.generation))
+            newest = &f->found[i];
+    return newest;
+}
+
+/* Files that were committed without a sync. The machine has been started again since: any of them may have lost
+ * bytes, and all are read; what is right is on the disk then, and goes into the index. It has not: the kernel has
+ * what it was given, but for errors of writing, which the checksums of restores find; and the one that a restart
+ * asks for first is read now. */
+static int look_at_unsynced(struct vv_files *f)
+{
+    uint64_t boot = vv_os_boot(f->folder->opts.os);
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < f->nfound; i++) {
+        struct vvi_found *found = &f->found[i];
+        if (!found->known || found->unsynced_boot == 0 || found->unsynced_boot == boot)
+            continue;
+        rc = look_at_data(f, found);
+        found->unsynced_boot = 0;
+    }
+    for (bool good = false; rc == 0 && !good;) {
+        struct vvi_found *newest = newest_known(f);
+        if (newest == NULL || newest->unsynced_boot == 0)
+            break;
+        rc = look_at_data(f, newest);
+        good = newest->known;
+    }
+    return rc;
 }
 
 static int delete_superseded(struct vv_files *f, const struct vvi_found *old)
@@ -310,7 +379,8 @@ static void start_index(struct vv_files *f, bool incomplete)
     if (vvi_index_restart(&f->index, f->history, f->rank) < 0)
         return;
     for (size_t i = 0; i < f->nfound; i++)
-        vvi_index_add(&f->index, VVI_RECORD_COMMIT, &f->found[i].entry);
+        if (f->found[i].unsynced_boot == 0)
+            vvi_index_add(&f->index, VVI_RECORD_COMMIT, &f->found[i].entry);
     (void)vvi_index_publish(&f->index);
 }
 
@@ -365,6 +435,8 @@ static int find_versions(struct vv_files *f, char *err, size_t err_bytes)
         apply_index(f);
         rc = read_unknown(f, &nread);
     }
+    if (rc == 0 && nread > 0)
+        rc = look_at_unsynced(f);
     if (rc == 0)
         rc = drop_superseded(f, &nremoved);
     if (rc < 0)
@@ -501,6 +573,7 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
     f->dirfd = f->lock_fd = -1;
     f->run_id = opts != NULL && opts->run_id != 0 ? opts->run_id : vv_files_draw_id();
     f->all_generations = opts != NULL && opts->all_generations;
+    f->shared = opts != NULL && opts->shared;
     snprintf(f->history, sizeof(f->history), "%s", history);
     int rc = open_history_folder(f, err, err_bytes);
     vvi_index_init(&f->index, folder->opts.os, f->dirfd, rank);

@@ -159,6 +159,7 @@ void vvi_index_flush(struct vvi_index *ix);
 struct vvi_found {
     struct vv_files_entry entry;
     bool known;                    /* entry is complete */
+    uint64_t unsynced_boot;        /* as in the file, if the index did not know it */
     int status;                    /* what reading the file gave, if not known */
     char *what;                    /* what is wrong with it, if not known; owned */
     struct vv_store_region *owned; /* regions read from the file itself */
@@ -175,7 +176,7 @@ struct vv_files {
     pid_t locked_by;
     uint32_t rank;
     uint64_t run_id, first_generation;
-    bool all_generations;
+    bool all_generations, shared;
     struct vv_remote_hist *remote;   /* that sees what is committed here; NULL: nobody does */
     struct vv_partner_hist *partner; /* the same for partner copies */
     /* Versions whose highest generation is damaged (known is false), ascending, and the lower

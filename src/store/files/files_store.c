@@ -10,6 +10,7 @@
  *         On device memory both are requests to gds.c instead, the header of a write apart; checksums
  *         come with them. What must be read through a bounce buffer is checked there and then taken
  *         up to the device: UPLOAD.
+ * SALVAGE read chunks of another file of the object, check them, and then as WRITE.
  * COMMIT  TAIL: write tables and footer -> SYNC: fsync the file -> rename -> FOLDER: fsync the
  *         folder -> index record. Up to the rename the object is invisible to a later open; from
  *         the folder's fsync on it is there for good.
@@ -32,7 +33,7 @@
 #include "base/hash.h"
 #include "store/files/files_private.h"
 
-enum step { STEP_DATA, STEP_UPLOAD, STEP_TAIL, STEP_SYNC, STEP_FOLDER };
+enum step { STEP_DATA, STEP_UPLOAD, STEP_SALVAGE, STEP_TAIL, STEP_SYNC, STEP_FOLDER };
 
 /* A running fsync of one history's folder. */
 struct folder_sync {
@@ -76,11 +77,18 @@ static struct vv_files_entry committed_entry(const struct vvi_batch *b)
         .regions = b->io->meta->regions};
 }
 
+static bool unsynced(const struct vvi_batch *b)
+{
+    return b->io->key.history->folder->opts.unsynced;
+}
+
 static void end_with_folder(struct vvi_port *port, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
     struct vvi_index *index = &io->key.history->index;
-    if (io->status == 0 && io->op == VV_STORE_COMMIT) {
+    if (io->status == 0 && io->op == VV_STORE_COMMIT && unsynced(b)) {
+        ; /* the next opening has to look at it */
+    } else if (io->status == 0 && io->op == VV_STORE_COMMIT) {
         struct vv_files_entry e = committed_entry(b);
         vvi_index_add(index, VVI_RECORD_COMMIT, &e);
     } else if (io->op == VV_STORE_COMMIT) {
@@ -110,6 +118,12 @@ static void folder_sync_start(struct files_port *p, struct folder_sync *fs)
 static void folder_sync_join(struct files_port *p, struct vvi_batch *b)
 {
     struct folder_sync *fs = p->syncs;
+    if (unsynced(b)) {
+        struct vvi_index *index = &b->io->key.history->index;
+        end_with_folder(&p->port, b);
+        vvi_index_flush(index);
+        return;
+    }
     while (fs != NULL && fs->files != b->io->key.history)
         fs = fs->next;
     if (fs == NULL) {
@@ -171,7 +185,7 @@ static void commit_advance(struct files_port *p, struct vvi_batch *b)
     struct vvi_obj *obj = b->obj;
     if (b->io->status < 0) {
         commit_fail(&p->port, b, b->io->status);
-    } else if (b->step == STEP_TAIL) {
+    } else if (b->step == STEP_TAIL && !unsynced(b)) {
         b->step = STEP_SYNC;
         b->reqs[0] = (struct vv_aio_req){.op = VV_AIO_FSYNC, .fd = obj->fd};
         vvi_batch_submit(&p->port, b, &b->reqs[0]);
@@ -222,7 +236,8 @@ static int commit_start(struct files_port *p, struct vvi_batch *b)
     if (with_header)
         add_header(obj, b->bounce);
     char *tail = (char *)b->bounce + head_bytes;
-    vv_ckfile_tail_fill(tail, &obj->id, io->meta, obj->sums, obj->header_sum, wall_clock_ns());
+    vv_ckfile_tail_fill(tail, &obj->id, io->meta, obj->sums, obj->header_sum, wall_clock_ns(),
+                        unsynced(b) ? vv_os_boot(p->folder->opts.os) : 0);
     /* Without data the tail follows the header: one write either way. */
     vv_assert(!with_header || obj->id.size == 0);
     b->step = STEP_TAIL;
@@ -504,9 +519,10 @@ static bool data_advance(struct files_port *p, struct vvi_batch *b)
     }
     if (io->status == 0 && b->gds != NULL)
         settle_sums(p, b);
-    if (io->status < 0 && io->op == VV_STORE_WRITE)
+    bool write = io->op != VV_STORE_READ;
+    if (io->status < 0 && write)
         vvi_obj_spoil(obj, io->status);
-    else if (io->status == 0 && io->op == VV_STORE_WRITE)
+    else if (io->status == 0 && write)
         obj->written += io->nchunks;
     else if (io->status == 0 && b->bounce != NULL)
         verify_bounce(p, b);
@@ -520,6 +536,104 @@ static bool data_advance(struct files_port *p, struct vvi_batch *b)
     vvi_obj_unpin(obj);
     return true;
 }
+
+/* ---- salvage ---- */
+
+/* The batch's memory: a block for the header, and behind it the chunks. */
+static int salvage_start(struct files_port *p, struct vvi_batch *b)
+{
+    struct vv_store_io *io = b->io;
+    uint32_t page_bytes = p->folder->opts.page_bytes;
+    struct vv_store_key key = io->key;
+    uint64_t bytes = vv_align_up(vvi_io_bytes(io, page_bytes), VV_STORE_ALIGN);
+    struct vvi_obj *from;
+    key.generation = io->from_generation;
+    int rc = vvi_obj_open(key.history, &key, &from);
+    if (rc < 0)
+        return rc;
+    if (from->id.size != io->size || from->id.chunk_bytes != page_bytes)
+        rc = -EINVAL;
+    else if (posix_memalign(&b->bounce, VV_STORE_ALIGN, VV_CKFILE_HEADER_BYTES + bytes) != 0)
+        rc = -ENOMEM;
+    if (rc < 0) {
+        b->bounce = NULL;
+        vvi_obj_unpin(from);
+        return rc;
+    }
+    b->bounce_bytes = VV_CKFILE_HEADER_BYTES + bytes;
+    b->from = from;
+    b->step = STEP_SALVAGE;
+    b->iov[0] = (struct iovec){(char *)b->bounce + VV_CKFILE_HEADER_BYTES, bytes};
+    b->reqs[0] = (struct vv_aio_req){.op = VV_AIO_READ,
+                                     .fd = from->fd,
+                                     .offset = data_offset(io, page_bytes),
+                                     .iov = b->iov,
+                                     .niov = 1,
+                                     .may_block = !p->folder->direct};
+    vvi_batch_submit(&p->port, b, &b->reqs[0]);
+    vv_aio_flush(p->port.aio);
+    return 0;
+}
+
+/* What was read goes into the new file, header included, if it is what was written. */
+static bool salvage_advance(struct files_port *p, struct vvi_batch *b)
+{
+    struct vv_store_io *io = b->io;
+    struct vvi_obj *obj = b->obj, *from = b->from;
+    uint32_t page_bytes = p->folder->opts.page_bytes;
+    char *data = (char *)b->bounce + VV_CKFILE_HEADER_BYTES;
+    uint64_t at = (uint64_t)io->chunk0 * page_bytes, offset = data_offset(io, page_bytes);
+    size_t bytes = b->bounce_bytes - VV_CKFILE_HEADER_BYTES;
+    if (io->status == -ENODATA ||
+        (io->status == 0 && !sums_ok(from, data, at, vvi_io_bytes(io, page_bytes))))
+        io->status = -EBADMSG;
+    if (io->status == 0)
+        memcpy(&obj->sums[io->chunk0], &from->sums[io->chunk0], io->nchunks * sizeof(uint64_t));
+    vvi_obj_unpin(from);
+    if (io->status == 0 && io->chunk0 == 0 && obj->header_sent)
+        io->status = -EEXIST;
+    if (io->status < 0) {
+        vvi_obj_unpin(obj);
+        return true;
+    }
+    if (io->chunk0 == 0) {
+        add_header(obj, b->bounce);
+        data = b->bounce;
+        bytes = b->bounce_bytes;
+        offset = 0;
+    }
+    b->step = STEP_DATA;
+    b->iov[0] = (struct iovec){data, bytes};
+    submit_vectors(p, b, 1, offset);
+    return false;
+}
+
+static int submit_salvage(struct files_port *p, struct vv_store_io *io)
+{
+    uint32_t page_bytes = p->folder->opts.page_bytes;
+    uint64_t chunks = vv_div_up(io->size, page_bytes);
+    if (io->nchunks == 0 || (uint64_t)io->chunk0 + io->nchunks > chunks ||
+        io->key.generation < io->key.history->first_generation)
+        return -EINVAL;
+    struct vvi_batch *b = vvi_batch_new(&p->port, io, 1, 1);
+    if (b == NULL)
+        return -ENOMEM;
+    struct vvi_obj *obj;
+    int rc = vvi_obj_create(io, &obj);
+    if (rc == 0) {
+        b->obj = obj;
+        rc = salvage_start(p, b);
+        if (rc < 0)
+            vvi_obj_unpin(obj);
+    }
+    if (rc < 0) {
+        io->status = rc;
+        vvi_batch_end(&p->port, b);
+    }
+    return 0;
+}
+
+/* ---- data, submitted ---- */
 
 static int submit_data(struct files_port *p, struct vv_store_io *io)
 {
@@ -561,6 +675,8 @@ static bool files_advance(struct vvi_port *port, struct vvi_batch *b)
     case STEP_UPLOAD:
         vvi_obj_unpin(b->obj);
         return true;
+    case STEP_SALVAGE:
+        return salvage_advance(p, b);
     case STEP_TAIL:
     case STEP_SYNC:
         commit_advance(p, b);
@@ -585,6 +701,8 @@ static int files_submit(struct vv_store *store, struct vv_store_io *io)
         return submit_commit(p, io);
     case VV_STORE_REMOVE:
         return submit_remove(p, io);
+    case VV_STORE_SALVAGE:
+        return submit_salvage(p, io);
     }
     return -EINVAL;
 }

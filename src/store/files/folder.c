@@ -84,6 +84,11 @@ void vv_folder_free(struct vv_folder *folder)
     free(folder);
 }
 
+bool vv_folder_written_stays(const struct vv_folder *folder)
+{
+    return folder->direct || folder->opts.unsynced;
+}
+
 /* ---- table and list ---- */
 
 static void list_remove(struct vv_folder *folder, struct vvi_obj *obj)

@@ -157,7 +157,7 @@ static int write_tables(struct vvi_copy *c, struct vv_group_file *ret_file)
     struct vv_ckfile_header *header = mem;
     char *tail = (char *)mem + VV_CKFILE_HEADER_BYTES;
     vv_ckfile_header_fill(header, &info->id, info->history);
-    vv_ckfile_tail_fill(tail, &info->id, &meta, info->sums, header->sum, info->commit_time_ns);
+    vv_ckfile_tail_fill(tail, &info->id, &meta, info->sums, header->sum, info->commit_time_ns, 0);
     uint64_t at = vv_ckfile_tail_offset(info->id.size);
     int rc = vv_os_write_all(c->os, c->dst, header, VV_CKFILE_HEADER_BYTES, 0);
     if (rc == 0)

@@ -340,7 +340,8 @@ static int rstore_submit(struct vv_store *store, struct vv_store_io *io)
         if (rc < 0)
             return rc;
     }
-    if ((io->op == VV_STORE_WRITE || io->op == VV_STORE_COMMIT) && s->remote->opts.local_bytes) {
+    bool writes = io->op == VV_STORE_WRITE || io->op == VV_STORE_SALVAGE;
+    if ((writes || io->op == VV_STORE_COMMIT) && s->remote->opts.local_bytes) {
         int rc;
         if (!vvi_space_admit(s, io, &rc))
             return rc;

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Chunks of a file that could not be committed, brought into the one that takes its place: only as they were
+ * written. And files that are committed without a sync. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/store.h"
+#include "store_test.h"
+
+#define SIZE (4 * ST_PAGE + 100)
+
+enum { VERSION = 1, OLD = 2, NEW = 3 };
+
+static struct st_tier tier;
+static struct vv_files *files;
+static struct fault_os fault;
+static const char *dir;
+
+static void set_up(bool unsynced)
+{
+    fault_os_init(&fault);
+    tier.opts = st_opts;
+    tier.opts.os = &fault.os;
+    tier.opts.max_open = 1;
+    tier.opts.unsynced = unsynced;
+    dir = t_tmpdir();
+    st_tier_open(&tier, dir);
+    files = st_files_open(&tier, "h");
+}
+
+static void tear_down(void)
+{
+    vv_files_close(files);
+    st_tier_close(&tier);
+    T_EQ(atomic_load(&fault.descriptors), 0);
+}
+
+/* Written whole; its commit fails. */
+static void fail_commit(struct st_object *o)
+{
+    st_object_init(o, files, VERSION, OLD, SIZE, ST_PAGE);
+    T_OK(st_do(tier.writer, o, VV_STORE_WRITE));
+    fault.mode = FAULT_FOREVER;
+    fault.calls = 1u << FAULT_AIO_FSYNC | 1u << FAULT_RENAME;
+    fault.at = 1;
+    fault.err = EIO;
+    T_ERR(st_do(tier.writer, o, VV_STORE_COMMIT), -EIO);
+    fault.mode = FAULT_NONE;
+    o->key.generation = NEW;
+}
+
+static int salvage(struct st_object *o, uint32_t chunk0, uint32_t nchunks)
+{
+    struct vv_store_io io = st_io(o, VV_STORE_SALVAGE, chunk0, nchunks);
+    io.mem = NULL;
+    io.from_generation = OLD;
+    return st_run(tier.writer, &io);
+}
+
+static void remove_old(struct st_object *o)
+{
+    struct vv_store_io io = st_io(o, VV_STORE_REMOVE, 0, 0);
+    io.key.generation = OLD;
+    T_OK(st_run(tier.writer, &io));
+}
+
+/* From memory and from the old file by turns, the end of the object included. */
+static void by_turns(void)
+{
+    for (unsigned turn = 0; turn < 2; turn++) {
+        struct st_object o;
+        set_up(false);
+        fail_commit(&o);
+        for (uint32_t c = 0; c < o.nchunks; c++) {
+            struct vv_store_io io = st_io(&o, VV_STORE_WRITE, c, 1);
+            T_OK(c % 2 == turn ? salvage(&o, c, 1) : st_run(tier.writer, &io));
+        }
+        T_OK(st_do(tier.writer, &o, VV_STORE_COMMIT));
+        remove_old(&o);
+        T_OK(st_check_version(tier.reader, files, VERSION, NEW, SIZE, ST_PAGE));
+        st_object_fini(&o);
+        tear_down();
+    }
+}
+
+static void all_of_it(void)
+{
+    struct st_object o;
+    set_up(false);
+    fail_commit(&o);
+    T_OK(salvage(&o, 0, 2));
+    T_OK(salvage(&o, 2, o.nchunks - 2));
+    T_ERR(salvage(&o, 0, 1), -EEXIST);
+    st_object_fini(&o);
+    tear_down();
+}
+
+static void not_what_was_written(void)
+{
+    for (uint32_t c = 0; c < 5; c++) {
+        struct st_object o;
+        unsigned char byte;
+        set_up(false);
+        fail_commit(&o);
+        int fd = open(st_path(dir, "h/r0.v1.g2.tmp"), O_RDWR);
+        T_CHECK(fd >= 0);
+        off_t at = 4096 + (off_t)c * ST_PAGE + 50;
+        T_EQ(pread(fd, &byte, 1, at), 1);
+        byte ^= 1;
+        T_EQ(pwrite(fd, &byte, 1, at), 1);
+        T_EQ(fsync(fd), 0);
+        T_EQ(close(fd), 0);
+        for (uint32_t i = 0; i < o.nchunks; i++)
+            if (i == c)
+                T_ERR(salvage(&o, i, 1), -EBADMSG);
+        st_object_fini(&o);
+        tear_down();
+    }
+}
+
+static void cut_short(void)
+{
+    struct st_object o;
+    set_up(false);
+    fail_commit(&o);
+    T_EQ(truncate(st_path(dir, "h/r0.v1.g2.tmp"), 4096 + 2 * ST_PAGE), 0);
+    T_OK(salvage(&o, 0, 1));
+    T_ERR(salvage(&o, 3, 1), -EBADMSG);
+    st_object_fini(&o);
+    tear_down();
+}
+
+static void write_fails(void)
+{
+    struct st_object o;
+    set_up(false);
+    fail_commit(&o);
+    fault.mode = FAULT_FOREVER;
+    fault.calls = 1u << FAULT_AIO_WRITE;
+    atomic_store(&fault.count, 0);
+    T_ERR(salvage(&o, 0, 1), -EIO);
+    fault.mode = FAULT_NONE;
+    T_ERR(salvage(&o, 1, 1), -EIO); /* the new file is spoiled now */
+    remove_old(&o);
+    st_object_fini(&o);
+    tear_down();
+}
+
+/* ---- without a sync ---- */
+
+static void nothing_is_synced(void)
+{
+    set_up(true);
+    T_OK(st_put_version(tier.writer, files, 1, 1, SIZE, ST_PAGE));
+    T_OK(st_put_version(tier.writer, files, 2, 2, SIZE, ST_PAGE));
+    struct st_object o;
+    st_object_init(&o, files, 2, 2, SIZE, ST_PAGE);
+    T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE));
+    st_object_fini(&o);
+    T_EQ(atomic_load(&fault.per_call[FAULT_AIO_FSYNC]), 0);
+    T_OK(st_check_version(tier.reader, files, 1, 1, SIZE, ST_PAGE));
+    tear_down();
+}
+
+static void cases(void)
+{
+    T_RUN(by_turns);
+    T_RUN(all_of_it);
+    T_RUN(not_what_was_written);
+    T_RUN(cut_short);
+    T_RUN(write_fails);
+    T_RUN(nothing_is_synced);
+}
+
+int main(void)
+{
+    st_each_mode(cases);
+    return t_done();
+}

@@ -8,7 +8,7 @@ python3 -m py_compile "$dir/package.py" || fail "packaging/spack/package.py"
 need dpkg-buildpackage
 need dh
 VARVE_DEB_OUT=$dir/deb JOBS=2 scripts/deb >"$dir/log" 2>&1 || { tail -40 "$dir/log"; fail "scripts/deb"; }
-for package in libvarve0 libvarve-mpi0 libvarve-dev varve-tools varve-doc; do
+for package in libvarve0 libvarve-mpi0 libvarve-dev varve-tools python3-varve varve-doc; do
     ls "$dir/deb/$package"_*.deb >/dev/null || fail "no $package"
 done
 dpkg-deb -c "$dir"/deb/varve-tools_*.deb >"$dir/files"
@@ -34,6 +34,7 @@ chroot "$root" bash -ec 'apt-get update
     sed -n "/^```c\$/,/^```\$/{/^```/!p}" /src/README.md >/tmp/first.c
     cc /tmp/first.c $(pkg-config --cflags --libs varve) -o /tmp/first
     /tmp/first
+    python3 -c "import varve; varve.open(host_cache=\"8M\").close()"
     varve sim shot --ckpts 8 --size 1M --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M
     apt-get remove -y libvarve0' >"$dir/log" 2>&1 || { tail -40 "$dir/log"; fail "the packages in a chroot"; }
 grep -q '^100 versions, there and back$' "$dir/log" || fail "the first program in a chroot"

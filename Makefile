@@ -3,7 +3,7 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 
-.PHONY: all demo setup test test-all test-long gpu-test check-fast bench install uninstall deb format clean portable docs
+.PHONY: all demo setup test test-all test-long gpu-test check-fast bench install uninstall deb abi format clean portable docs
 
 # Configured again each time, so that what was installed since the last time is found.
 all: build/build.ninja
@@ -75,6 +75,11 @@ format:
 # Pages of docs/ that are made from the sources and committed; man pages are made by the build.
 docs: setup all
 	@scripts/docs build/bin/varve-docgen
+
+# The binary interface that tests/lint/abi.sh compares with.
+abi: setup
+	cmake --preset dev >/dev/null && cmake --build --preset dev -j $(JOBS) --target varve_shared
+	mkdir -p tests/golden/abi && scripts/abi build/dev >tests/golden/abi/libvarve.abi
 
 clean:
 	rm -rf build

@@ -260,7 +260,10 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
                           ? opts->local_cache / (ctx->partner ? 2 : 1)
                           : 0, /* the remote keeps that limit */
         .disk = spilling ? VV_TIER_SPILL : VV_TIER_FILES,
-        .written_stays = ctx->folder && opts->local[0] && vv_folder_written_stays(ctx->folder),
+        /* After a failed commit the old file and the new one are there together: a limit has no room
+         * for both. */
+        .written_stays = ctx->folder && opts->local[0] && opts->local_cache == 0 &&
+                         vv_folder_written_stays(ctx->folder),
         .device = ctx->device,
         .write_store = ctx->write_store,
         .read_store = ctx->read_store,

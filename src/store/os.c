@@ -16,10 +16,10 @@
 #include <unistd.h>
 #if __has_include(<linux/fsverity.h>)
 #include <linux/fsverity.h>
+#endif
 
 #include "base/clock.h"
 #include "base/hash.h"
-#endif
 
 #define RETRY(result, call) \
     do {                    \

@@ -8,7 +8,7 @@ if(NOT HAVE_NVCC OR VARVE_SANITIZE)
 endif()
 
 set(varve_cuda_libraries)
-foreach(name INIH XXHASH LIBURING HWLOC)
+foreach(name INIH XXHASH LIBURING HWLOC ISAL)
     if(HAVE_${name})
         list(APPEND varve_cuda_libraries ${${name}_LIBRARY})
     endif()

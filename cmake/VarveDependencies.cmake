@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc, MPI,
-# UCX, PETSc. The result is the interface library varve_deps. VarveKernels.cmake
+# Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc, ISA-L, MPI,
+# UCX, PETSc, libcurl. The result is the interface library varve_deps. VarveKernels.cmake
 # finds nvcc.
 
 if(VARVE_PORTABLE)
@@ -12,7 +12,7 @@ add_library(varve_deps INTERFACE)
 target_link_libraries(varve_deps INTERFACE ${CMAKE_DL_LIBS})
 
 # AUTO: used when found. ON: an error when it is not. OFF: not even looked for.
-foreach(name LIBURING HWLOC MPI UCX PETSC)
+foreach(name LIBURING HWLOC ISAL MPI UCX PETSC LIBCURL)
     set(VARVE_WITH_${name} AUTO CACHE STRING "use it: AUTO, ON or OFF")
     set_property(CACHE VARVE_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
@@ -47,6 +47,7 @@ varve_find(inih ini.h inih ON inih libinih-dev)
 varve_find(xxhash xxhash.h xxhash ON libxxhash libxxhash-dev)
 varve_find(liburing liburing.h uring "${VARVE_WITH_LIBURING}" liburing liburing-dev)
 varve_find(hwloc hwloc.h hwloc "${VARVE_WITH_HWLOC}" hwloc libhwloc-dev)
+varve_find(isal isa-l.h isal "${VARVE_WITH_ISAL}" libisal libisal-dev)
 
 # A static hwloc drags in whatever its builder enabled, so it is used only if a program links with it.
 if(VARVE_PORTABLE AND HAVE_HWLOC)
@@ -64,7 +65,7 @@ if(VARVE_PORTABLE AND HAVE_HWLOC)
     endif()
 endif()
 
-foreach(name INIH XXHASH LIBURING HWLOC)
+foreach(name INIH XXHASH LIBURING HWLOC ISAL)
     if(HAVE_${name})
         target_include_directories(varve_deps SYSTEM INTERFACE ${${name}_INCLUDE_DIR})
         target_link_libraries(varve_deps INTERFACE ${${name}_LIBRARY})
@@ -128,6 +129,25 @@ if(NOT VARVE_WITH_UCX STREQUAL "OFF")
         message(FATAL_ERROR "VARVE_WITH_UCX is ON, but ucp/api/ucp.h was not found. Debian has it in libucx-dev.")
     else()
         message(STATUS "no UCX headers (Debian: libucx-dev); nodes talk over TCP alone")
+    endif()
+endif()
+
+# Likewise.
+set(HAVE_LIBCURL 0)
+if(NOT VARVE_WITH_LIBCURL STREQUAL "OFF")
+    if(PKG_CONFIG_FOUND)
+        pkg_check_modules(PC_LIBCURL QUIET libcurl>=7.68)
+    endif()
+    find_path(LIBCURL_INCLUDE_DIR curl/curl.h HINTS ${PC_LIBCURL_INCLUDE_DIRS} ENV C_INCLUDE_PATH ENV CPATH)
+    mark_as_advanced(LIBCURL_INCLUDE_DIR)
+    if(LIBCURL_INCLUDE_DIR)
+        set(HAVE_LIBCURL 1)
+        target_include_directories(varve_deps SYSTEM INTERFACE ${LIBCURL_INCLUDE_DIR})
+        target_compile_definitions(varve_deps INTERFACE HAVE_LIBCURL=1)
+    elseif(VARVE_WITH_LIBCURL STREQUAL "ON")
+        message(FATAL_ERROR "VARVE_WITH_LIBCURL is ON, but curl/curl.h was not found. Debian has it in libcurl4-openssl-dev.")
+    else()
+        message(STATUS "no libcurl headers (Debian: libcurl4-openssl-dev); copies in object stores (s3://) are off")
     endif()
 endif()
 

@@ -87,7 +87,7 @@ foreach(file ${program_files})
     get_filename_component(base ${name} NAME)
     string(REPLACE "/" ";" labels ${folder})
     file(STRINGS ${file} has_threads
-        REGEX "#include.*(pthread|engine/runtime|device/|store/|net/|dataset/node|nodes\.h|varve/|trace/|base/(lock|copy|log)|veloc)")
+        REGEX "#include.*(pthread|engine/runtime|device/|store/|net/|s3/|dataset/node|nodes\.h|varve/|trace/|base/(lock|copy|log)|veloc)")
     if(has_threads)
         list(APPEND labels threads)
     elseif(VARVE_SANITIZE MATCHES "thread")
@@ -138,6 +138,16 @@ foreach(name ${cuda_tests})
         ENVIRONMENT "${test_environment};VARVE_TEST_DEVICE=cuda;LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake")
 endforeach()
 
+# Tests that honour VARVE_TEST_REMOTE run a second time with copies in an object store, tests/s3_server.py.
+if(HAVE_LIBCURL)
+    foreach(name unit/ckpt/remote unit/ckpt/parts)
+        string(REPLACE "/" "_" target ${name})
+        add_test(NAME "${name} [s3]" COMMAND t_${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+        set_tests_properties("${name} [s3]" PROPERTIES LABELS "unit;ckpt;threads;s3" SKIP_RETURN_CODE 77
+            ENVIRONMENT "${test_environment};VARVE_TEST_REMOTE=s3")
+    endforeach()
+endif()
+
 # Some run once more with a file for each record at level cached.
 foreach(name unit/ckpt/spill_layers unit/vector/vector)
     string(REPLACE "/" "_" target ${name})
@@ -182,7 +192,7 @@ endif()
 # compute stand between those that wait.
 set(cost 1000)
 foreach(name lint/without compat/heat compat/petsc lint/portable cli/cached_nodes lint/clang compat/partner crash/matrix cli/ooc
-    unit/rtm/identical python/offload cli/report python/examples unit/kirchhoff/identical unit/ckpt/partner unit/ooc/blocks cli/rtm cli/examples
+    unit/rtm/identical python/offload cli/report python/examples unit/kirchhoff/identical unit/ckpt/partner unit/ckpt/parity unit/ooc/blocks cli/rtm cli/examples
     explore/interleavings fault/os unit/ooc/tables cli/shot cli/bench_paper dataset/faults_tcp
     unit/gpufile/errors cli/top unit/gpufile/reading cli/demo unit/cli/probe_device fault/ckpt unit/dataset/node
     cli/probe unit/net/talk crash/power unit/ckpt/tiers unit/ckpt/heal unit/engine/runtime_grow "fault/ckpt [cuda]"

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client of object stores that speak S3: signed requests over libcurl, many at a time.
+ *
+ * One thread of the client carries out all requests. It repeats what may pass: 5xx, 429, connections that
+ * fail or are cut off, answers that stop coming; after a growing pause, a bounded number of times. When the
+ * store says that credentials have expired they are read again.
+ *
+ * libcurl is opened by the first client. Credentials come from AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
+ * AWS_SESSION_TOKEN, or from the files of AWS_SHARED_CREDENTIALS_FILE and AWS_CONFIG_FILE (~/.aws), profile
+ * AWS_PROFILE. They are in no message, and no header that libcurl sends has the secret key.
+ *
+ * Errors: -ENOENT: no such object or bucket; -EACCES: refused; -ENODATA: the range begins behind the end;
+ * -ENOSPC; -EIO: refused otherwise, or not answered as it should be; -ETIMEDOUT, -ECONNREFUSED,
+ * -EHOSTUNREACH; -ECANCELED.
+ *
+ * Threads: any. */
+#ifndef VV_S3_H
+#define VV_S3_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util.h"
+
+struct vv_s3;
+
+enum vv_s3_path_style { VV_S3_PATH_AUTO, VV_S3_PATH_ON, VV_S3_PATH_OFF };
+
+struct vv_s3_opts {
+    const char
+        *endpoint; /* "http://host:9000"; "" or NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the
+                                 * config file, Amazon's */
+    const char *region; /* "" or NULL: AWS_REGION, AWS_DEFAULT_REGION, the config file, us-east-1 */
+    enum vv_s3_path_style
+        path;            /* the bucket is part of the path; auto: unless the endpoint is Amazon's */
+    unsigned tries;      /* of one request; 0: 6 */
+    unsigned timeout_ms; /* for connecting, and without a byte in either direction; 0: 30 s */
+};
+
+/* Is it the address of an object store? */
+static inline bool vv_s3_is_url(const char *text)
+{
+    return text[0] == 's' && text[1] == '3' && text[2] == ':' && text[3] == '/' && text[4] == '/';
+}
+
+/* Was libcurl there when this was built, and is it now? What is wrong with it, or its version. */
+bool vv_s3_available(char *text, size_t text_bytes);
+
+/* "s3://bucket/some/prefix" in parts: the prefix without slashes at its ends, "" if there is none.
+ * Both texts are the caller's to free. -EINVAL. */
+VV_WARN_UNUSED int vv_s3_url_parse(const char *url, char **ret_bucket, char **ret_prefix);
+
+VV_WARN_UNUSED int vv_s3_new(const struct vv_s3_opts *opts, char *err, size_t err_bytes,
+                             struct vv_s3 **ret_s3);
+/* When all requests have ended. Accepts NULL. */
+void vv_s3_free(struct vv_s3 *s3);
+
+/* ---- single requests ---- */
+
+enum vv_s3_method { VV_S3_GET, VV_S3_HEAD, VV_S3_PUT, VV_S3_POST, VV_S3_DELETE };
+enum { VV_S3_PARAMS_MAX = 8, VV_S3_ETAG_MAX = 96 };
+#define VV_S3_SUFFIX UINT64_MAX
+
+struct vv_s3_param {
+    const char *name, *value;
+};
+
+struct vv_s3_req {
+    /* Set by the caller, zero otherwise; all that is pointed to stays until the request has ended. */
+    enum vv_s3_method method;
+    const char *bucket, *key; /* key NULL: the bucket itself */
+    struct vv_s3_param query[VV_S3_PARAMS_MAX];
+    unsigned nquery;
+    const void *body;
+    size_t body_bytes;
+    uint64_t from,
+        bytes; /* of GET: a range; from VV_S3_SUFFIX: the last `bytes`; bytes 0: the whole object */
+    void *buf; /* for the answer. NULL: allocated, the caller's to free, a 0 behind it */
+    size_t room; /* of buf */
+    /* On the client's thread when the request has ended, with no lock held: the last that is done with it.
+     * NULL: vv_s3_wait. */
+    void (*done)(struct vv_s3_req *req);
+    void *user;
+
+    /* Results. */
+    int rc;
+    int status;                /* HTTP's; 0: no answer */
+    size_t got;                /* bytes in buf */
+    uint64_t object_bytes;     /* of GET and HEAD; of a range the object's length all the same */
+    int64_t modified_s;        /* seconds since 1970; 0: the answer does not say */
+    char etag[VV_S3_ETAG_MAX]; /* with its quotes */
+    char why[160];             /* of a failure: without secrets, and without names */
+
+    struct vvi_s3_call *call; /* the client's */
+};
+
+void vv_s3_start(struct vv_s3 *s3, struct vv_s3_req *req);
+/* Until it has ended, for requests without `done`; its rc. */
+int vv_s3_wait(struct vv_s3 *s3, struct vv_s3_req *req);
+/* It ends soon, with -ECANCELED if it has not ended otherwise. Nothing happens if it has ended. */
+void vv_s3_cancel(struct vv_s3 *s3, struct vv_s3_req *req);
+
+static inline int vv_s3_perform(struct vv_s3 *s3, struct vv_s3_req *req)
+{
+    vv_s3_start(s3, req);
+    return vv_s3_wait(s3, req);
+}
+
+/* ---- objects ---- */
+
+VV_WARN_UNUSED int vv_s3_put(struct vv_s3 *s3, const char *bucket, const char *key,
+                             const void *body, size_t bytes);
+/* 0 also if it was not there. */
+VV_WARN_UNUSED int vv_s3_delete(struct vv_s3 *s3, const char *bucket, const char *key);
+
+struct vv_s3_entry {
+    const char *key; /* of an upload too; of a common prefix with its slash */
+    const char *etag;
+    const char *upload_id; /* of uploads */
+    uint64_t bytes;
+    int64_t modified_s; /* of an upload: when it was begun */
+    bool is_prefix;
+};
+
+/* Calls visit for every key that begins with the prefix, in the store's order, until it returns
+ * non-zero, and returns that. `flat`: what is below a slash behind the prefix too; otherwise that slash
+ * ends a common prefix. 1,000 keys a request. */
+VV_WARN_UNUSED int vv_s3_list(struct vv_s3 *s3, const char *bucket, const char *prefix, bool flat,
+                              int (*visit)(void *user, const struct vv_s3_entry *entry),
+                              void *user);
+
+/* ---- uploads in parts ---- */
+
+enum { VV_S3_UPLOAD_ID_MAX = 1024 };
+#define VV_S3_PART_MIN  (UINT64_C(5) << 20) /* but for the last part */
+#define VV_S3_PARTS_MAX 10000u
+
+VV_WARN_UNUSED int vv_s3_upload_begin(struct vv_s3 *s3, const char *bucket, const char *key,
+                                      char ret_id[VV_S3_UPLOAD_ID_MAX]);
+/* A request that uploads a part; numbers count from 1. `number` is text that stays. */
+void vv_s3_upload_part(struct vv_s3_req *req, const char *bucket, const char *key, const char *id,
+                       const char *number, const void *body, size_t bytes);
+/* The object is there, with all parts, or not at all. Repeated after an answer that was lost, it finds
+ * the object: `bytes` is its length. */
+VV_WARN_UNUSED int vv_s3_upload_commit(struct vv_s3 *s3, const char *bucket, const char *key,
+                                       const char *id, char (*etags)[VV_S3_ETAG_MAX],
+                                       unsigned nparts, uint64_t bytes);
+int vv_s3_upload_abort(struct vv_s3 *s3, const char *bucket, const char *key, const char *id);
+/* Uploads that were begun and have not ended. */
+VV_WARN_UNUSED int vv_s3_list_uploads(struct vv_s3 *s3, const char *bucket, const char *prefix,
+                                      int (*visit)(void *user, const struct vv_s3_entry *entry),
+                                      void *user);
+
+#endif

@@ -22,7 +22,10 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     info = f"varve-{_version()}.dist-info"
     files = {str(p.relative_to(HERE)): p.read_bytes() for p in sorted(HERE.glob("varve/**/*")) if p.suffix in (".py", ".typed")}
     if library:
-        files["varve/libvarve.so.0"] = pathlib.Path(library).read_bytes()
+        path = HERE.parent / library  # pip works in HERE, whatever folder it was called from
+        if not path.is_file():
+            raise FileNotFoundError(f"VARVE_WHEEL_LIBRARY: there is no {path}; a path that is not absolute begins in {HERE.parent}")
+        files["varve/libvarve.so.0"] = path.read_bytes()
     files[f"{info}/METADATA"] = (f"Metadata-Version: 2.1\nName: varve\nVersion: {_version()}\nRequires-Python: >=3.9\n"
                                  "License: Apache-2.0\n").encode()
     files[f"{info}/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: varve\nRoot-Is-Purelib: {str(not library).lower()}\n"

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import errno
 import json
+import operator
 import os
 import sys
 import threading
@@ -113,19 +114,25 @@ class _Handle:
         return self._ptr is None
 
 
+def options(config: Optional[Union[str, os.PathLike[str]]], settings: Mapping[str, Any]) -> _layout.varve_opts:
+    """Settings for varve_open, checked one by one."""
+    opts = _layout.varve_opts()
+    check(lib.varve_opts_init(ctypes.byref(opts), ctypes.sizeof(opts)))
+    if config is not None:
+        check(lib.varve_opts_load(ctypes.byref(opts), os.fsencode(config)))
+    for key, value in settings.items():
+        if value is not None:
+            check(lib.varve_opts_set(ctypes.byref(opts), key.encode(), _word(value).encode()))
+    return opts
+
+
 class Context(_Handle):
     """Caches and the threads that move data between them. `with` closes it; so does the end of the program."""
 
     _what = "context"
 
     def __init__(self, config: Optional[Union[str, os.PathLike[str]]], settings: Mapping[str, Any]) -> None:
-        opts = _layout.varve_opts()
-        check(lib.varve_opts_init(ctypes.byref(opts), ctypes.sizeof(opts)))
-        if config is not None:
-            check(lib.varve_opts_load(ctypes.byref(opts), os.fsencode(config)))
-        for key, value in settings.items():
-            if value is not None:
-                check(lib.varve_opts_set(ctypes.byref(opts), key.encode(), _word(value).encode()))
+        opts = options(config, settings)
         pointer = ctypes.c_void_p()
         check(lib.varve_open(ctypes.byref(opts), ctypes.byref(pointer)))
         assert pointer.value is not None
@@ -151,6 +158,22 @@ class Context(_Handle):
             check(lib.varve_history_open_with(ctx, name.encode(), ctypes.byref(opts), ctypes.byref(pointer)), ctx)
         assert pointer.value is not None
         return History(self, pointer.value, name, consume == "once")
+
+    def parts(self, name: str) -> int:
+        """How many ranks have written a history, at level remote or complete: its parts are numbered from 0."""
+        count = ctypes.c_int()
+        with self._using() as ctx:
+            check(lib.varve_parts(ctx, name.encode(), ctypes.byref(count)), ctx)
+        return count.value
+
+    def part(self, name: str, rank: int) -> History:
+        """Opens what one rank of any job has written, for reading only, whatever rank this process is. Calls that would
+        write raise Error with errno EROFS."""
+        pointer = ctypes.c_void_p()
+        with self._using() as ctx:
+            check(lib.varve_part_open(ctx, name.encode(), operator.index(rank), ctypes.byref(pointer)), ctx)
+        assert pointer.value is not None
+        return History(self, pointer.value, name, False)
 
     def remove(self, name: str) -> None:
         """Removes a history that is not open, with all of its versions, on disk too."""
@@ -212,6 +235,7 @@ class History(_Handle):
         self._context = context
         self._once = once
         self._layouts: dict[int, Layout] = {}
+        self._consumed: dict[int, tuple[Layout, list[bytearray]]] = {}  # read, but the arrays that were given did not fit
 
     @contextlib.contextmanager
     def _using(self) -> Iterator[int]:
@@ -228,7 +252,7 @@ class History(_Handle):
     def _call(self, name: str, version: Version, listed: Sequence[tuple[int, _arrays.Array]], more: Optional[Any], stream: Any,
               timeout: Optional[float]) -> None:
         """Checkpoint or restore of these regions, and of the description `more`; on a stream, if one is given or arrays tell theirs."""
-        if version < 0:
+        if operator.index(version) < 0:
             raise InvalidError(errno.EINVAL, f"version {version}: numbers of versions are not negative")
         regions = (_layout.varve_region * (len(listed) + (more is not None)))()
         for region, (number, a) in zip(regions, listed):
@@ -250,6 +274,8 @@ class History(_Handle):
         """Writes arrays as a new version, those given by name under their names. They may be changed again when this returns; with
         `stream`, by work on that stream. Arrays of PyTorch on a GPU go on its current stream by themselves."""
         looked = [_arrays.look(a) for a in (*arrays, *named.values())]
+        if not looked:  # at every level: above `cached` there is the description, but nothing that it describes
+            raise Error(errno.ENODATA, f"version {version}: no array is given")
         names = [None] * len(arrays) + list(named)
         layout = tuple(Region(n, a.dtype, a.shape, a.order) for n, a in zip(names, looked))
         text = None
@@ -260,6 +286,7 @@ class History(_Handle):
         self._remember(version, layout)
 
     def _remember(self, version: Version, layout: Layout) -> None:
+        self._consumed.pop(version, None)
         self._layouts[version] = layout
         if len(self._layouts) % 1024 == 0:  # versions that the library has removed by itself
             known = list(self._layouts)  # other threads add more meanwhile
@@ -298,7 +325,7 @@ class History(_Handle):
             numbers = {str(i) if r.name is None else r.name: i for i, r in enumerate(layout)}
             missing = [name for name in out if name not in numbers]
             if missing:
-                raise LayoutError(f"version {version} has no {missing[0]!r}; it has {', '.join(map(repr, numbers))}")
+                raise LayoutError(f"version {version} has no {missing[0]!r}; it has {', '.join(map(repr, numbers)) or 'no arrays'}")
             listed = sorted(((numbers[name], array) for name, array in out.items()), key=lambda pair: pair[0])
         else:
             arrays = out if isinstance(out, (list, tuple)) else [out]
@@ -333,28 +360,36 @@ class History(_Handle):
 
     def _restore_unknown(self, version: Version, out: Optional[Out], stream: Any, timeout: Optional[float]) -> Any:
         """A version that another process wrote: its description comes with its bytes, which are read once."""
+        kept = self._consumed.pop(version) if version in self._consumed else None
+        layout, raw = kept or self._read_unknown(version, timeout)
+        try:
+            if out is None:
+                out = self._new(layout)
+            listed = self._matched(version, layout, out)
+            if self._once and any(array.device for _, array in listed):
+                raise LayoutError(f"version {version} was written by another process: restore it into host memory")
+        except LayoutError:
+            if self._once:
+                self._consumed[version] = layout, raw  # it exists nowhere else
+            raise
+        if not self._once:
+            self._layouts[version] = layout
+        for i, array in listed:
+            if array.device:
+                self._read(version, listed, None, stream, timeout)
+                return out
+            ctypes.memmove(array.pointer, (ctypes.c_char * len(raw[i])).from_buffer(raw[i]), len(raw[i]))
+        return out
+
+    def _read_unknown(self, version: Version, timeout: Optional[float]) -> tuple[Layout, list[bytearray]]:
         sizes = self._stored(version)
         described = sizes.pop(LAYOUT_REGION, None)
         text = ctypes.create_string_buffer(described) if described else None
         raw = [bytearray(size) for size in sizes.values()]
         self._read(version, list(zip(sizes, (_arrays.look(b) for b in raw))), text, None, timeout)
         if text is None:  # not written by this package: bytes
-            layout: Layout = tuple(Region(None, "uint8", (size,), "C") for size in sizes.values())
-        else:
-            layout = _decode(text.raw)
-        if out is None:
-            out = self._new(layout)
-        listed = self._matched(version, layout, out)
-        if not self._once:
-            self._layouts[version] = layout
-        for i, array in listed:
-            if array.device:
-                if self._once:
-                    raise LayoutError(f"version {version} was written by another process: restore it into host memory")
-                self._read(version, listed, None, stream, timeout)
-                return out
-            ctypes.memmove(array.pointer, (ctypes.c_char * len(raw[i])).from_buffer(raw[i]), len(raw[i]))
-        return out
+            return tuple(Region(None, "uint8", (size,), "C") for size in sizes.values()), raw
+        return _decode(text.raw), raw
 
     def describe(self, version: Version) -> Layout:
         """Names, types and shapes. Of a version that another process wrote, this reads it."""
@@ -463,6 +498,7 @@ class History(_Handle):
 
     def discard(self, version: Version) -> None:
         self._layouts.pop(version, None)
+        self._consumed.pop(version, None)
         with self._using() as h:
             self._check(lib.varve_discard(h, version))
 

@@ -50,6 +50,8 @@ class varve_opts(Structure):
         ("spill", c_int32),
         ("rank_cores", c_char * 256),
         ("local_sync", c_int32),
+        ("parity_set", c_int32),
+        ("parity", c_char * 16),
     ]
 
 
@@ -112,7 +114,7 @@ class varve_stats(Structure):
         ("partner_held_bytes", c_uint64),
         ("partner_errors", c_uint64),
         ("partner_recovered", c_uint64),
-        ("partner_mended_chunks", c_uint64),
+        ("partner_repaired_chunks", c_uint64),
         ("helper_threads", c_uint64),
         ("helper_cpu_ns", c_uint64),
         ("helper_cores", c_uint64),
@@ -134,6 +136,7 @@ class varve_stats(Structure):
         ("start_rate", c_uint64 * 6),
         ("layer_start_write_rate", c_uint64 * 2),
         ("layer_start_read_rate", c_uint64 * 2),
+        ("buffer_bytes", c_uint64),
     ]
 
 
@@ -203,6 +206,7 @@ CONSTANTS: dict[str, int] = {
     "VARVE_RATE_BYTES": 1024,
     "VARVE_RUN_BYTES": 256,
     "VARVE_NODE_BYTES": 256,
+    "VARVE_PARITY_BYTES": 16,
     "VARVE_CORES_BYTES": 256,
     "VARVE_SCOPE_OPERATION": 0,
     "VARVE_SCOPE_TIER": 1,
@@ -245,6 +249,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "varve_history_close": (c_int, [c_void_p]),
     "varve_history_ranks": (c_int, [c_void_p, c_char_p, c_void_p]),
     "varve_history_remove": (c_int, [c_void_p, c_char_p, c_int]),
+    "varve_parts": (c_int, [c_void_p, c_char_p, c_void_p]),
+    "varve_part_open": (c_int, [c_void_p, c_char_p, c_int, c_void_p]),
     "varve_history_ctx": (c_void_p, [c_void_p]),
     "varve_protect": (c_int, [c_void_p, c_int, c_void_p, c_size_t]),
     "varve_unprotect": (c_int, [c_void_p, c_int]),

@@ -48,7 +48,7 @@ def _ask(command: str, lines: Iterable[bytes], timeout: Optional[float]) -> str:
         try:
             s.connect(path)
         except (FileNotFoundError, ConnectionRefusedError) as e:
-            raise NoDaemonError(e.errno, f"{path}: no daemon runs here") from None
+            raise NoDaemonError(e.errno, f"{path}: no daemon runs here; start 'varve cached', or set VARVE_CACHED_SOCKET to its socket") from None
         waiting = bytearray(command.encode() + b"\n")
         try:
             for line in lines:

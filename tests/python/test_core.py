@@ -59,6 +59,14 @@ class Arrays(common.Case):
         h.discard(1)
         self.assertNotIn(1, h)
 
+    def test_without_arrays(self):
+        """Refused at every level: above `cached` the description alone would make a version."""
+        with opened(local=self.path("none"), level="local") as ctx:
+            for h in (self.ctx.history("none"), ctx.history("none")):
+                with self.assertRaisesRegex(varve.Error, "version 1: no array is given"):
+                    h.checkpoint(1)
+                self.assertEqual(list(h), [])
+
     def test_order_of_memory(self):
         h = self.ctx.history("order")
         a = np.asfortranarray(np.arange(12.0).reshape(3, 4))
@@ -149,6 +157,15 @@ class Arrays(common.Case):
         for bad in ({"no_such_key": 1}, {"host_cache": "many"}, {"level": "local"}):
             with self.assertRaisesRegex(varve.InvalidError, next(iter(bad))):
                 varve.open(**bad)
+
+    def test_versions_are_whole_numbers(self):
+        h = self.ctx.history("whole")
+        h.checkpoint(np.int64(3), np.zeros(3))
+        h.restore(np.uint8(3))
+        for use in (lambda: h.checkpoint(1.5, np.zeros(3)), lambda: h.restore(3.0)):
+            with self.assertRaisesRegex(TypeError, "'float' object cannot be interpreted as an integer"):
+                use()
+        h.close()
 
     def test_closed(self):
         h = self.ctx.history("closed")
@@ -361,7 +378,10 @@ class Lives(common.Case):
                 self.assertEqual(2 in h, not once)
                 with self.assertRaises(varve.LayoutError):
                     h.restore(1, out=np.zeros(3))
-                if once:
+                if once:  # it was read, but is not lost
+                    np.testing.assert_array_equal(h.restore(1)["0"], a + 1)
+                    with self.assertRaises(varve.NotFoundError):
+                        h.restore(1)
                     continue
                 out = {"0": np.zeros_like(a)}
                 self.assertIs(h.restore(1, out=out), out)
@@ -429,6 +449,40 @@ print(len(h))
         with opened(local=self.path("plain"), level="local") as ctx:
             self.assertEqual(list(ctx.history("left")), [0, 1, 2, 3])
         self.assertFalse(os.path.exists(folder))
+
+
+class Parts(common.Case):
+    """A job of three ranks; another one reads what each has written."""
+
+    def settings(self, rank, ranks, run):
+        return {"level": "complete", "local": self.path(f"local{run}"), "remote": self.path("shared"), "rank": rank, "ranks": ranks, "run": run}
+
+    def test_another_number_of_ranks(self):
+        job = [opened(**self.settings(rank, 3, "old")) for rank in range(3)]
+        histories = [ctx.history("state") for ctx in job]
+        for version in range(2):
+            for rank, h in enumerate(histories):
+                h.checkpoint(version, np.arange(rank * 1000.0), step=np.array([version, rank]))
+        for ctx in job:
+            ctx.close()
+        with opened(**self.settings(1, 2, "new")) as ctx:
+            self.assertEqual(ctx.parts("state"), 3)
+            for rank in range(3):
+                part = ctx.part("state", rank)
+                self.assertEqual(list(part), [0, 1])
+                part.hint([1, 0])
+                part.prefetch()
+                for version in (1, 0):
+                    found = part.restore(version)
+                    np.testing.assert_array_equal(found["0"], np.arange(rank * 1000.0))
+                    np.testing.assert_array_equal(found["step"], [version, rank])
+                with self.assertRaises(varve.Error) as caught:
+                    part.checkpoint(7, np.zeros(3))
+                self.assertEqual(caught.exception.errno, errno.EROFS)
+                part.close()
+            for rank in (-1, 3):
+                self.assertRaises(varve.InvalidError, ctx.part, "state", rank)
+            self.assertRaises(varve.NotFoundError, ctx.parts, "none")
 
 
 class Library(common.Case):

@@ -5,13 +5,16 @@ import os
 import random
 import threading
 import time
+import types
 import unittest
+import unittest.mock
 
 import common
 
 torch = common.need("torch")
 import varve  # noqa: E402
 import varve.torch  # noqa: E402
+from varve.torch import _offload  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
@@ -363,6 +366,12 @@ class Offloading(common.Case):
                 self.equal(want, self.gradients(m, lambda off=off: step(off)))
             self.equal(want, self.gradients(m, lambda off=off: step(off)))
 
+    def test_settings(self):
+        """What is none raises when the object is made, by its own name."""
+        for name, value in ("hostcache", "1G"), ("host_cache", "1X"), ("minimum", "1X"), ("keep", "much"):
+            with self.assertRaisesRegex(varve.InvalidError, name):
+                varve.torch.offload(**{name: value})
+
     def test_closed(self):
         m, x = model(), batch()
         off = varve.torch.offload(host_cache="64M", device_cache="8M", minimum=4096)
@@ -437,6 +446,89 @@ print("ok")
                     with off:
                         m(x).square().sum()
             torch.cuda.synchronize()
+
+    def test_what_a_budget_lets_stay(self):
+        """The peak of a step is elsewhere, or what stays on top of what is always there: it never passes the budget, and nears it. With
+        times of the forward pass, what stays is of all of it, whatever order the peak has it in."""
+        GB = 10**9
+        cache, always = GB, 5 * GB
+        for elsewhere, budget, sizes in ((12 * GB, 15 * GB, [GB] * 20), (8 * GB, 15 * GB, [GB] * 20), (8 * GB, 15 * GB, [5 * GB] * 4),
+                                         (12 * GB, 15 * GB, [GB] * 3), (20 * GB, 15 * GB, [GB] * 20), (8 * GB, 15 * GB, [GB, GB // 8] * 30)):
+            times = [(i + 1.0) / len(sizes) for i in range(len(sizes))] + [1.0]
+            for clocks in (), (types.SimpleNamespace(usable=True, seconds=lambda times=times: times),):
+                with self.subTest(elsewhere=elsewhere, sizes=sizes, clocks=len(clocks)):
+                    off = _offload.Offload({}, "cuda", 0, 0, budget, None)
+                    off._stores = {0: types.SimpleNamespace(index=0, context=types.SimpleNamespace(stats=lambda: {"tier_bytes": [cache]}))}
+                    stayed, peaks, since_reset, before = 0, [], 0, set()
+                    for step in range(30):
+                        learned = _offload._Learned(tuple(sizes), (0,) * len(sizes), (), stayed, clocks)
+                        since_reset = peak = max(elsewhere, always + stayed)
+                        peaks.append(peak + cache)
+                        with unittest.mock.patch("torch.cuda.max_memory_allocated", lambda index: since_reset):
+                            off._look()
+                            since_reset = 0  # as programs do between steps
+                            stays = off._stays(learned)
+                        self.assertFalse(clocks and before - stays)
+                        stayed, before = sum(sizes[i] for i in stays), stays
+                    if elsewhere + cache < budget:
+                        self.assertLessEqual(max(peaks), budget)
+                        self.assertGreater(stayed + 2 * max(sizes), min(sum(sizes), budget - cache - always))
+                    else:
+                        self.assertEqual(stayed, 0)
+                    for i in range(len(sizes)) if clocks else ():
+                        written = sum(size for k, size in enumerate(sizes[:i + 1]) if k not in stays)
+                        self.assertLessEqual(abs(written - (sum(sizes) - stayed) * times[i]), cache + 3 * max(sizes))
+
+    def test_a_budget_waits_for_the_first_pass(self):
+        """Until its times are there nothing stays: another choice in its place could pass the budget."""
+        off = _offload.Offload({}, "cuda", 0, 0, 5 << 19, None)
+        clock = types.SimpleNamespace(usable=True, seconds=lambda: None)
+        learned = _offload._Learned((1 << 20,) * 4, (0,) * 4, (), 0, (clock,))
+        self.assertEqual(off._stays(learned), set())
+        clock.usable = False  # two GPUs: their times do not add up
+        self.assertEqual(off._stays(learned), {2, 3})
+
+    def test_what_the_link_lets_stay(self):
+        """What is written never waits for the link, and the link is busy as long as tensors come."""
+        GB = 10**9
+        for cache, seconds, sizes in ((2 * GB, 0.16, [GB // 4] * 80), (GB, 0.5, [GB // 4, GB // 8] * 40), (4 * GB, 1.0, [GB] * 20)):
+            with self.subTest(cache=cache, seconds=seconds):
+                off = _offload.Offload({}, "cuda", 0, None, None, None)
+                store = types.SimpleNamespace(link=lambda: 50 * GB, context=types.SimpleNamespace(stats=lambda: {"tier_bytes": [cache]}))
+                off._stores = {0: store}
+                times = [seconds * (i + 1) / len(sizes) for i in range(len(sizes))] + [seconds]
+                clocks = (types.SimpleNamespace(seconds=lambda: [3 * t for t in times]), types.SimpleNamespace(seconds=lambda: None),
+                          types.SimpleNamespace(seconds=lambda: times))
+                stays = off._stays(_offload._Learned(tuple(sizes), (0,) * len(sizes), (), 0, clocks))
+                written, down = 0, 0.0
+                for i, size in enumerate(sizes):
+                    down = min(written, down + 50 * GB * (times[i] - (times[i - 1] if i else 0)))
+                    if i not in stays:
+                        written += size
+                        self.assertLessEqual(written - down, cache)
+                carried = min(sum(sizes), cache + 50 * GB * seconds)
+                self.assertGreaterEqual(written, 0.85 * carried - 2 * max(sizes))
+
+    @unittest.skipUnless(CUDA, "a GPU")
+    def test_as_much_as_the_link_carries(self):
+        m, x = model(width=512), batch(width=512, rows=4096)
+        want = self.gradients(m, lambda: m(x).square().sum().backward())
+        for off in self.each(device_cache="32M", host_cache="1G", keep="auto"):
+            def step():
+                with off:
+                    loss = m(x).square().sum()
+                loss.backward()
+
+            for _ in range(6):
+                self.equal(want, self.gradients(m, step))
+            torch.cuda.synchronize()
+            self.assertEqual(len(off._latest.clocks), 3)
+            for clock in off._latest.clocks:
+                times = clock.seconds()
+                self.assertEqual(len(times), len(off._latest.sizes) + 1)
+                self.assertEqual(times, sorted(times))
+        with self.assertRaisesRegex(ValueError, "auto"):
+            varve.torch.offload(keep="auto", budget="1G")
 
     @unittest.skipUnless(CUDA, "a GPU")
     def test_streams_and_budget(self):

@@ -28,10 +28,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 import varve
 
 from .. import _layout
+from .._history import options
 from .._lib import ClosedError, failed, lib
 
 _TAPE_VERSIONS = 1 << 32
 _LEARNED_MAX = 16
+_CLOCKS = 3  # passes that are timed
+_LINK_SHARE = 0.9  # of what the link carries during the forward pass: the rest is for what else uses it
+_LINK_BYTES = 64 << 20
 _NO_ROOM = (-errno.ENOSPC, -errno.EFBIG)
 _serial = itertools.count()
 _region = _layout.varve_region
@@ -42,14 +46,14 @@ _Parameter = torch.nn.Parameter
 Bytes = Union[int, str]
 
 
-def _bytes_of(size: Bytes) -> int:
+def _bytes_of(name: str, size: Bytes) -> int:
     """A size as the library reads it."""
     if isinstance(size, int):
         return size
-    opts = _layout.varve_opts()
-    varve._lib.check(lib.varve_opts_init(_byref(opts), ctypes.sizeof(opts)))
-    varve._lib.check(lib.varve_opts_set(_byref(opts), b"host_cache", size.encode()))
-    return int(opts.host_cache)
+    try:
+        return int(options(None, {"host_cache": size}).host_cache)
+    except varve.InvalidError as e:
+        raise varve.InvalidError(e.errno, str(e.strerror).replace("host_cache", name, 1)) from None
 
 
 if hasattr(_Tensor, "untyped_storage"):
@@ -88,6 +92,7 @@ class _Store:
         self.context = self._open(settings)
         self.history = self.context.history(f"offload-{os.getpid()}-{next(_serial)}")
         self.empty = torch.empty(0, device=self.device)
+        self._link: Optional[float] = None
 
     def _open(self, settings: dict[str, Any]) -> varve.Context:
         given = dict(settings)
@@ -110,6 +115,23 @@ class _Store:
         if pointer is None or self.context._ptr is None:
             raise ClosedError("the offload was closed, and tensors that it had are gone")
         return pointer
+
+    def link(self) -> float:
+        """Bytes a second from the GPU to pinned memory, measured by copies when first asked for."""
+        if self._link is None:
+            with torch.cuda.device(self.device):
+                stream = torch.cuda.Stream()
+                source = torch.empty(_LINK_BYTES, dtype=torch.uint8, device=self.device)
+                target = torch.empty(_LINK_BYTES, dtype=torch.uint8, pin_memory=True)
+                stream.wait_stream(torch.cuda.current_stream())
+                with torch.cuda.stream(stream):
+                    marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+                    for mark in marks:
+                        mark.record()
+                        target.copy_(source, non_blocking=True)
+                stream.synchronize()
+            self._link = _LINK_BYTES * 1e3 / min(a.elapsed_time(b) for a, b in zip(marks, marks[1:]))
+        return self._link
 
     def put(self, version: int, pointer: int, nbytes: int) -> int:
         region = _region(0, pointer, nbytes)
@@ -224,17 +246,47 @@ class _Learned(NamedTuple):
     sizes: tuple[int, ...]
     indices: tuple[int, ...]  # of the GPU of each
     order: tuple[int, ...]  # in which they came back
+    stayed: int  # bytes that were not written
+    clocks: tuple[_Clock, ...]  # of the first passes
+
+
+class _Clock:
+    """How far the forward pass of one tape has computed when each of its tensors is packed: events around the pass and around each put,
+    whose time is the library's."""
+
+    def __init__(self) -> None:
+        self.index = torch.cuda.current_device()
+        self.thread = threading.get_ident()
+        self.events: list[Any] = []
+        self.usable = True
+        self.record(self.index)
+
+    def record(self, index: int) -> None:
+        # Times of two GPUs, or of two threads with streams of their own, do not add up.
+        self.usable = self.usable and index == self.index and self.thread == threading.get_ident()
+        if self.usable:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record(torch.cuda.current_stream(index))
+            self.events.append(event)
+
+    def seconds(self) -> Optional[list[float]]:
+        """Of each tensor, and of the pass. None: not known, or not yet."""
+        if not self.usable or len(self.events) % 2 or not self.events[-1].query():
+            return None
+        return list(itertools.accumulate(a.elapsed_time(b) / 1e3 for a, b in zip(self.events[::2], self.events[1::2])))
 
 
 class _Tape:
     """One `with`: what was packed, by the thread that entered it, and the order in which it comes back."""
 
-    def __init__(self, owner: Offload, base: int, expected: Optional[_Learned], keep_from: int) -> None:
-        self.owner, self.base, self.expected, self.keep_from = owner, base, expected, keep_from
+    def __init__(self, owner: Offload, base: int, expected: Optional[_Learned], stays: set[int]) -> None:
+        self.owner, self.base, self.expected, self.stays = owner, base, expected, stays
         self.lock = threading.Lock()
         self.sizes: list[int] = []
         self.indices: list[int] = []
         self.order: list[int] = []
+        timed = (owner._auto or owner._budget is not None) and (expected is None or len(expected.clocks) < _CLOCKS)
+        self.clock = _Clock() if timed else None
         self.left: set[Any] = set()  # what stays of those that were wanted: others may view it, too
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _unpack)
 
@@ -279,9 +331,13 @@ class _Tape:
             i = len(self.sizes)
             self.sizes.append(high - low)
             self.indices.append(store.index)
-        if i >= self.keep_from:
+        if self.clock is not None:
+            self.clock.record(store.index)
+        rc = None if i in self.stays else store.put(self.base + i, storage.data_ptr() + low, high - low)
+        if self.clock is not None:
+            self.clock.record(store.index)
+        if rc is None:
             return None
-        rc = store.put(self.base + i, storage.data_ptr() + low, high - low)
         if rc in _NO_ROOM:
             self.owner._no_room(rc, store)
             return None
@@ -294,6 +350,8 @@ class _Tape:
 
     def came_back(self, saved: _Saved) -> None:
         self.order.append(saved.version - self.base)
+        if len(self.order) == len(self.sizes) - len(self.stays):  # the last of them
+            self.owner._look()
         if not saved.weak.expired():
             # Somebody else holds its memory: it was not worth taking away, and stays the next time.
             self.owner._futile[saved.weak.cdata] = saved.weak
@@ -302,7 +360,11 @@ class _Tape:
         """Those that never came back are expected last."""
         seen = set(self.order)
         rest = [i for i in reversed(range(len(self.sizes))) if i not in seen]
-        return _Learned(tuple(self.sizes), tuple(self.indices), (*self.order, *rest))
+        sizes = tuple(self.sizes)
+        clocks = self.expected.clocks if self.expected is not None and self.expected.sizes == sizes else ()
+        if self.clock is not None:
+            clocks = (*clocks, self.clock)
+        return _Learned(sizes, tuple(self.indices), (*self.order, *rest), sum(sizes[i] for i in self.stays if i < len(sizes)), clocks)
 
 
 def _stays(tensor: Any) -> Any:
@@ -323,7 +385,7 @@ def _unpack(packed: Any) -> Any:
 class Offload:
     """See offload(). The object is kept from step to step: it has the caches, and what was learned."""
 
-    def __init__(self, settings: dict[str, Any], tensors: str, minimum: int, keep: int, budget: Optional[int],
+    def __init__(self, settings: dict[str, Any], tensors: str, minimum: int, keep: Optional[int], budget: Optional[int],
                  wanted: Optional[Callable[[torch.Tensor], bool]]) -> None:
         self.minimum = minimum
         self._settings, self._tensors, self._budget, self._wanted = settings, tensors, budget, wanted
@@ -336,7 +398,11 @@ class Offload:
         self._finished: list[_Tape] = []  # whose order has still to be learned
         self._live: weakref.WeakValueDictionary[Any, _Saved] = weakref.WeakValueDictionary()
         self._futile: dict[int, Any] = {}
-        self._keep_bytes = None if budget is not None else keep
+        self._auto = keep is None and budget is None
+        self._keep_bytes = keep or 0
+        self._judged: Optional[_Learned] = None  # the step by which the bytes that stay were last chosen
+        self._chosen: tuple[tuple[int, ...], frozenset[int]] = ((), frozenset())  # sizes of a tape, and what stays of it under a budget
+        self._peak = self._judged_peak = 0  # of a GPU, the device cache included; and when that was
         self._warned = False
         self._closed = False
 
@@ -393,26 +459,101 @@ class Offload:
             for store in list(self._stores.values()):
                 lib.varve_hint_clear(store.pointer)
 
-    def _keep_from(self, expected: Optional[_Learned]) -> int:
-        """The last tensors of a tape stay where they are: as many bytes as was said, or as the budget has room for."""
-        if expected is None or not (self._budget or self._keep_bytes):
-            return _TAPE_VERSIONS
-        keep = self._keep_bytes or 0
+    def _stays(self, expected: Optional[_Learned]) -> set[int]:
+        """Which tensors of a tape are not written."""
+        if expected is None:
+            return set()
+        if self._auto:
+            return self._beyond_link(expected)
+        keep = self._keep_bytes
         if self._budget is not None:
-            peak = max((torch.cuda.max_memory_allocated(i) for i in list(self._stores)), default=0)
-            cache = max((s.context.stats()["tier_bytes"][0] for s in list(self._stores.values())), default=0)
-            room = self._budget - cache - peak
-            self._keep_bytes = keep = int(0.95 * room) if self._keep_bytes is None else keep + min(room, 0)
-        i = len(expected.sizes)
-        while i > 0 and keep >= expected.sizes[i - 1]:
-            i -= 1
-            keep -= expected.sizes[i]
-        return i
+            times = self._times(expected)
+            if times is None and any(clock.usable for clock in expected.clocks):
+                return set()  # the first pass is under way yet
+            keep = self._within_budget(expected)
+            if times is not None and expected.indices[0] in self._stores:
+                return self._spread(expected, times, keep)
+        stays = set()
+        for i in reversed(range(len(expected.sizes))):
+            if expected.sizes[i] <= keep:
+                stays.add(i)
+                keep -= expected.sizes[i]
+        return stays
 
-    def _hint(self, base: int, found: _Learned, keep_from: int) -> None:
+    @staticmethod
+    def _times(expected: _Learned) -> Optional[list[float]]:
+        """How far the forward pass has computed at each tensor, and at its end. None: not known."""
+        known = [s for s in (clock.seconds() for clock in expected.clocks) if s]
+        # The first pass loads kernels and allocates memory: the shortest is the time that it computes.
+        return min(known, key=lambda s: s[-1]) if known else None
+
+    def _room(self, expected: _Learned) -> int:
+        """Bytes that the device cache takes whatever the link does."""
+        store = self._stores[expected.indices[0]]
+        return int(store.context.stats()["tier_bytes"][0]) - max(expected.sizes)
+
+    def _beyond_link(self, expected: _Learned) -> set[int]:
+        """Those that would have to wait: what was written before them fills the device cache, as the link has not carried it away
+        by then."""
+        times = self._times(expected)
+        store = self._stores.get(expected.indices[0]) if expected.indices else None
+        if times is None or store is None:
+            return set()
+        link, room = _LINK_SHARE * store.link(), self._room(expected)
+        written, stays = 0, set()
+        for i, size in enumerate(expected.sizes):
+            if written + size <= room + link * times[i]:
+                written += size
+            else:
+                stays.add(i)
+        return stays
+
+    def _spread(self, expected: _Learned, times: list[float], keep: int) -> set[int]:
+        """So many bytes, from all of the forward pass, so that the link has as much to carry at its end as at its beginning. What has
+        stayed does so again: the peak could rise by more than `keep` has if others took its place."""
+        sizes, total = expected.sizes, sum(expected.sizes)
+        before = self._chosen[1] if self._chosen[0] == sizes else frozenset()
+        room = max(0, min(self._room(expected), total - keep))
+        rate = (total - keep - room) / times[-1] if times[-1] > 0 else 0.0
+        written, stays = 0, set()
+        for i, size in enumerate(sizes):
+            if i in before or written + size > room + rate * times[i]:
+                stays.add(i)
+            else:
+                written += size
+        excess = total - written - keep
+        for i in sorted(stays, key=lambda i: (i in before, -i)):
+            if excess <= 0:
+                break
+            stays.discard(i)
+            excess -= sizes[i]
+        self._chosen = (sizes, frozenset(stays))
+        return stays
+
+    def _within_budget(self, expected: _Learned) -> int:
+        """One more byte that stays raises the peak by one at most, and by none if the peak is elsewhere in the step: so the room that
+        the last step left may be used, step by step. The peak never falls again, so that it counts against what stays once."""
+        self._look()
+        if expected is not self._judged:
+            self._judged = expected
+            room = (self._budget or 0) - self._peak
+            if room > 0:
+                self._keep_bytes = expected.stayed + int(0.95 * room)
+            elif self._peak > self._judged_peak:
+                self._keep_bytes = max(0, expected.stayed + room)
+            self._judged_peak = self._peak
+        return self._keep_bytes
+
+    def _look(self) -> None:
+        """Takes note of the peak. Programs reset PyTorch's between steps, so that it is read within them, too."""
+        if self._budget is not None:
+            stores = list(self._stores.values())
+            self._peak = max([self._peak, *(torch.cuda.max_memory_allocated(s.index) + s.context.stats()["tier_bytes"][0] for s in stores)])
+
+    def _hint(self, base: int, found: _Learned, stays: set[int]) -> None:
         for i in found.order:
             store = self._stores.get(found.indices[i])
-            if store is not None and i < keep_from:
+            if store is not None and i not in stays:
                 varve._lib.check(lib.varve_hint(store.pointer, base + i))
 
     def __enter__(self) -> Offload:
@@ -423,10 +564,10 @@ class Offload:
             self._forget()
             base, self._next = self._next, self._next + _TAPE_VERSIONS
             expected = self._latest
-        keep_from = self._keep_from(expected)
-        tape = _Tape(self, base, expected, keep_from)
+        stays = self._stays(expected)
+        tape = _Tape(self, base, expected, stays)
         if expected is not None:
-            self._hint(base, expected, keep_from)
+            self._hint(base, expected, stays)
         stack = self._local.__dict__.setdefault("stack", [])
         tape.hooks.__enter__()
         stack.append(tape)
@@ -436,6 +577,9 @@ class Offload:
         tape: _Tape = self._local.stack.pop()
         tape.hooks.__exit__(*exception)
         del tape.hooks
+        self._look()
+        if tape.clock is not None:
+            tape.clock.record(tape.clock.index)
         tape.left.clear()
         sizes = tuple(tape.sizes)
         if tape.expected is None or tape.expected.sizes != sizes:
@@ -443,7 +587,7 @@ class Offload:
             for store in list(self._stores.values()):
                 lib.varve_hint_clear(store.pointer)
             found = self._learned.get(sizes) or tape.learned()
-            self._hint(tape.base, found, tape.keep_from)
+            self._hint(tape.base, found, tape.stays)
         with self._lock:
             self._finished.append(tape)
 
@@ -468,9 +612,11 @@ def offload(device_cache: Bytes = "1G", host_cache: Bytes = "8G", local: Optiona
 
     tensors   "cuda" or "cpu": whose are taken; "cuda" where there is a GPU
     minimum   smaller ones stay
-    keep      so many bytes of what the last layers save stay where they are, from the second step on
+    keep      so many bytes of what the last layers save stay where they are, from the second step on; "auto": in place of that, those
+              stay for which the link to host memory is not fast enough while the forward pass computes, so that offload costs hardly
+              any time. One GPU
     budget    of GPU memory, for what PyTorch allocates and the device cache together: in place of `keep`, as much stays as this
-              allows
+              allows, of all layers alike
     wanted    a function that says of a tensor whether it may be taken
     settings  more of docs/config.md
     """
@@ -483,4 +629,8 @@ def offload(device_cache: Bytes = "1G", host_cache: Bytes = "8G", local: Optiona
         del given["device_cache"]
     if budget is not None and tensors != "cuda":
         raise ValueError("a budget is of GPU memory")
-    return Offload(given, tensors, _bytes_of(minimum), _bytes_of(keep), None if budget is None else _bytes_of(budget), wanted)
+    if keep == "auto" and (tensors != "cuda" or budget is not None):
+        raise ValueError('keep="auto" is for tensors of a GPU, and a budget decides by itself how much stays')
+    options(None, given)  # a setting that is none raises here, not in the first forward pass
+    return Offload(given, tensors, _bytes_of("minimum", minimum), None if keep == "auto" else _bytes_of("keep", keep),
+                   None if budget is None else _bytes_of("budget", budget), wanted)

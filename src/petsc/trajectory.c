@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <petsc/private/tsimpl.h>
@@ -46,19 +47,25 @@ struct context {
 
 static struct context *contexts;
 
+/* Under which a TS keeps the view that its method has. */
+static const char view_name[] = "TSTrajectoryVarveView_C";
+
 struct header {
     PetscReal time, previous; /* the end of the step and its beginning */
     uint64_t vectors;
     uint64_t scalar_bytes;
     uint64_t local; /* elements of a vector in this process */
+    uint64_t run;   /* the same in all processes; 0: not kept */
 };
 
 struct trajectory {
     struct varve_opts opts;
     struct context *context;
     struct varve_history *history;
-    char keep[200]; /* the history's name, if it is to stay */
-    PetscInt next;  /* steps below it may exist, others do not */
+    char keep[PETSC_MAX_PATH_LEN]; /* the history's name, if it is to stay */
+    PetscInt next;                 /* steps below it may exist, others do not */
+    PetscInt mine; /* steps from it on are of this run, those below of earlier ones */
+    uint64_t run;
     PetscBool monitor;
     /* Of one call; as many as there were vectors at most. */
     PetscInt room;
@@ -72,12 +79,13 @@ struct trajectory {
 static PetscErrorCode fail(int rc, struct varve_ctx *ctx, const char *what)
 {
     PetscErrorCode code = rc == -ENOMEM ? PETSC_ERR_MEM : PETSC_ERR_LIB;
-    const char *more =
-        rc == -ENOSPC || rc == -EFBIG
-            ? " (-ts_trajectory_varve_local names a folder for what does not fit into "
-              "-ts_trajectory_varve_host_cache)"
-            : "";
-    SETERRQ(PETSC_COMM_SELF, code, "%s: %s%s", what, varve_error(ctx), more);
+    const char *text = varve_error(ctx);
+    /* Our texts name settings; here they are options, too. */
+    const char *more = strstr(text, "set `") || strstr(text, "host_cache")
+                           ? " (-ts_trajectory_varve_host_cache and _local, or VARVE_HOST_CACHE, "
+                             "VARVE_LOCAL, VARVE_REMOTE in the environment)"
+                           : "";
+    SETERRQ(PETSC_COMM_SELF, code, "%s: %s%s", what, text, more);
 }
 
 #define CALL(rc, ctx, what)                  \
@@ -159,6 +167,10 @@ static PetscErrorCode trajectory_destroy(TSTrajectory tj)
     PetscFunctionBegin;
     PetscCall(trajectory_reset(tj));
     PetscCall(PetscFree(tj->data));
+    /* PETSc is about to remove the folder of -ts_trajectory_dirname, which may be ours. Another type, to
+     * which the object may be changed instead, shall remove what is its own. */
+    if (((PetscObject)tj)->refct <= 0)
+        tj->keepfiles = PETSC_TRUE;
     PetscFunctionReturn(0);
 }
 
@@ -173,9 +185,75 @@ static PetscErrorCode find_kept(struct trajectory *t)
     CALL(varve_versions(t->history, NULL, 0, &n), ctx, "steps of a kept trajectory");
     PetscCall(PetscMalloc1(n, &versions));
     CALL(varve_versions(t->history, versions, n, &n), ctx, "steps of a kept trajectory");
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = 0;
+        int rc = varve_region_size(t->history, versions[i], HEADER, &bytes);
+        PetscCheck(
+            rc == 0 && bytes == sizeof(struct header) && versions[i] < (uint64_t)PETSC_MAX_INT,
+            PETSC_COMM_SELF, PETSC_ERR_FILE_UNEXPECTED,
+            "'%s' holds other checkpoints than steps of a trajectory of this PETSc, which would "
+            "remove them: give -ts_trajectory_varve_keep another name",
+            t->keep);
         t->next = PetscMax(t->next, (PetscInt)versions[i] + 1);
+    }
     PetscCall(PetscFree(versions));
+    PetscFunctionReturn(0);
+}
+
+/* A number for the steps that all processes store from now on. */
+static PetscErrorCode draw_run(MPI_Comm comm, uint64_t *ret_run)
+{
+    uint64_t run = 0;
+
+    PetscFunctionBegin;
+    PetscCheck(getrandom(&run, sizeof(run), 0) == sizeof(run), PETSC_COMM_SELF, PETSC_ERR_SYS,
+               "getrandom: %s", strerror(errno));
+    PetscCallMPI(MPI_Bcast(&run, 1, MPI_UINT64_T, 0, comm));
+    *ret_run = run;
+    PetscFunctionReturn(0);
+}
+
+/* A run that was killed has stored its last steps in some processes, and in others an earlier run's may
+ * still be there: together they are no state. All processes call this for the same steps. */
+static PetscErrorCode check_run(MPI_Comm comm, PetscInt step, uint64_t run)
+{
+    uint64_t ours[2] = {run, ~run}, most[2];
+
+    PetscFunctionBegin;
+    PetscCallMPI(MPI_Allreduce(ours, most, 2, MPI_UINT64_T, MPI_MAX, comm));
+    PetscCheck(most[0] == ~most[1], comm, PETSC_ERR_FILE_UNEXPECTED,
+               "Step %" PetscInt_FMT
+               " of the kept trajectory is of different runs in different processes: load an "
+               "earlier step, or begin again",
+               step);
+    PetscFunctionReturn(0);
+}
+
+/* -ts_view shows no trajectory by itself: this one follows what the method shows. */
+static PetscErrorCode view_with_trajectory(TS ts, PetscViewer viewer)
+{
+    PetscErrorCode (*view)(TS, PetscViewer) = NULL;
+    PetscBool ours = PETSC_FALSE;
+
+    PetscFunctionBegin;
+    PetscCall(PetscObjectQueryFunction((PetscObject)ts, view_name, &view));
+    if (view)
+        PetscCall((*view)(ts, viewer));
+    if (ts->trajectory)
+        PetscCall(PetscObjectTypeCompare((PetscObject)ts->trajectory, "varve", &ours));
+    if (ours)
+        PetscCall(TSTrajectoryView(ts->trajectory, viewer));
+    PetscFunctionReturn(0);
+}
+
+/* A TS has a table of functions of its own, which TSSetType fills again. */
+static PetscErrorCode join_view(TS ts)
+{
+    PetscFunctionBegin;
+    if (ts->ops->view != view_with_trajectory) {
+        PetscCall(PetscObjectComposeFunction((PetscObject)ts, view_name, ts->ops->view));
+        ts->ops->view = view_with_trajectory;
+    }
     PetscFunctionReturn(0);
 }
 
@@ -189,7 +267,9 @@ static PetscErrorCode trajectory_setup(TSTrajectory tj, TS ts)
     char name[64];
 
     PetscFunctionBegin;
-    (void)ts;
+    PetscCall(trajectory_reset(tj)); /* what a set-up that failed has left */
+    if (ts)
+        PetscCall(join_view(ts));
     if (t->keep[0] && t->opts.level == VARVE_LEVEL_CACHED)
         t->opts.level = VARVE_LEVEL_LOCAL;
     PetscCheck(
@@ -204,6 +284,9 @@ static PetscErrorCode trajectory_setup(TSTrajectory tj, TS ts)
     CALL(varve_history_open_with(t->context->ctx, t->keep[0] ? t->keep : name, &opts, &t->history),
          t->context->ctx, "opening a trajectory");
     PetscCall(find_kept(t));
+    t->mine = PETSC_MAX_INT;
+    if (t->keep[0])
+        PetscCall(draw_run(PetscObjectComm((PetscObject)tj), &t->run));
     PetscFunctionReturn(0);
 }
 
@@ -212,7 +295,13 @@ static PetscErrorCode set_option(struct trajectory *t, PetscBool given, const ch
                                  const char *value)
 {
     PetscFunctionBegin;
-    if (given)
+    if (!given)
+        PetscFunctionReturn(0);
+    PetscCheck(value[0], PETSC_COMM_SELF, PETSC_ERR_USER_INPUT,
+               "-ts_trajectory_varve_%s needs a value", key);
+    if (strcmp(key, "keep") == 0)
+        PetscCall(PetscStrncpy(t->keep, value, sizeof(t->keep)));
+    else
         CALL(varve_opts_set(&t->opts, key, value), NULL, "-ts_trajectory_varve");
     PetscFunctionReturn(0);
 }
@@ -240,7 +329,8 @@ static PetscErrorCode trajectory_setfromoptions(TSTrajectory tj, OPTION_ITEMS Pe
     PetscCall(set_option(t, set, "level", value));
     PetscCall(PetscOptionsString("-ts_trajectory_varve_keep",
                                  "Keep the trajectory in the folder under this name", "None",
-                                 t->keep, t->keep, sizeof(t->keep), NULL));
+                                 t->keep, value, sizeof(value), &set));
+    PetscCall(set_option(t, set, "keep", value));
     PetscCall(PetscOptionsBool("-ts_trajectory_varve_monitor", "Print what was stored and loaded",
                                "None", t->monitor, &t->monitor, NULL));
     PetscOptionsHeadEnd();
@@ -258,6 +348,10 @@ static PetscErrorCode collect(TSTrajectory tj, TS ts, PetscInt step, Vec x, Pets
     PetscFunctionBegin;
     if (step > 0 && !tj->solution_only) {
         PetscCall(TSGetStages(ts, &stages, &y));
+        PetscCheck(stages == 0 || y, PetscObjectComm((PetscObject)tj), PETSC_ERR_ORDER,
+                   "Step %" PetscInt_FMT
+                   " has stages, and its TS has no room for them: call TSSetUp first",
+                   step);
         if (ts->stifflyaccurate && stages > 0)
             stages--;
     }
@@ -292,6 +386,9 @@ static PetscErrorCode borrow(struct trajectory *t, struct header *header, PetscI
                 VecGetArrayReadAndMemType(t->vectors[i], (const PetscScalar **)&array, &kind));
         if (!PetscMemTypeHost(kind)) {
             PetscDeviceContext device;
+            PetscCheck(PetscMemTypeCUDA(kind), PETSC_COMM_SELF, PETSC_ERR_SUP,
+                       "A trajectory of type varve takes vectors in memory of the host or of CUDA, "
+                       "not of another device: use -ts_trajectory_type basic or memory");
             PetscCall(PetscDeviceContextGetCurrentContext(&device));
             PetscCall(PetscDeviceContextSynchronize(device));
         }
@@ -333,18 +430,21 @@ static PetscErrorCode trajectory_set(TSTrajectory tj, TS ts, PetscInt step, Pets
 
     PetscFunctionBegin;
     PetscCall(refuse_second_order(tj, ts));
-    for (PetscInt v = step; v < t->next; v++)
-        (void)varve_discard(t->history, (uint64_t)v); /* steps in between may be missing */
+    /* Steps in between may be missing. One whose file is damaged is in no list: this step, in any case. */
+    for (PetscInt v = step; v < PetscMax(t->next, step + 1); v++)
+        (void)varve_discard(t->history, (uint64_t)v);
     PetscCall(collect(tj, ts, step, x, &n));
     if (step > 0)
         PetscCall(TSGetPrevTime(ts, &previous));
     PetscCall(VecGetLocalSize(x, &local));
-    struct header header = {time, previous, (uint64_t)n, sizeof(PetscScalar), (uint64_t)local};
+    struct header header = {time,  previous, (uint64_t)n, sizeof(PetscScalar), (uint64_t)local,
+                            t->run};
     PetscCall(borrow(t, &header, n, PETSC_FALSE));
     int rc = varve_checkpoint_of(t->history, (uint64_t)step, t->regions, (size_t)n + 1, -1);
     PetscCall(give_back(t, n, PETSC_FALSE));
     CALL(rc, t->context->ctx, "storing a step of a trajectory");
     t->next = step + 1;
+    t->mine = PetscMin(t->mine, step);
     t->stored++;
     t->stored_bytes += (double)n * (double)local * sizeof(PetscScalar);
     PetscFunctionReturn(0);
@@ -377,8 +477,10 @@ static PetscErrorCode trajectory_get(TSTrajectory tj, TS ts, PetscInt step, Pets
                "Step %" PetscInt_FMT " was stored with %" PRIu64 " vectors of %" PRIu64
                " elements, and is loaded into %" PetscInt_FMT " of %" PetscInt_FMT,
                step, header.vectors, header.local, n, local);
+    if (t->keep[0] && step < t->mine)
+        PetscCall(check_run(PetscObjectComm((PetscObject)tj), step, header.run));
     *ret_time = header.time;
-    if (step > 0 && tj->adjoint_solve_mode)
+    if (step > 0 && tj->adjoint_solve_mode && !tj->solution_only)
         PetscCall(TSSetTimeStep(ts, header.previous - header.time));
     t->loaded++;
     PetscFunctionReturn(0);
@@ -431,25 +533,29 @@ static PetscErrorCode trajectory_create(TSTrajectory tj, TS ts)
  */
 static PetscErrorCode check_petsc(void)
 {
-    PetscInt major, minor;
+    /* A PetscInt of the PETSc that runs may be wider than ours. */
+    union {
+        PetscInt value;
+        int64_t room;
+    } major = {.room = 0}, minor = {.room = 0};
     PetscDataType type;
     size_t scalar = 0, integer = 0;
     PetscBool found;
 
     PetscFunctionBegin;
-    PetscCall(PetscGetVersionNumber(&major, &minor, NULL, NULL));
+    PetscCall(PetscGetVersionNumber(&major.value, &minor.value, NULL, NULL));
     PetscCall(PetscDataTypeFromString("scalar", &type, &found));
     if (found)
         PetscCall(PetscDataTypeGetSize(type, &scalar));
     PetscCall(PetscDataTypeGetSize(PETSC_INT, &integer));
-    PetscCheck(major == PETSC_VERSION_MAJOR && minor == PETSC_VERSION_MINOR &&
+    PetscCheck(major.value == PETSC_VERSION_MAJOR && minor.value == PETSC_VERSION_MINOR &&
                    scalar == sizeof(PetscScalar) && integer == sizeof(PetscInt),
                PETSC_COMM_SELF, PETSC_ERR_SUP,
                "libvarve-petsc.so was built for PETSc %d.%d with scalars of %d and integers of %d "
                "bytes, and this is %" PetscInt_FMT ".%" PetscInt_FMT
                " with %d and %d: build Varve with this PETSc's folder in PKG_CONFIG_PATH",
                PETSC_VERSION_MAJOR, PETSC_VERSION_MINOR, (int)sizeof(PetscScalar),
-               (int)sizeof(PetscInt), major, minor, (int)scalar, (int)integer);
+               (int)sizeof(PetscInt), major.value, minor.value, (int)scalar, (int)integer);
     PetscFunctionReturn(0);
 }
 

@@ -19,6 +19,7 @@
 #include "cli/common/output.h"
 #include "cli/measure/probe.h"
 #include "lab/lab.h"
+#include "lab/model_revolve.h"
 #include "policy/model.h"
 
 #define COMMAND   "varve model"
@@ -34,8 +35,9 @@ struct model_opts {
     uint64_t grid[3], element_bytes, steps;
     uint64_t ratio[RATIO_MAX];
     size_t nr_ratios;
-    double step_s, seconds;
+    double step_s, adjoint_s, seconds;
     bool json, measured, direct_given, write_only;
+    bool revolve, adjoint_given, ratio_given;
 };
 
 struct model_row {
@@ -146,11 +148,19 @@ static const struct opt options[] = {
     {OPT_U64, .name = "steps", .arg = "N", .at = AT(steps), .least = 1, .most = UINT32_MAX,
      .help = "time steps of each phase (1000)"},
     {OPT_SET, .name = "ratio", .arg = "N,...", .set = set_ratios,
+     .given = OPT_GIVEN(struct model_opts, ratio_given),
      .help = "time steps between two records (1,2,5,10,20,50)",
      .takes = "a list of whole numbers (for example 1,10,50)"},
     {OPT_REAL, .name = "step-time", .arg = "S", .at = AT(step_s), .high = 1e300,
      .help = "seconds that one step computes (0.1)", .takes = "a number of seconds"},
     {OPT_FLAG, .name = "write-only", .help = "nothing is read back", .at = AT(write_only)},
+    {OPT_FLAG, .name = "revolve", .at = AT(revolve),
+     .help = "an adjoint code, which may compute steps again instead of storing\n"
+             "them: which is faster?"},
+    {OPT_REAL, .name = "adjoint-time", .arg = "S", .at = AT(adjoint_s), .high = 1e300,
+     .given = OPT_GIVEN(struct model_opts, adjoint_given),
+     .help = "with --revolve: seconds of one adjoint step (as a step)",
+     .takes = "a number of seconds"},
     {OPT_BYTES, .name = "host-cache", .arg = "SIZE", .at = AT(m.host_bytes),
      .help = "host memory for records (1G)"},
     {OPT_SET, .name = "copy", .arg = "RATE", .set = set_copy,
@@ -179,13 +189,43 @@ static const struct opts command = {
     .usage = "[OPTION]...",
     .about =
         "Tells how long a program will wait that computes on a grid, writes it every few time\n"
-        "steps and reads all of it back, before it is run.",
+        "steps and reads all of it back, before it is run; with --revolve, what an adjoint code\n"
+        "gains by computing steps again.",
     OPT_LIST(options),
 };
 
+static int check_revolve(struct model_opts *o)
+{
+    if (o->adjoint_given && !o->revolve) {
+        fprintf(stderr, COMMAND ": --adjoint-time is for --revolve\n");
+        return CLI_USAGE;
+    }
+    if (!o->revolve)
+        return -1;
+    if (o->ratio_given || o->write_only || o->direct_given) {
+        fprintf(stderr, COMMAND ": --revolve takes no --ratio, --write-only and --direct\n");
+        return CLI_USAGE;
+    }
+    if (o->m.nlayers > 1) {
+        fprintf(stderr, COMMAND ": --revolve takes one --layer or --folder, the disk\n");
+        return CLI_USAGE;
+    }
+    if (o->steps > MODEL_REVOLVE_STEPS) {
+        fprintf(stderr, COMMAND ": --revolve takes up to %d --steps\n", MODEL_REVOLVE_STEPS);
+        return CLI_USAGE;
+    }
+    if (!o->adjoint_given)
+        o->adjoint_s = o->step_s;
+    return -1;
+}
+
 static int check(struct model_opts *o)
 {
-    if (o->m.nlayers == 0) {
+    int status = check_revolve(o);
+
+    if (status >= 0)
+        return status;
+    if (o->m.nlayers == 0 && !o->revolve) {
         fprintf(stderr, COMMAND ": which layers? See --layer and --folder in --help\n");
         return CLI_USAGE;
     }
@@ -261,7 +301,7 @@ static int measure(struct model_opts *o)
         if (rc < 0)
             o->m.copy_bytes_per_s = 0; /* then it takes no time, which is nearly so */
     }
-    if (!o->direct_given)
+    if (!o->direct_given && o->m.nlayers > 0)
         o->m.reference = o->m.layer[o->m.nlayers - 1];
     return CLI_OK;
 }
@@ -399,6 +439,114 @@ static void print_json(const void *result)
     json_end(&j);
 }
 
+/* ---- --revolve ---- */
+
+struct revolve_rows {
+    const struct model_opts *o;
+    struct model_reversal r;
+    struct model_way way[3];
+};
+static const char *const way_names[] = {"store all", "binomial", "mix"};
+
+static void print_revolve(const void *result)
+{
+    const struct revolve_rows *t = result;
+    char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT];
+
+    printf("%" PRIu32 " steps of %g s, adjoint steps of %g s, snapshots of %s\n", t->r.steps,
+           t->r.step_s, t->r.adjoint_s, vv_bytes_human(t->r.record_bytes, a, sizeof(a)));
+    printf("memory: %s, %" PRIu32 " snapshots\n", vv_bytes_human(t->r.host_bytes, a, sizeof(a)),
+           model_memory_snapshots(&t->r));
+    if (t->r.has_disk)
+        printf("disk: %s, %" PRIu32 " snapshots, write %.3f GB/s, read %.3f GB/s\n",
+               t->r.disk.capacity_bytes ? vv_bytes_human(t->r.disk.capacity_bytes, a, sizeof(a))
+                                        : "no limit",
+               model_disk_snapshots(&t->r), t->r.disk.write_bytes_per_s / 1e9,
+               t->r.disk.read_bytes_per_s / 1e9);
+    printf("\n%-10s %9s %9s %11s %8s %11s %11s %11s %10s %11s\n", "way", "in memory", "on disk",
+           "recomputed", "at most", "written", "read", "compute s", "wait s", "wall s");
+    for (int i = 0; i < 3; i++) {
+        const struct model_way *w = &t->way[i];
+        printf("%-10s", way_names[i]);
+        if (!w->fits) {
+            printf(" does not fit\n");
+            continue;
+        }
+        printf(" %9" PRIu32 " %9" PRIu32 " %11" PRIu64 " %8" PRIu64 " %11s %11s", w->in_memory,
+               w->on_disk, w->recomputed, w->repeats,
+               vv_bytes_human((uint64_t)w->disk_written, a, sizeof(a)),
+               vv_bytes_human((uint64_t)w->disk_read, b, sizeof(b)));
+        printf(" %11.2f %10.2f %11.2f\n", w->compute_s, w->wall_s - w->compute_s, w->wall_s);
+    }
+    printf(
+        "\n'at most' is how often one step is computed again. 'mix' is a binomial schedule with\n"
+        "snapshots in memory and so many on the disk as make it fastest.\n");
+}
+
+static void json_revolve(const void *result)
+{
+    const struct revolve_rows *t = result;
+    struct json j = json_begin(stdout, JSON_COMPACT);
+
+    json_object(&j, NULL);
+    json_uint(&j, "record_bytes", t->r.record_bytes);
+    json_uint(&j, "steps", t->r.steps);
+    json_real(&j, "step_s", t->r.step_s);
+    json_real(&j, "adjoint_s", t->r.adjoint_s);
+    json_uint(&j, "host_bytes", t->r.host_bytes);
+    json_real(&j, "copy_bytes_per_s", t->r.copy_bytes_per_s);
+    json_uint(&j, "memory_snapshots", model_memory_snapshots(&t->r));
+    json_uint(&j, "disk_snapshots", model_disk_snapshots(&t->r));
+    json_real(&j, "disk_write_bytes_per_s", t->r.disk.write_bytes_per_s);
+    json_real(&j, "disk_read_bytes_per_s", t->r.disk.read_bytes_per_s);
+    json_text(&j, "measured_in", t->o->name[0].folder);
+    json_array(&j, "rows");
+    for (int i = 0; i < 3; i++) {
+        const struct model_way *w = &t->way[i];
+        json_gap(&j, "\n");
+        json_object(&j, NULL);
+        json_text(&j, "way", way_names[i]);
+        json_bool(&j, "fits", w->fits);
+        if (w->fits) {
+            json_uint(&j, "in_memory", w->in_memory);
+            json_uint(&j, "on_disk", w->on_disk);
+            json_uint(&j, "recomputed_steps", w->recomputed);
+            json_uint(&j, "repeats", w->repeats);
+            json_real(&j, "written_bytes", w->disk_written);
+            json_real(&j, "read_bytes", w->disk_read);
+            json_real(&j, "compute_s", w->compute_s);
+            json_real(&j, "wall_s", w->wall_s);
+        }
+        json_close(&j);
+    }
+    json_gap(&j, "\n");
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
+}
+
+static int ask_revolve(const struct model_opts *o)
+{
+    struct revolve_rows t = {.o = o,
+                             .r = {.steps = (uint32_t)o->steps,
+                                   .record_bytes = o->m.record_bytes,
+                                   .step_s = o->step_s,
+                                   .adjoint_s = o->adjoint_s,
+                                   .copy_bytes_per_s = o->m.copy_bytes_per_s,
+                                   .host_bytes = o->m.host_bytes,
+                                   .has_disk = o->m.nlayers > 0,
+                                   .disk = o->m.layer[0]}};
+    struct output_forms forms = {
+        .json = o->json, .print_json = json_revolve, .print_table = print_revolve};
+
+    if (model_store_all(&t.r, &t.way[0]) < 0 || model_binomial(&t.r, &t.way[1]) < 0 ||
+        model_mix(&t.r, &t.way[2]) < 0) {
+        fprintf(stderr, COMMAND ": not enough memory\n");
+        return CLI_FAILED;
+    }
+    return output_print(COMMAND, &forms, &t);
+}
+
 int lab_model(int argc, char **argv)
 {
     struct model_opts o = {.m = {.host_bytes = UINT64_C(1) << 30},
@@ -418,6 +566,8 @@ int lab_model(int argc, char **argv)
     status = measure(&o);
     if (status != CLI_OK)
         return status;
+    if (o.revolve)
+        return ask_revolve(&o);
     ask(&o, &rows);
     forms.json = o.json;
     return output_print(COMMAND, &forms, &rows);

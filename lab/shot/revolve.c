@@ -14,13 +14,15 @@
  * application holds it then, and the earlier the store learns of it the better. A right part of one
  * step is not stored at all, because its state is in memory when it is needed and never again.
  *
- * Pure computation, no thread. The recursion is as deep as there are slots.
+ * Pure computation, no thread.
  */
 #include "lab/shot/revolve.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
+
+#include "base/util.h"
 
 /* C(n, k), saturated at 2^62, far above any length it is compared with. */
 static uint64_t choose(uint64_t n, uint64_t k)
@@ -43,13 +45,13 @@ static uint64_t choose(uint64_t n, uint64_t k)
     return r;
 }
 
-static uint64_t repeats(uint64_t steps, uint64_t slots)
+uint64_t revolve_repeats(uint32_t steps, uint32_t slots)
 {
     uint64_t t = 0;
 
-    if (slots == 1)
-        return steps - 1;
-    while (choose(slots + t, slots) < steps)
+    if (slots <= 1)
+        return steps > 0 ? steps - 1 : 0;
+    while (choose((uint64_t)slots + t, slots) < steps)
         t++;
     return t;
 }
@@ -59,16 +61,16 @@ uint64_t revolve_cost(uint32_t steps, uint32_t slots)
     if (steps <= 1 || slots == 0)
         return 0;
 
-    uint64_t t = repeats(steps, slots);
+    uint64_t t = revolve_repeats(steps, slots);
 
     if (slots == 1)
         return (uint64_t)steps * (steps - 1) / 2;
-    return t * steps - choose(slots + t, t - 1);
+    return t * steps - choose((uint64_t)slots + t, t - 1);
 }
 
-static uint32_t split(uint64_t l, uint64_t s)
+static uint32_t split(uint32_t l, uint32_t s)
 {
-    uint64_t t = repeats(l, s);
+    uint64_t t = revolve_repeats(l, s);
     uint64_t m = choose(s + t - 2, s);
     uint64_t right_max = choose(s + t - 1, s - 1);
 
@@ -110,29 +112,59 @@ static int reverse_quadratic(struct revolve_plan *p, uint32_t base, uint32_t end
     return rc;
 }
 
-/* Reverses steps base..end-1 and frees the base. On entry `base` is stored and in memory. */
-static int reverse(struct revolve_plan *p, uint32_t base, uint32_t end, uint32_t slots)
+/* A part of the chain: steps base..end-1, to be reversed with `slots` states, the base among them. */
+struct range {
+    uint32_t base, end, slots;
+};
+
+/*
+ * One round of the innermost range, whose base is stored and in memory: it becomes shorter, or ends
+ * (*ret_part is empty then), or first a part of it, *ret_part, has to be reversed.
+ */
+static int round_of(struct revolve_plan *p, struct range *r, struct range *ret_part)
 {
-    int rc = 0;
+    uint32_t mid, end = r->end;
+    int rc;
 
-    while (end - base > 1 && slots > 1) {
-        uint32_t mid = base + split(end - base, slots);
-
-        rc = add(p, REVOLVE_ADVANCE, base, mid);
-        if (rc == 0 && end - mid == 1) {
-            rc = add(p, REVOLVE_REVERSE, mid, 0);
-        } else if (rc == 0) {
-            rc = add(p, REVOLVE_STORE, mid, 0);
-            if (rc == 0)
-                rc = reverse(p, mid, end, slots - 1);
-        }
-        if (rc == 0)
-            rc = add(p, REVOLVE_RESTORE, base, 0);
-        if (rc < 0)
-            return rc;
-        end = mid;
+    *ret_part = (struct range){0};
+    if (end - r->base <= 1 || r->slots <= 1) {
+        r->end = r->base;
+        return reverse_quadratic(p, r->base, end);
     }
-    return reverse_quadratic(p, base, end);
+    mid = r->base + split(end - r->base, r->slots);
+    rc = add(p, REVOLVE_ADVANCE, r->base, mid);
+    r->end = mid;
+    if (rc < 0)
+        return rc;
+    if (end - mid > 1) {
+        *ret_part = (struct range){mid, end, r->slots - 1};
+        return add(p, REVOLVE_STORE, mid, 0);
+    }
+    rc = add(p, REVOLVE_REVERSE, mid, 0);
+    return rc < 0 ? rc : add(p, REVOLVE_RESTORE, r->base, 0);
+}
+
+/* Reverses a range and frees its base, which on entry is stored and in memory. */
+static int reverse(struct revolve_plan *p, struct range all)
+{
+    size_t depth = 0;
+    struct range *stack = calloc(VV_MIN(all.slots, all.end - all.base), sizeof(*stack));
+    int rc = stack ? 0 : -ENOMEM;
+
+    if (stack)
+        stack[depth++] = all;
+    while (rc == 0 && depth > 0) {
+        struct range part;
+        rc = round_of(p, &stack[depth - 1], &part);
+        if (rc < 0)
+            break;
+        if (part.end > 0)
+            stack[depth++] = part;
+        else if (stack[depth - 1].end == stack[depth - 1].base && --depth > 0)
+            rc = add(p, REVOLVE_RESTORE, stack[depth - 1].base, 0);
+    }
+    free(stack);
+    return rc;
 }
 
 int revolve_plan_init(uint32_t steps, uint32_t slots, struct revolve_plan *ret_plan)
@@ -144,7 +176,7 @@ int revolve_plan_init(uint32_t steps, uint32_t slots, struct revolve_plan *ret_p
         return -EINVAL;
     rc = add(&plan, REVOLVE_STORE, 0, 0);
     if (rc == 0)
-        rc = reverse(&plan, 0, steps, slots);
+        rc = reverse(&plan, (struct range){0, steps, slots});
     if (rc < 0) {
         revolve_plan_fini(&plan);
         return rc;

@@ -34,5 +34,7 @@ void revolve_plan_fini(struct revolve_plan *plan);
 
 /* The fewest forward steps beyond the reversals themselves, by the closed formula. */
 uint64_t revolve_cost(uint32_t steps, uint32_t slots);
+/* How often a step is computed at most: the least t with C(slots + t, slots) >= steps. */
+uint64_t revolve_repeats(uint32_t steps, uint32_t slots);
 
 #endif

@@ -21,23 +21,7 @@
 #endif
 #endif
 
-#ifndef VELOC_SUCCESS
-#define VELOC_SUCCESS (0)
-#endif
-#ifndef VELOC_FAILURE
-#define VELOC_FAILURE (-1)
-#endif
-
-/* Room for a path that VELOC_Route_file returns, and for the text of VELOC_Get_trf_metrics. */
-#define VELOC_MAX_NAME (1024)
-
-#define VELOC_RECOVER_ALL  (0)
-#define VELOC_RECOVER_SOME (1)
-#define VELOC_RECOVER_REST (2)
-
-#define VELOC_CKPT_ALL  (0)
-#define VELOC_CKPT_SOME (1)
-#define VELOC_CKPT_REST (2)
+#include <veloc/defs.h>
 
 #if defined(__GNUC__)
 #define VELOC_API __attribute__((visibility("default")))

@@ -122,6 +122,21 @@ bool vvi_veloc_chosen(const struct vvi_veloc_choice *choice, int id)
 
 /* ---- the calls ---- */
 
+/* Sets r->bytes. What is wrong with the region, or NULL. */
+static const char *refusal(const char *name, struct vvi_veloc_region *r, size_t count,
+                           size_t base_size)
+{
+    if (!name)
+        return "the name of the checkpoint is NULL";
+    if (__builtin_mul_overflow(count, base_size, &r->bytes))
+        return "count times size is more than any memory holds";
+    if (r->bytes > 0 && !r->ptr)
+        return "the pointer is NULL; only an empty region needs no memory";
+    if (vvi_veloc_number(r->id) == VVI_VELOC_FILE || vvi_veloc_number(r->id) == VVI_VELOC_EMPTY)
+        return "this number is reserved; choose another";
+    return NULL;
+}
+
 static int protect(const char *call, const char *name, const struct vvi_veloc_region *region,
                    size_t count, size_t base_size)
 {
@@ -130,10 +145,10 @@ static int protect(const char *call, const char *name, const struct vvi_veloc_re
     if (!c)
         return VELOC_FAILURE;
     int rc = 0;
-    if (__builtin_mul_overflow(count, base_size, &r.bytes) || (r.bytes > 0 && !r.ptr) || !name ||
-        vvi_veloc_number(r.id) == VVI_VELOC_FILE || vvi_veloc_number(r.id) == VVI_VELOC_EMPTY) {
+    const char *wrong = refusal(name, &r, count, base_size);
+    if (wrong) {
         rc = -EINVAL;
-        vvi_veloc_say(c, "%s: region %d makes no sense", call, r.id);
+        vvi_veloc_say(c, "%s: region %d: %s", call, r.id, wrong);
     } else {
         rc = vvi_veloc_region_add(&c->sets, name, &r);
         if (rc == -EEXIST)

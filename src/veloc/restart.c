@@ -330,8 +330,10 @@ static int begin(struct vvi_veloc *c, const char *name, int version)
 {
     int rc = vvi_veloc_name_check(c, name, version);
     if (rc == 0 && c->phase != VVI_VELOC_IDLE) {
-        vvi_veloc_say(c, "a %s has begun and not ended",
-                      c->phase == VVI_VELOC_CHECKPOINT ? "checkpoint" : "restart");
+        vvi_veloc_say(c, "%s",
+                      c->phase == VVI_VELOC_CHECKPOINT
+                          ? "a checkpoint has begun and not ended: call VELOC_Checkpoint_end"
+                          : "a restart has begun and not ended: call VELOC_Restart_end");
         rc = -EBUSY;
     }
     if (rc)

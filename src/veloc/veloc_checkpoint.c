@@ -151,8 +151,10 @@ static int begin(struct vvi_veloc *c, const char *name, int version)
 {
     struct vvi_veloc_hist *hist;
     if (c->phase != VVI_VELOC_IDLE) {
-        vvi_veloc_say(c, "a %s has begun and not ended",
-                      c->phase == VVI_VELOC_CHECKPOINT ? "checkpoint" : "restart");
+        vvi_veloc_say(c, "%s",
+                      c->phase == VVI_VELOC_CHECKPOINT
+                          ? "a checkpoint has begun and not ended: call VELOC_Checkpoint_end"
+                          : "a restart has begun and not ended: call VELOC_Restart_end");
         return -EBUSY;
     }
     int rc = vvi_veloc_name_check(c, name, version);
@@ -342,7 +344,8 @@ int VELOC_Checkpoint_wait(void)
     if (!c)
         return VELOC_FAILURE;
     if (c->phase == VVI_VELOC_CHECKPOINT) {
-        vvi_veloc_say(c, "VELOC_Checkpoint_wait: a checkpoint has begun and not ended");
+        vvi_veloc_say(c, "VELOC_Checkpoint_wait: a checkpoint has begun and not ended: call "
+                         "VELOC_Checkpoint_end");
         return vvi_veloc_leave(-EBUSY);
     }
     return vvi_veloc_leave(c->cfg.sync ? 0 : vvi_veloc_drain(c, -1));

@@ -152,7 +152,7 @@ static void configure_folders(const struct vvi_veloc *c, struct varve_opts *opts
 }
 
 /* VELOC's settings as Varve's. */
-static int configure(struct vvi_veloc *c, struct varve_opts *opts)
+static int configure(struct vvi_veloc *c, const char *path, struct varve_opts *opts)
 {
     const struct vvi_veloc_cfg *cfg = &c->cfg;
     int rc = varve_opts_init(opts, sizeof(*opts));
@@ -170,7 +170,7 @@ static int configure(struct vvi_veloc *c, struct varve_opts *opts)
     for (unsigned i = 0; i < cfg->nown; i++) {
         rc = varve_opts_set(opts, cfg->own[i].key, cfg->own[i].value);
         if (rc)
-            return vvi_veloc_fail(NULL, rc, "section [varve]");
+            return vvi_veloc_fail(NULL, rc, "%s: section [varve]", path);
     }
     /* An empty file: the environment comes last. */
     rc = varve_opts_load(opts, "/dev/null");
@@ -235,7 +235,7 @@ static int client_open(struct vvi_veloc *c, const char *path)
     if (rc == 0)
         rc = make_folders(c->cfg.scratch);
     if (rc == 0)
-        rc = configure(c, &opts);
+        rc = configure(c, path, &opts);
     if (rc)
         return rc;
     opts.run_id = c->run_id;
@@ -374,7 +374,7 @@ static uint64_t keep_of(const struct vvi_veloc *c)
 
 static int history_open(struct vvi_veloc *c, const char *name, struct varve_history **ret_h)
 {
-    const struct timespec nap = {.tv_nsec = BUSY_SLEEP_NS};
+    const struct timespec interval = {.tv_nsec = BUSY_SLEEP_NS};
     struct varve_history_opts opts;
     int rc = varve_history_opts_init(&opts, sizeof(opts));
     opts.keep = keep_of(c);
@@ -383,7 +383,7 @@ static int history_open(struct vvi_veloc *c, const char *name, struct varve_hist
         rc = varve_history_open_with(c->ctx, name, &opts, ret_h);
         if (rc != -EBUSY)
             break;
-        nanosleep(&nap, NULL);
+        nanosleep(&interval, NULL);
         rc = i + 1 < BUSY_TRIES ? 0 : rc;
     }
     return rc;
@@ -409,10 +409,10 @@ void vvi_veloc_say_size(const struct vvi_veloc *c, const char *name, int size)
     vvi_veloc_say(
         c,
         "checkpoint \"%s\" was written by %d process%s, and this job has %d: it cannot be "
-        "restarted from. Run with %d, or remove it with VELOC_Cleanup(\"%s\") or the "
+        "restarted from%s. Run with %d, or remove it with VELOC_Cleanup(\"%s\") or the "
         "command: varve rm --%s %s %s --all",
-        name, size, size == 1 ? "" : "es", our_size(c), size, name, remote ? "remote" : "local",
-        remote ? c->cfg.persistent : c->cfg.scratch, name);
+        name, size, size == 1 ? "" : "es", our_size(c), remote ? " (varve_part_open reads it)" : "",
+        size, name, remote ? "remote" : "local", remote ? c->cfg.persistent : c->cfg.scratch, name);
 }
 
 /* Once for each name, and by the first process alone: all of them see the same folder. */

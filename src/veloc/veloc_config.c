@@ -109,6 +109,28 @@ static bool read_own(struct vvi_veloc_cfg *cfg, const char *key, const char *val
     return true;
 }
 
+static const char *accepted(const char *section, const char *key)
+{
+    static const struct {
+        const char *key, *values;
+    } list[] = {
+        {"scratch", "the path of a folder"},
+        {"persistent", "the path of a folder"},
+        {"mode", "sync or async"},
+        {"max_versions", "a whole number from 0 on, 0 for all"},
+        {"scratch_versions", "a whole number from 0 on, 0 for all"},
+        {"persistent_interval", "a whole number"},
+        {"gpu_cache_size", "a number of GiB"},
+        {"host_cache_size", "a number of GiB"},
+    };
+    if (strcmp(section, "varve") == 0)
+        return "fewer and shorter lines in section [varve]";
+    for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+        if (strcmp(key, list[i].key) == 0)
+            return list[i].values;
+    return "true or false";
+}
+
 static int each_key(void *user, const char *section, const char *key, const char *value)
 {
     struct reading *r = user;
@@ -143,8 +165,8 @@ static int each_key(void *user, const char *section, const char *key, const char
     else if (ok && !known_without_meaning(key))
         vvi_veloc_say(NULL, "%s: %s: no such key; it is ignored", r->path, key);
     if (!ok) {
-        vvi_veloc_say(NULL, "%s: %s = %s: this makes no sense%s", r->path, key, value,
-                      strcmp(key, "mode") == 0 ? "; it is sync or async" : "");
+        vvi_veloc_say(NULL, "%s: %s = %s: it takes %s", r->path, key, value,
+                      accepted(section, key));
         r->bad = true;
     }
     return 1;
@@ -160,9 +182,10 @@ int vvi_veloc_config_load(const char *path, struct vvi_veloc_cfg *ret_cfg)
         return -ENOENT;
     }
     if (line > 0)
-        vvi_veloc_say(NULL, "%s:%d: this is no line of a configuration file", path, line);
+        vvi_veloc_say(NULL, "%s:%d: expected 'key = value' or '[section]'", path, line);
     else if (!cfg.scratch[0])
-        vvi_veloc_say(NULL, "%s: scratch is missing", path);
+        vvi_veloc_say(NULL, "%s: scratch is missing; it is the folder of checkpoints on local disk",
+                      path);
     else if (!r.mode_given && !r.bad)
         vvi_veloc_say(NULL, "%s: mode is missing; it is sync or async", path);
     if (line > 0 || r.bad || !cfg.scratch[0] || !r.mode_given)

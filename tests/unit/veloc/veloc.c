@@ -788,16 +788,72 @@ static void test_finished(void)
 
 /* ---- configuration ---- */
 
+/* What is written to stderr from here on, for heard(). */
+static FILE *hear(int *ret_before)
+{
+    FILE *said = tmpfile();
+    *ret_before = dup(STDERR_FILENO);
+    T_CHECK(said && *ret_before >= 0 && dup2(fileno(said), STDERR_FILENO) >= 0);
+    return said;
+}
+
+/* What was written to stderr since hear() has this text. */
+static void heard(FILE *said, int before, const char *what)
+{
+    char text[1024] = "";
+    fflush(stderr);
+    T_CHECK(dup2(before, STDERR_FILENO) >= 0);
+    close(before);
+    rewind(said);
+    text[fread(text, 1, sizeof(text) - 1, said)] = 0;
+    fclose(said);
+    if (!strstr(text, what))
+        t_fail(__FILE__, __LINE__, "nothing of '%s' in: %s", what, text);
+}
+
+/* That a file is refused, and that the message says what the key takes. */
+static void refused(const char *mode, const char *more, const char *takes)
+{
+    int before;
+    FILE *said = hear(&before);
+    V_FAIL(VELOC_Init_single(0, ini(mode, more)));
+    heard(said, before, takes);
+}
+
+/* A message says what is wrong, not all that might be. */
+static void test_messages(void)
+{
+    int before, x = 0;
+    folder = t_tmpdir();
+    V_OK(VELOC_Init_single(0, ini("sync", "")));
+    FILE *said = hear(&before);
+    V_FAIL(VELOC_Mem_protect(3, NULL, 1, 1));
+    heard(said, before, "VELOC_Mem_protect: region 3: the pointer is NULL");
+    said = hear(&before);
+    V_FAIL(VELOC_Mem_protect(3, &x, SIZE_MAX, 2));
+    heard(said, before, "region 3: count times size is more than any memory holds");
+    V_OK(VELOC_Mem_protect(3, &x, 1, sizeof(x)));
+    V_OK(VELOC_Checkpoint_begin("m", 1));
+    said = hear(&before);
+    V_FAIL(VELOC_Checkpoint_begin("m", 2));
+    heard(said, before, "a checkpoint has begun and not ended: call VELOC_Checkpoint_end");
+    V_OK(VELOC_Checkpoint_mem());
+    V_OK(VELOC_Checkpoint_end(1));
+    V_OK(VELOC_Finalize(0));
+}
+
 static void test_config(void)
 {
     char text[VELOC_MAX_NAME];
     folder = t_tmpdir();
     V_FAIL(VELOC_Init_single(0, "/nonexistent"));
     V_FAIL(VELOC_Init_single(0, NULL));
-    V_FAIL(VELOC_Init_single(0, ini("neither", "")));
-    V_FAIL(VELOC_Init_single(0, ini("sync", "max_versions = many\n")));
-    V_FAIL(VELOC_Init_single(0, ini("sync", "score_eviction = perhaps\n")));
-    V_FAIL(VELOC_Init_single(0, ini("sync", "[varve]\nno_such_key = 1\n")));
+    refused("neither", "", "mode = neither: it takes sync or async");
+    refused("sync", "max_versions = many\n", "a whole number");
+    refused("sync", "score_eviction = perhaps\n", "true or false");
+    refused("sync", "host_cache_size = big\n", "a number of GiB");
+    refused("sync", "[varve]\nno_such_key = 1\n",
+            "veloc.cfg: section [varve]: unknown key 'no_such_key'");
     V_OK(VELOC_Init_single(
         0,
         ini("async", "; a comment\npersistent_interval = 100000\nec_interval = -1\nchksum = true\n"
@@ -878,6 +934,7 @@ int main(void)
     T_RUN(test_overwritten_in_vain);
     T_RUN(test_finished);
     T_RUN(test_config);
+    T_RUN(test_messages);
     T_RUN(test_prefetch);
     free(a);
     free(b);

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regions of veloc.hpp that Boost.Serialization writes and reads; programs link with -lboost_serialization:
+ *     client->mem_protect(0, veloc::boost::serializer(x), veloc::boost::deserializer(x));
+ * `x` stays where it is as long as it is protected. */
+#ifndef VELOC_BOOST_HPP
+#define VELOC_BOOST_HPP
+
+#include <exception>
+#include <functional>
+#include <istream>
+#include <ostream>
+
+#include <boost/archive/binary_iarchive.hpp>
+#include <boost/archive/binary_oarchive.hpp>
+
+namespace veloc {
+namespace boost {
+
+using namespace ::boost;
+
+template <typename T> std::function<void(std::ostream &)> serializer(T &data)
+{
+    /* Boost asks for const, so that an object that is tracked does not change while it is written. */
+    const T *const what = &data;
+    return [what](std::ostream &out) {
+        ::boost::archive::binary_oarchive archive(out);
+        archive << *what;
+    };
+}
+
+/* False: what is there is not what was written. */
+template <typename T> std::function<bool(std::istream &)> deserializer(T &data)
+{
+    T *const what = &data;
+    return [what](std::istream &in) {
+        try {
+            ::boost::archive::binary_iarchive archive(in);
+            archive >> *what;
+        } catch (const std::exception &) {
+            return false;
+        }
+        return true;
+    };
+}
+
+} // namespace boost
+} // namespace veloc
+
+#endif

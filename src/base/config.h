@@ -81,7 +81,9 @@ struct vv_config {
     int ranks;
     int partner; /* 0 or 1 */
     int partner_timeout_ms;
-    int helpers; /* -1: by the machine */
+    int parity_set;
+    char parity[VV_CONFIG_TEXT]; /* off, xor, rs:K */
+    int helpers;                 /* -1: by the machine */
     int helper_nice;
     int helper_process; /* 0 or 1 */
     int spill;          /* enum vv_config_spill */
@@ -131,7 +133,7 @@ VV_WARN_UNUSED int vv_config_load(struct vv_config *cfg, char *err, size_t err_s
 /* VARVE_<KEY> for every key; an empty variable counts as unset. -EINVAL: malformed value. */
 VV_WARN_UNUSED int vv_config_load_env(struct vv_config *cfg, char *err, size_t err_size);
 
-/* Whether the values go together: level `local` needs a folder, and so on. -EINVAL. */
+/* Checks that the values go together: level `local` needs a folder, and so on. -EINVAL. */
 VV_WARN_UNUSED int vv_config_check(const struct vv_config *cfg, char *err, size_t err_size);
 
 /* The text of a value, such that vv_config_set takes it back. -EINVAL: no such key; -ENOBUFS: it

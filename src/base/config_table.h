@@ -23,7 +23,10 @@
     X(device_cache, BYTES, device_cache, "1G", "SIZE",                                             \
       "Memory on the device that holds checkpoints. Not used without a device.")                   \
     X(host_cache, BYTES, host_cache, "1G", "SIZE",                                                 \
-      "Host memory that holds checkpoints.")                                                       \
+      "Host memory that holds checkpoints. With a disk up to 16M of it, a quarter at most, are "    \
+      "buffers for what passes to the disk and back; a cache below 16M has up to 4M of them "      \
+      "beside it. Threads and tables take about 3M more, a remote folder about 9M. `varve top` "    \
+      "shows what was taken.")                                                       \
     X(local, TEXT, local, "", "FOLDER",                                                            \
       "Folder on local disk. Without one there is no disk tier. It is created if missing, "        \
       "but not the folders above it.")                                                             \
@@ -44,9 +47,10 @@
       "and local disk, through libcufile. Needs direct I/O. `varve probe` writes on where it "     \
       "measured it to be faster. Not used without a device and a folder.")                         \
     X(remote, TEXT, remote, "", "FOLDER",                                                          \
-      "Folder on shared storage: what levels remote and complete bring checkpoints to. At level "  \
-      "cached it is the layer behind the local folder, for what does not fit there. Not used at "  \
-      "level local. It is created if missing, but not the folders above it.")                      \
+      "Folder on shared storage, or s3://BUCKET/PREFIX in an object store: what levels remote and "\
+      "complete bring checkpoints to. At level cached a folder is the layer behind the local one, "\
+      "for what does not fit there. Not used at level local. A folder is created if missing, but "\
+      "not those above it, nor a bucket.")                                                         \
     X(remote_rate, BYTES, remote_rate, "0", "SIZE",                                                \
       "Bytes per second that all processes of this node together write to the remote folder at "   \
       "most; 0: no limit.")                                                                        \
@@ -79,9 +83,16 @@
     X(partner_timeout_ms, INT, partner_timeout_ms, "60000", "NUMBER",                              \
       "How long a partner may leave a copy unanswered before it counts as failed, in "             \
       "milliseconds.")                                                                             \
+    X(parity, TEXT, parity, "off", "off, xor or rs:K",                                             \
+      "Keep parity of checkpoints on the local disks of a set of processes, at level local: what " \
+      "any one (xor) or K (rs:K) of a set have lost comes back, for 1/(N-1) or K/(N-K) more "      \
+      "space in sets of N. For the processes of an MPI job. rs needs a build with ISA-L.")         \
+    X(parity_set, INT, parity_set, "8", "NUMBER",                                                  \
+      "How many processes share parity. No two of a set have the same node; where that needs it, " \
+      "sets are smaller, or larger.")                                                              \
     X(node, TEXT, node, "", "TEXT",                                                                \
-      "What processes call alike that are lost together, and so are not partners: a node, a "      \
-      "rack. Empty: the machine.")                                                                 \
+      "What processes call alike that are lost together, and so are not partners, nor in one set " \
+      "of parity: a node, a rack. Empty: the machine.")                                            \
     X(trace, BOOL, trace, "off", "on|off",                                                         \
       "Record events in memory, the last of each thread, for debuggers. What `varve trace` reads " \
       "is written with trace_file.")                                                               \
@@ -118,7 +129,7 @@
     X(helper_process, BOOL, helper_process, "off", "on|off",                                       \
       "One process on each node reads and writes files for all processes of the job there, on "    \
       "helper_cores or wherever the system has room; it is started when it is needed, and ends "   \
-      "when nobody needs it. Without it, or when it has died, threads of each process do that.")   \
+      "when no process needs it. Without it, or when it has died, threads of each process do that.") \
     X(helper_name, TEXT, helper_name, "", "TEXT",                                                  \
       "Processes that name it alike share one helper process. Empty: those of a batch job, or "    \
       "else all of the user's.")                                                                   \

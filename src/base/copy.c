@@ -4,9 +4,9 @@
  * one atomic counter until none is left, so that a helper that wakes late costs nothing but its
  * share.
  *
- * Ordinary or streaming stores (copy_kernels.c): by the size of the whole, of which a job may be a
- * part. What fits the last level of the caches is copied by memcpy: there streaming is slower. What
- * does not is streamed, each slice for itself; memcpy would take a slice for something that fits. A
+ * Ordinary or streaming stores (copy_kernels.c): chosen by the size of the whole copy; a job may be a
+ * part of it. A copy that fits the last cache level goes by memcpy: there streaming is slower. A larger
+ * copy is streamed, slice by slice; memcpy would take each slice for a copy that fits. A
  * thread that copies one large piece alone leaves it to memcpy, which knows that case as well.
  *
  * Waking costs as much as copying some hundred KiB. So small copies are made by the caller alone;
@@ -14,8 +14,8 @@
  * them: each one wakes the next.
  *
  * One job runs at a time. A second caller does not wait for the first: it copies by itself, since
- * by then memory bandwidth is being used anyway, and nobody is ever blocked on somebody else's
- * copy.
+ * by then memory bandwidth is being used anyway, and no caller ever waits for the copy of
+ * another.
  *
  * A job lives on its caller's stack. Helpers enter it under the lock (`active` counts them) and the
  * caller returns only when the last one has left, so that none can touch a job that is gone.
@@ -30,9 +30,9 @@
 #include <string.h>
 
 #include "base/copy_kernels.h"
-#include "base/crew.h"
 #include "base/lock.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "base/topo.h"
 
 /* Small enough to share a few MiB evenly, large enough that the counter does not matter. */
@@ -114,7 +114,7 @@ static void *helper_main(void *arg)
     struct vv_copy_pool *pool = arg;
     uint64_t seen = 0;
 
-    vv_crew_name("copy");
+    vv_thread_group_name("copy");
     vv_mutex_lock(&pool->lock);
     for (;;) {
         struct job *job;
@@ -190,7 +190,7 @@ void vv_copy_pool_free(struct vv_copy_pool *pool)
     free(pool);
 }
 
-/* Makes the caller the owner of the pool, if nobody is. */
+/* Makes the caller the owner of the pool, if it has none. */
 static bool post(struct vv_copy_pool *pool, struct job *job)
 {
     bool mine;

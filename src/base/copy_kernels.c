@@ -9,8 +9,8 @@
  * store publish the bytes. They need aligned destinations, so that the first bytes up to a line, and
  * the last ones, are copied by memcpy.
  *
- * The kernels are compiled for their instructions by attribute, whatever the compiler is told of the
- * machine, and picked at run time. Where the compiler or the processor is another, there is memcpy.
+ * The kernels are compiled for their instructions by attribute, whatever machine the compiler builds
+ * for, and picked at run time. With other compilers or processors memcpy is used.
  */
 #include "base/copy_kernels.h"
 

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the numbers mean when this library returns them. Others keep the system's text. */
+/* Texts of numbers that have a meaning of their own in this library. Others keep the system's text. */
 static const struct {
     int err;
     const char *text;

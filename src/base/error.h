@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Error records: what a negative errno cannot say. A record is plain data and belongs to whoever
- * embeds it, under that structure's lock.
+ * Error records: the details that a negative errno cannot carry. A record is plain data, owned by the
+ * structure that embeds it and protected by that structure's lock.
  */
 #ifndef VV_BASE_ERROR_H
 #define VV_BASE_ERROR_H
@@ -10,7 +10,7 @@
 
 #include "base/util.h"
 
-/* What is unusable from now on. */
+/* The part of the library that can no longer be used after the error. */
 enum vv_error_scope {
     VV_SCOPE_OPERATION, /* nothing but the call that failed */
     VV_SCOPE_TIER,
@@ -24,7 +24,7 @@ struct vv_error {
     int err;         /* negative errno; 0: no error */
     char op[32];     /* what was being done: "restore" */
     int tier;        /* or -1 */
-    char domain[16]; /* whose code `code` is: "errno", "cuda"; empty: nobody's */
+    char domain[16]; /* the interface that `code` belongs to: "errno", "cuda"; empty: none */
     int code;        /* as the foreign interface returned it */
     enum vv_error_scope scope;
     uint64_t version; /* or VV_ERROR_NO_VERSION */
@@ -35,7 +35,7 @@ struct vv_error {
 /* No error. */
 void vv_error_clear(struct vv_error *e);
 
-/* Fills the record anew: scope operation, nothing known about tier, version, region and foreign
+/* Resets the record: scope operation, no tier, version, region or foreign
  * code. Returns `err`, so that a function can fail in one line; `e` may be NULL. */
 int vv_error_set(struct vv_error *e, int err, const char *op, const char *fmt, ...) VV_PRINTF(4, 5);
 

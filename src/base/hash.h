@@ -16,7 +16,7 @@ struct vv_hash_stream;
 struct vv_hash_stream *vv_hash_stream_new(void);
 void vv_hash_stream_free(struct vv_hash_stream *s);
 void vv_hash_stream_add(struct vv_hash_stream *s, const void *p, size_t n);
-/* Of what was added so far; more may follow. */
+/* The hash of the bytes added so far; more may follow. */
 uint64_t vv_hash_stream_value(const struct vv_hash_stream *s);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the system tells about a job.
+ * The processes of a job and their cores, as /proc and the control groups show them.
  *
  * Launchers (mpirun, srun, ...) give their processes variables. The launcher is the nearest process
  * above this one that was started without the variable, or whose variables are another user's and
@@ -11,7 +11,7 @@
  * Owned: a batch system has made a control group for the job that has only part of the machine, or
  * says that the job has all of it.
  *
- * What could go wrong: /proc may be absent, or hide processes; then there is no launcher, no list of
+ * Failures: /proc may be absent, or hide processes; then there is no launcher, no list of
  * processes and no idle processor, and the library's threads stay where the application is.
  */
 #include "base/job.h"
@@ -23,8 +23,8 @@
 #include <string.h>
 
 #include "base/cpus.h"
-#include "base/crew.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 
 enum { PATH_BYTES = 128, TEXT_BYTES = 4096, ANCESTORS = 64, DEPTH = 8, BUSY_SHARE = 5 };
 
@@ -42,7 +42,7 @@ static bool read_text(const char *path, char *text, size_t size, size_t *ret_n)
     return true;
 }
 
-/* What stands behind `key` at the beginning of a line of /proc/PID/status; NULL: nothing. */
+/* The value behind `key` at the beginning of a line of /proc/PID/status; NULL: the key is missing. */
 static const char *status_field(const char *text, const char *key)
 {
     size_t n = strlen(key);
@@ -99,7 +99,7 @@ static const char *launch_variable(void)
     return NULL;
 }
 
-/* Whether it was started with the variable. */
+/* True if the process was started with the variable. */
 static bool started_with(const char *proc, int pid, const char *variable)
 {
     char path[PATH_BYTES], *line = NULL;
@@ -143,16 +143,16 @@ static void *ask_main(void *arg)
     return NULL;
 }
 
-/* What control groups leave this process, whatever it is bound to: a thread that asks for all
- * processors gets those. The calling thread is not touched. */
+/* The processors that control groups allow this process, whatever it is bound to: a thread that asks for
+ * all processors gets these. The binding of the calling thread does not change. */
 static void ask_allowed(cpu_set_t *ret_cpus)
 {
-    struct vv_crew *before = vv_crew_enter(NULL);
+    struct vv_thread_group *before = vv_thread_group_enter(NULL);
     pthread_t thread;
     CPU_ZERO(ret_cpus);
     if (vv_thread_start(&thread, ask_main, ret_cpus) == 0)
         pthread_join(thread, NULL);
-    vv_crew_enter(before);
+    vv_thread_group_enter(before);
 }
 
 /* A control group of a batch system's job. */
@@ -232,7 +232,7 @@ static void look_below(const struct vv_job *job, int pid, int depth, struct vv_j
 static bool look_at_children(const struct vv_job *job, int pid, int depth, struct vv_job_sample *s)
 {
     char path[PATH_BYTES];
-    bool told = false;
+    bool listed = false;
     snprintf(path, sizeof(path), "%s/%d/task", job->proc, pid);
     DIR *dir = depth < DEPTH ? opendir(path) : NULL;
     for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
@@ -241,13 +241,13 @@ static bool look_at_children(const struct vv_job *job, int pid, int depth, struc
         FILE *f = e->d_name[0] != '.' ? fopen(path, "re") : NULL;
         while (f && fscanf(f, "%d", &child) == 1)
             look_below(job, child, depth, s);
-        told |= f != NULL;
+        listed |= f != NULL;
         if (f)
             fclose(f);
     }
     if (dir)
         closedir(dir);
-    return told;
+    return listed;
 }
 
 static void look_below(const struct vv_job *job, int pid, int depth, struct vv_job_sample *s)

@@ -34,7 +34,7 @@
     X(NET, "transports: the list of calls, what waits for the I/O thread")                     \
     X(AIO, "an asynchronous I/O queue's thread pool")                                          \
     X(COPY, "the pool of copy threads")                                                        \
-    X(CREW, "the threads of a context: who they are")                                          \
+    X(THREAD_GROUP, "the members of a thread group")                                           \
     X(TRACE_FILE, "starting and ending a trace file")                                          \
     X(TRACE, "traces: the list of rings, the names, the queue of the file; never two at once") \
     X(STATS, "the thread that publishes figures: when it shall stop")                          \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linux grants more memory than there is and kills somebody when it is used. Two limits decide: that
- * of the machine, of which /proc/meminfo estimates what is available, and those of the control
- * groups around the process, each of which counts the page cache as use although it gives way.
+ * Linux grants more memory than there is and kills a process when it is used. Two limits decide: that
+ * of the machine (/proc/meminfo estimates the available part) and those of the control groups around
+ * the process, which count the page cache as used although it can be reclaimed.
  *
- * What could go wrong: files that are missing or read otherwise than expected limit nothing.
+ * Failures: a file that is missing or has another form counts as no limit.
  */
 #include "base/memory.h"
 
@@ -40,7 +40,7 @@ static bool read_number(const char *path, const char *key, uint64_t *ret_number)
     return found;
 }
 
-/* What one group leaves; UINT64_MAX: it has no limit. */
+/* Memory that one group leaves; UINT64_MAX: it has no limit. */
 static uint64_t group_available(const char *folder)
 {
     char path[PATH_BYTES + 32];
@@ -95,7 +95,7 @@ uint64_t vvi_memory_available_in(const char *proc, const char *cgroup)
             available = VV_MIN(available, group_available(path));
             *strrchr(path, '/') = 0;
         }
-    /* Nothing at all is told apart from no answer. */
+    /* 0 means that the size is unknown, so that no memory at all is 1. */
     return available == UINT64_MAX ? 0 : VV_MAX(available, (uint64_t)1);
 }
 

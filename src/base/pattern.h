@@ -57,7 +57,7 @@ VV_PATTERN_FN unsigned vv_pattern_bytes_differing(uint64_t a, uint64_t b)
  */
 void vv_pattern_fill(void *buf, size_t n, uint64_t seed, uint64_t version, uint64_t offset);
 
-/* Whether buf holds what vv_pattern_fill would write. If not, and ret_bad is not NULL, the offset
+/* True if buf holds what vv_pattern_fill would write. If not, and ret_bad is not NULL, the offset
  * in buf of the first wrong byte is stored there. */
 bool vv_pattern_verify(const void *buf, size_t n, uint64_t seed, uint64_t version, uint64_t offset,
                        size_t *ret_bad);

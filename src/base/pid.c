@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The number is kept in a page that the system empties in a child, however it was made: handlers of
- * pthread_atfork are not called for every one. A zero is replaced by whoever finds it, always by the
+ * pthread_atfork are not called for every one. A thread that finds a zero replaces it, always by the
  * same number.
  *
- * What could go wrong: there is no memory, or the system is older than such pages (Linux 4.14). Then
- * it is a system call after all.
+ * Failures: there is no memory, or the system is older than such pages (Linux 4.14). Then each question
+ * is a system call.
  */
 #include "base/pid.h"
 

@@ -5,7 +5,7 @@
  * that a failure changes nothing.
  *
  * The INI parser takes an indented line for the continuation of the value before it. As that would
- * give a key a second value, and nobody writes that on purpose, a key that is set twice in one file
+ * give a key a second value, which is never intended, a key that is set twice in one file
  * is an error.
  */
 #include "base/settings.h"
@@ -176,13 +176,66 @@ void vv_settings_init(const struct vv_settings *s, void *values)
     }
 }
 
+/* The letters of a key: the same for "hostCache", "host-cache" and "host_cache". */
+static size_t letters(const char *key, char *buf, size_t size)
+{
+    size_t n = 0;
+
+    for (; *key && n < size; key++)
+        if (*key != '_' && *key != '-')
+            buf[n++] = (char)(*key >= 'A' && *key <= 'Z' ? *key + ('a' - 'A') : *key);
+    return n;
+}
+
+/* How many letters have to be added, removed or changed to make one word of another; two that were
+ * exchanged count as two. */
+static size_t letters_apart(const char *left, const char *right)
+{
+    char a[VV_CONFIG_NAME], b[VV_CONFIG_NAME];
+    size_t m = letters(left, a, sizeof(a)), n = letters(right, b, sizeof(b));
+    size_t row[VV_CONFIG_NAME + 1];
+
+    for (size_t j = 0; j <= n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= m; i++) {
+        size_t corner = row[0];
+
+        row[0] = i;
+        for (size_t j = 1; j <= n; j++) {
+            size_t changed = corner + (a[i - 1] != b[j - 1]);
+
+            corner = row[j];
+            row[j] = VV_MIN(changed, VV_MIN(row[j - 1], row[j]) + 1);
+        }
+    }
+    return row[n];
+}
+
+static int unknown_key(const struct vv_settings *s, const char *key, char *err, size_t err_size)
+{
+    const char *best = NULL;
+    size_t least = VV_MIN((size_t)3, strlen(key) / 2);
+
+    for (size_t i = 0; i < s->count; i++) {
+        size_t apart = letters_apart(key, s->keys[i].name);
+
+        if (apart < least) {
+            least = apart;
+            best = s->keys[i].name;
+        }
+    }
+    if (best)
+        return vv_settings_fail(err, err_size, "unknown key '%s'; did you mean '%s'?", key, best);
+    return vv_settings_fail(err, err_size, "unknown key '%s'", key);
+}
+
 int vv_settings_set(const struct vv_settings *s, void *values, const char *key, const char *value,
                     char *err, size_t err_size)
 {
     const struct vv_config_key *k = key ? vv_settings_find(s, key) : NULL;
 
     if (!k)
-        return vv_settings_fail(err, err_size, "unknown key '%s'", key ? key : "");
+        return unknown_key(s, key ? key : "", err, err_size);
     if (!value)
         return vv_settings_fail(err, err_size, "%s: no value", key);
     return set_value(s, values, k, value, err, err_size);
@@ -210,7 +263,7 @@ static int ini_pair(void *user, const char *section, const char *name, const cha
         return 0;
     }
     if (!key) {
-        vv_settings_fail(st->why, sizeof(st->why), "unknown key '%s'", name);
+        unknown_key(st->s, name, st->why, sizeof(st->why));
         return 0;
     }
     if (st->seen[key - st->s->keys]) {

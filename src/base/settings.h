@@ -20,8 +20,8 @@ struct vv_settings {
     size_t bytes;        /* of the structure */
     const char *section; /* of an INI file: "varve" */
     const char *prefix;  /* of variables: "VARVE_" */
-    /* Whether a value is one that the key may have; `value` is what was read from `text`: a uint64_t,
-     * an int, or the text itself. 0, or -EINVAL with a message. NULL: all are. */
+    /* Checks that the key may have the value; `value` was read from `text`: a uint64_t,
+     * an int, or the text itself. 0, or -EINVAL with a message. NULL: every value is valid. */
     int (*vet)(const struct vv_config_key *key, const char *text, const void *value, char *err,
                size_t err_size);
     /* Another name of a word of an ENUM, which is taken for it: returns the word of the table, or `text`. NULL:

@@ -6,8 +6,8 @@
  * something longer: then the caller compares that too, and goes from one item of the key to the next with
  * vv_table_same(). Several items may have one key.
  *
- * Items hang in chains, of which there are a power of two, a third more than items at least: in a large table
- * each item on the way is a cache miss. If there is no memory for more chains they become longer: adding never
+ * Items hang in chains. Their number is a power of two and at least a third more than items, since in a large
+ * table each item on the way is a cache miss. If there is no memory for more chains they become longer: adding never
  * fails, and removing takes no memory. The table never moves or frees an item.
  *
  * Threads: the lock is the caller's. A header: libraries on top of ours use it too.
@@ -173,7 +173,7 @@ static inline void vv_table_fini(struct vv_table *t)
     *t = (struct vv_table){0};
 }
 
-/* The same, and frees the items, each of which malloc has returned. */
+/* The same, and frees the items, which were allocated by malloc. */
 static inline void vv_table_fini_items(struct vv_table *t)
 {
     for (void *item = vv_table_first(t), *next; item; item = next) {

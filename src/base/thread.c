@@ -8,15 +8,15 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#include "base/crew.h"
+#include "base/thread_group.h"
 
 #define SLACK_NS 1000UL
 
-/* What a thread that belongs to a crew begins with. */
+/* Arguments of a thread that belongs to a group. */
 struct start {
     void *(*fn)(void *);
     void *arg;
-    struct vv_crew *crew;
+    struct vv_thread_group *group;
 };
 
 static void *member_main(void *arg)
@@ -25,10 +25,10 @@ static void *member_main(void *arg)
     void *result;
 
     free(arg);
-    int joined = vv_crew_join(s.crew);
+    int joined = vv_thread_group_join(s.group);
     result = s.fn(s.arg);
     if (joined == 0)
-        vv_crew_leave(s.crew);
+        vv_thread_group_leave(s.group);
     return result;
 }
 
@@ -49,15 +49,15 @@ static int start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
 
 int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg)
 {
-    struct vv_crew *crew = vv_crew_current();
+    struct vv_thread_group *group = vv_thread_group_current();
     struct start *s;
 
-    if (!crew)
+    if (!group)
         return start(ret_thread, fn, arg);
     s = malloc(sizeof(*s));
     if (!s)
         return -ENOMEM;
-    *s = (struct start){fn, arg, crew};
+    *s = (struct start){fn, arg, group};
     int rc = start(ret_thread, member_main, s);
     if (rc)
         free(s);

@@ -7,7 +7,7 @@
 
 #include "base/util.h"
 
-/* Starts a thread, of the caller's crew if it is in one, with every signal blocked: signals are the application's, and none of its
+/* Starts a thread, of the caller's group if it is in one, with every signal blocked: signals are the application's, and none of its
  * handlers shall run on a thread it does not know. 0, or -EAGAIN, -ENOMEM. Joined with
  * pthread_join. */
 int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg) VV_WARN_UNUSED;

@@ -15,9 +15,9 @@
 #ifdef HAVE_HWLOC
 #include <hwloc.h>
 
-/* What hwloc knows beyond the number of threads. By default it leaves out what the process may not
- * use, but for the binding of the process, which is why the threads are counted by affinity and the
- * cores never exceed them. */
+/* Cores, caches and memory nodes from hwloc. By default it leaves out what the process may not use, except
+ * for the binding of the process: so threads are counted by affinity, and there are never more cores
+ * than threads. */
 static void ask_hwloc(struct vv_topo *topo)
 {
     hwloc_topology_t t;
@@ -166,7 +166,7 @@ unsigned vv_topo_threads(void)
     return 1;
 }
 
-/* What the kernel says of the first processor, in KiB; 0: nothing. */
+/* Cache of the first processor by the kernel's files, in KiB; 0: unknown. */
 static size_t cache_of_kernel(void)
 {
     size_t most = 0;

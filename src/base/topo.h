@@ -31,7 +31,7 @@ void vv_topo_core_of(uint16_t *ret_core_of, size_t n);
 /* Processors near a PCI device, such as "0000:00:06.0"; none where that is not known. */
 void vv_topo_cpus_near(const char *pci_bus_id, cpu_set_t *ret_cpus);
 
-/* Has memory that nobody has touched yet come from the memory node nearest to a PCI device, such as
+/* Places memory that has not been touched yet on the memory node nearest to a PCI device, such as
  * "0000:00:06.0", as far as that node has any. 0, also where there is nothing to choose: one node,
  * or no hwloc. -ENOENT: no such device is known; or the system's error. `ptr` is page-aligned. Takes
  * some tens of milliseconds where there are several nodes. Any thread. */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * XXH3-64 in pieces, for processors that compute it with many threads. The same value as
- * vv_hash64(), of which a test sees to it. Written in the part of C that also compiles as CUDA.
+ * vv_hash64(), as a test checks. Written in the part of C that also compiles as CUDA.
  *
  * Inputs over 240 bytes are taken in blocks of 16 stripes of 64 bytes. Within a block the eight
- * accumulators only grow by sums, each of which depends on its own word of the input and nothing
- * before: any number of threads can compute them in any order. Only what happens between two blocks
+ * accumulators only grow by sums, and each term depends on its own word of the input alone:
+ * any number of threads can compute them in any order. Only the step between two blocks
  * (the scrambling) is a chain, of a few operations a block. So:
  *
  *   1. for each block b and lane i, in parallel: vv_xxh3_stripes(p + b * BLOCK, 16, i)
@@ -187,7 +187,7 @@ VV_XXH3_FN uint64_t vv_xxh3_start(unsigned lane)
     }
 }
 
-/* What one stripe adds to a lane, with the key bytes at `key`. */
+/* The term that one stripe adds to a lane, with the key bytes at `key`. */
 VV_XXH3_FN uint64_t vv_xxh3_term(uint64_t word, uint64_t neighbour, unsigned key)
 {
     uint64_t keyed = word ^ vv_xxh3_key(key);
@@ -218,7 +218,7 @@ VV_XXH3_FN size_t vv_xxh3_blocks(size_t n)
     return (n - 1) / VV_XXH3_BLOCK;
 }
 
-/* What comes after the last full block adds to a lane. p as the whole input, 8-byte aligned. */
+/* The sum that the bytes after the last full block add to a lane. p is the whole input, 8-byte aligned. */
 VV_XXH3_FN uint64_t vv_xxh3_rest(const unsigned char *p, size_t n, unsigned lane)
 {
     size_t blocks = vv_xxh3_blocks(n);

@@ -34,7 +34,7 @@ enum vv_mem_kind {
 
 struct vv_device_ops;
 
-/* What all backends have in common; a backend's own structure starts with it. */
+/* Common part of all backends; a backend's own structure starts with it. */
 struct vv_device {
     const struct vv_device_ops *ops;
 };

@@ -2,13 +2,12 @@
 /*
  * The files of a GPU file system: numbers, descriptors, and the table that kernels read.
  *
- * What stays true: an entry of the table is filled in before its word says that the file is open, and
+ * Invariants: an entry of the table is filled in before its word says that the file is open, and
  * descriptors are closed only after the word is cleared and every server has been seen between
- * two requests. That goes for those, too, that servers have opened for themselves: an open file has a
- * count of its users and a place of its last read, which the kernel changes with each read, and which
- * processors that read small pieces of one open file at once would take from each other all the
- * time. A number is not given out again before the cache has been emptied, so that a page
- * of a file that is gone is never taken for one of another.
+ * two requests. The same holds for descriptors that servers opened for themselves. They exist because
+ * the kernel updates a reference count and a read position in each open file: processors that read
+ * small pieces of one open file would contend for that cache line. A number is reused only after
+ * the cache has been emptied, so that a page of a closed file is never taken for a page of another.
  *
  * Threads: any. A server registers files for kernels that open them by path.
  */
@@ -118,11 +117,11 @@ static void own_free(struct varve_gpufs *fs, struct vvi_gpufile_own *own)
     free(own);
 }
 
-/* The number of a file that is known, which then has so many users more. It is the file that counts, not what
- * it is called: two numbers for it would have pages of their own, and what is written by one would not be
- * seen by the other. Whether it may be written does count, for what is mapped is not. Its inode is
- * nobody else's while we have it open. A file for reading that has another size by now is another one:
- * kernels keep to the size that a number had from the beginning. */
+/* Finds a known file and adds `users` to its count. Files are compared by inode, not by name: two numbers
+ * for one file would have pages of their own, and a write through one would not be seen through the
+ * other. Read-only and writable opens differ, because files for writing are not mapped. The inode is not
+ * reused while the file is open here. A read-only file whose size has changed gets a new number:
+ * kernels rely on the size that a number had when it was registered. */
 static bool find_locked(struct varve_gpufs *fs, const struct stat *st, int flags, uint32_t users,
                         uint32_t *ret_id)
 {
@@ -192,7 +191,7 @@ static int add_locked(struct varve_gpufs *fs, struct vvi_gpufile_own *own, int f
     return 0;
 }
 
-/* What kernels may do with it. Files for writing are read, too, and that one was made says nothing of it. */
+/* The access that kernels have. Files for writing are readable, too; VARVE_GFILE_CREATE makes no difference. */
 static int kind(int flags)
 {
     return VARVE_GFILE_READ | (flags & VARVE_GFILE_WRITE);
@@ -260,8 +259,8 @@ int vvi_gpufile_check_locked(struct varve_gpufs *fs, struct vvi_gpufile_file *f)
     return rc ? rc : f->shorter ? -ENODATA : 0;
 }
 
-/* One user less: 1: it was the last, and the caller forgets the file; 0: others have it; -EINVAL. What kernels
- * have opened by path has no users: whoever unregisters it is the last. */
+/* Removes one user. 1: it was the last, and the caller forgets the file; 0: others remain; -EINVAL. A file
+ * that kernels have opened by path has no users: the first to unregister it is the last. */
 static int leave_locked(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f = vvi_gpufile_file_locked(fs, id);
@@ -313,15 +312,15 @@ int vvi_gpufile_files_fini(struct varve_gpufs *fs)
 
     for (uint32_t i = 0; i < VARVE_G_FILES_MAX; i++)
         if (fs->files[i].used) {
-            int one = forget(fs, i); /* nobody else is here any more */
+            int one = forget(fs, i); /* no other thread uses it any more */
             rc = rc ? rc : one;
         }
     return rc;
 }
 
-/* Undoes a registration that nobody was told of. A kernel that has opened the file keeps it, and so
- * does whoever registers it meanwhile; somebody may even have unregistered it. A number that was not
- * given out again can be given to the next: no page of it is in the cache. */
+/* Undoes a registration whose number was never returned. A kernel that has opened the file keeps it, and so
+ * does a thread that registered it meanwhile; it may also have been unregistered since. A number that was
+ * never returned can be reused at once: no page of it is in the cache. */
 static void take_back(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f = &fs->files[id];
@@ -349,7 +348,7 @@ static bool map_written(int flags)
     return flags & VARVE_GFILE_MAP && flags & VARVE_GFILE_WRITE;
 }
 
-/* What was wrong, for who called; the error itself says too little. */
+/* Records a text for the caller: the error number alone says too little. */
 static int register_failed(struct varve_gpufs *fs, const char *path, int flags, int rc)
 {
     const char *op = "gpufs_register";
@@ -420,7 +419,7 @@ int varve_gpufs_unregister(struct varve_gpufs *fs, uint32_t id)
     vv_mutex_lock(&fs->lock);
     all_used = fs->used_ids >= VARVE_G_FILES_MAX / 2;
     vv_mutex_unlock(&fs->lock);
-    /* Numbers run out only after thousands of files; then the cache starts anew. */
+    /* Numbers run out only after thousands of files; then the cache is emptied. */
     if (all_used && vvi_gpufile_drop(fs) == 0) {
         vv_mutex_lock(&fs->lock);
         fs->used_ids = fs->n_files;

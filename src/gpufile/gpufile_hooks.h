@@ -13,17 +13,17 @@
 /* The system calls of file systems opened from now on; NULL: the real ones. One thread. */
 void vv_gpufile_set_os(const struct vv_os *os);
 
-/* One server ends when it takes its next request, which nobody will answer. Any thread. */
+/* One server ends when it takes its next request, which is never answered. Any thread. */
 void vv_gpufile_lose_server(struct varve_gpufs *fs);
 
-/* Of the servers that run, since they were started, added up. */
+/* Sums over the running servers since they were started. */
 struct vv_gpufile_times {
     uint64_t answered; /* requests */
     uint64_t idle_ns;  /* waited for requests, not counting waits of a millisecond and more */
     uint64_t timed, timed_ns; /* requests whose carrying out was timed, and how long it took */
 };
 
-/* Any thread, while nobody starts or stops servers. */
+/* Any thread, while no thread starts or stops servers. */
 void vv_gpufile_server_times(struct varve_gpufs *fs, struct vv_gpufile_times *ret);
 
 /* Values of `readahead`, `replace` and `queue` in the options that varve_gpufs_open refuses. */

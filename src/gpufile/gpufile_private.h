@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of gpufile/ share. Nothing outside includes it. */
+/* Shared by the files of gpufile/ only. */
 #ifndef VV_GPUFILE_PRIVATE_H
 #define VV_GPUFILE_PRIVATE_H
 
@@ -58,7 +58,7 @@ struct vvi_gpufile_file {
     ino_t ino;
     uint32_t users;             /* registrations by the host that were not taken back */
     bool by_path;               /* a kernel has opened it so */
-    bool closing;               /* its last user has gone: nobody finds it any more */
+    bool closing;               /* its last user has gone: lookups no longer find it */
     uint64_t bytes;             /* when it was registered */
     uint64_t windows;           /* first, plus 1; 0: none */
     uint64_t n_windows, mapped; /* and how many of them are mapped */
@@ -117,7 +117,7 @@ struct varve_gpufs {
     _Atomic uint32_t to_lose; /* servers to end, for tests */
     _Atomic uint32_t n_own;   /* descriptors that servers have opened for themselves */
     uint32_t own_limit;       /* as many as that at most */
-    char pad0[128]; /* what every request looks at is not on the line that every draw changes */
+    char pad0[128]; /* keeps fields that every request reads off the line that every draw writes */
     _Atomic uint64_t next_ticket;
     char pad1[128];
     /* Drawn and not served. Synchronization: lock. */
@@ -138,12 +138,12 @@ struct varve_gpufs {
 
 /* ---- open.c ---- */
 
-/* Copies and waits. The caller holds map_lock, or nobody else knows the file system. */
+/* Copies and waits. The caller holds map_lock, or no other thread has the file system yet. */
 VV_WARN_UNUSED int vvi_gpufile_copy(struct varve_gpufs *fs, void *dst, const void *src,
                                     size_t bytes);
 
 /* Leaves a record of what failed with the context, or with the thread if `fs` is NULL; returns `err`. Not
- * with a lock held. What kernels asked for is told to them, and not recorded. */
+ * with a lock held. Errors of requests from kernels go to the kernel and are not recorded here. */
 int vvi_gpufile_fail(struct varve_gpufs *fs, const char *operation, int err, const char *fmt, ...)
     VV_PRINTF(4, 5);
 
@@ -159,9 +159,9 @@ VV_WARN_UNUSED int vvi_gpufile_register(struct varve_gpufs *fs, const char *path
 int vvi_gpufile_own_open(struct varve_gpufs *fs, int fd);
 /* The file, or NULL. */
 struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id);
-/* Whether the file, as far as it is or was mapped, has been as long as it was: 0, -ENODATA, or why nobody knows. */
+/* Checks that a file that is or was mapped has not become shorter: 0, -ENODATA, or the error of the check. */
 VV_WARN_UNUSED int vvi_gpufile_check_locked(struct varve_gpufs *fs, struct vvi_gpufile_file *f);
-/* Of all; at closing. */
+/* Forgets all files, at closing. */
 int vvi_gpufile_files_fini(struct varve_gpufs *fs);
 
 /* ---- map.c ---- */

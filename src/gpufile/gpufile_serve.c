@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The servers. Each draws a ticket, waits for the entry of the ring that belongs to it, does what it
- * says and stores the answer in the mailbox that it names. Whoever is free draws the next one, so
+ * says and stores the answer in the mailbox that it names. The next free server draws the next ticket, so
  * that no server waits while another has two to do.
  *
- * What stays true: a server makes no call of the device, ever, and waits for no lock that is held
- * during one. Between the request and its answer the staging memory of its part belongs to the server; the
- * answer is the last thing it stores. A server that is told to stop answers what it has taken, and
- * leaves the ticket whose entry has not come to the next ones.
+ * Invariants: a server never calls the device, and never waits for a lock that is held
+ * during such a call. Between the request and its answer the staging memory of its part belongs to the server; the
+ * answer is the last thing it stores. A server that has to stop answers the requests it has taken, and
+ * leaves a ticket whose entry has not arrived to the remaining servers.
  *
  * A server that finds small requests waiting for it draws several tickets at once, so that all of them
  * do not meet at the counter for each. Large ones are taken one by one: the parts of a window are to
@@ -21,8 +21,8 @@
  *
  * With io_uring a server goes on to the next ticket while reads are under way.
  *
- * Slots are the other way, to compare with: each server has some streams that follow each other to
- * itself, looks at their places one after another, and at nobody else's.
+ * Slots are the other way, to compare with: each server has some consecutive streams to
+ * itself, polls their places one after another, and no other server's.
  */
 #include <errno.h>
 #include <sched.h>
@@ -59,7 +59,7 @@ struct job {
     struct job *next;
 };
 
-/* What only the server itself looks at. */
+/* State of one server, used by its own thread only. */
 struct work {
     struct vvi_gpufile_server *server;
     struct varve_gpufs *fs;
@@ -81,7 +81,7 @@ void vv_gpufile_lose_server(struct varve_gpufs *fs)
 static inline void want_line(const void *p)
 {
 #if defined(__x86_64__)
-    /* What the compiler makes of its own wish for a line to write to is one to read, on most targets. */
+    /* On most targets the compiler turns __builtin_prefetch for writing into a prefetch for reading. */
     __asm__ volatile("prefetchw %0" ::"m"(*(const char *)p));
 #else
     __builtin_prefetch(p, 1);
@@ -114,9 +114,9 @@ static void decode(uint64_t a, uint64_t b, struct varve_g_request *ret)
     };
 }
 
-/* Whether the group that drew the ticket will not send its request. The mark of one that drew a later ticket
- * of the same entry may have taken the place of its own. Or it has not given up, though it waits
- * for longer: then it sees that there is room now, and sends within the time that it was ready to wait. */
+/* True if the group that drew the ticket will not send its request. The mark of a group that drew a later ticket
+ * of the same entry may have overwritten its own. If the group has not given up although its time is over,
+ * it sees that there is room now, and sends within the time that it was ready to wait. */
 static bool given_up(struct work *w, uint64_t at, uint64_t laps)
 {
     uint64_t skip = __atomic_load_n(&w->fs->ring[at].skip, __ATOMIC_ACQUIRE), now;
@@ -145,8 +145,8 @@ static int look(struct work *w, struct varve_g_request *ret)
     if ((a & VARVE_G_LAP_BIT) != lap) {
         if (!given_up(w, at, laps))
             return 0;
-        /* What is in the entry is a lap old, and would be taken for the request of the next lap.
-         * Whoever sends that waits for the word below. */
+        /* The entry still holds the request of the lap before, which would be taken for that of the
+         * next lap. The sender of the next one waits for the word below. */
         __atomic_store_n(&fs->ring[at].half[0], lap, __ATOMIC_RELAXED);
         __atomic_store_n(&fs->ring[at].half[1], lap, __ATOMIC_RELAXED);
         __atomic_store_n(&fs->ring[at].read, laps + 1, __ATOMIC_RELEASE);
@@ -156,7 +156,7 @@ static int look(struct work *w, struct varve_g_request *ret)
     if ((b & VARVE_G_LAP_BIT) != lap)
         return 0;
     decode(a, b, ret);
-    /* Pairs with the acquire of who wants this entry for the next lap. */
+    /* Pairs with the acquire of the group that uses this entry in the next lap. */
     __atomic_store_n(&fs->ring[at].read, laps + 1, __ATOMIC_RELEASE);
     return 1;
 }
@@ -168,7 +168,7 @@ static void leave_locked(struct work *w)
         w->fs->orphans[w->fs->n_orphans++] = w->ticket;
 }
 
-/* Takes the oldest ticket that a server has left, if it is older than what this one has: whoever sent its
+/* Takes the oldest ticket that a server has left, if it is older than those of this server: the sender of its
  * request waits, and later ones may never be sent before it is answered. */
 static void adopt(struct work *w)
 {
@@ -214,7 +214,7 @@ static void drawn_done(struct work *w, bool small)
     w->passed_since = 0;
 }
 
-/* Whether the slot has a new request. */
+/* True if the slot has a new request. */
 static bool look_slot(struct work *w, uint32_t slot, struct varve_g_request *ret)
 {
     struct varve_gpufs *fs = w->fs;
@@ -299,8 +299,8 @@ static void leave(struct work *w)
         atomic_store_explicit(&w->server->turn, turn + 1, memory_order_release);
 }
 
-/* What to read a file with that is open as fd. Opening it may take long, for instance when the kernel makes
- * the process's table of descriptors larger: not with tickets in hand, whose requests would wait. */
+/* The descriptor with which this server reads the file that is open as fd. Opening one may take long, for
+ * instance when the kernel grows the table of descriptors: so never with tickets drawn, whose requests would wait. */
 static int own_fd(struct work *w, const struct vvi_gpufile_file *f, int fd, uint32_t bytes)
 {
     struct vvi_gpufile_own *own = &f->own[w->server->index];
@@ -344,7 +344,7 @@ static int64_t do_read(struct work *w, const struct varve_g_request *r)
     if (fd < 0)
         return -EBADF;
     /* A short direct read may end where no further one can start, or the file system may refuse
-     * what it allowed at opening: the page cache helps out. */
+     * what it allowed at opening: then read through the page cache. */
     if (direct >= 0)
         n = read_bytes(fs, direct, stage(fs, r), r->bytes, r->offset);
     if (n == -EINVAL)
@@ -430,7 +430,7 @@ static int64_t carry_out_timed(struct work *w, const struct varve_g_request *r)
 
 /* ---- with io_uring ---- */
 
-/* Whether the read is under way now. */
+/* True if the read has been submitted. */
 static bool begin_read(struct work *w, const struct varve_g_request *r)
 {
     struct vvi_gpufile_file *f = &w->fs->files[r->file];
@@ -518,7 +518,7 @@ static void busy(struct work *w)
     w->idle_since = 0;
 }
 
-/* Whether it shall go on. */
+/* False: the server ends. */
 static bool serve_one(struct work *w, const struct varve_g_request *r)
 {
     uint32_t lose = atomic_load_explicit(&w->fs->to_lose, memory_order_relaxed);
@@ -686,7 +686,7 @@ void vvi_gpufile_servers_stop(struct varve_gpufs *fs)
     }
     fs->n_servers = 0;
     vv_mutex_unlock(&fs->lock);
-    /* After the last answer: who sees that nobody is there looks at its mailbox once more. */
+    /* After the last answer: a group that sees no servers looks at its mailbox once more. */
     __atomic_store_n(&fs->host->servers, 0, __ATOMIC_RELEASE);
 }
 

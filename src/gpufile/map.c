@@ -3,10 +3,10 @@
  * Windows: pieces of files mapped read-only and registered with the driver, so that the GPU reads the
  * page cache itself.
  *
- * What stays true: a window that kernels may have seen stays until no kernel runs; its address is
- * published after it is registered. Nobody calls the device with `lock` held, and no server calls
- * it at all: what is read often is put on a list, and the control thread maps it. Registering works while
- * kernels run, though it holds up other calls of the driver; unregistering waits for them.
+ * Invariants: a window that kernels may have seen stays until no kernel runs; its address is
+ * published after it is registered. No thread calls the device with `lock` held, and servers never call
+ * it: they put windows that are read often on a list, and the control thread maps them. Registering works
+ * while kernels run, though it holds up other calls of the driver; unregistering waits for them.
  */
 #include <errno.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@
 #define MAP_POPULATE 0
 #endif
 
-/* What is known of a window before it is mapped. */
+/* A window that is about to be mapped. */
 struct plan {
     struct vvi_gpufile_file *file; /* which is not forgotten as long as map_lock is held */
     uint64_t slot, offset;
@@ -51,7 +51,7 @@ static int plan_locked(struct varve_gpufs *fs, uint32_t id, uint64_t window, str
     rc = fs->os->file_bytes(fs->os, ret->fd, &now);
     if (rc)
         return rc;
-    /* One of which nothing is mapped has misled nobody, and is not to be. */
+    /* While nothing of the file is mapped, no kernel has seen wrong bytes, and none will. */
     if (now < f->bytes && f->mapped)
         f->shorter = true;
     return now < f->bytes || f->shorter ? -ENODATA : 0;
@@ -79,8 +79,8 @@ static int map_window(struct varve_gpufs *fs, const struct plan *p)
     fs->window_bytes += p->bytes;
     vv_mutex_unlock(&fs->lock);
     __atomic_store_n(&fs->host_windows[p->slot], (uint64_t)(uintptr_t)dev, __ATOMIC_RELEASE);
-    /* Told with every answer from now on, and to who opens a file: they look for the window then. One
-     * thread at a time is here. */
+    /* Every answer from now on and every open of a file carries this number; kernels that see a new one
+     * look for the window. One thread at a time is here. */
     __atomic_store_n(&fs->host->maps, (fs->host->maps + 1) & VARVE_G_MAPS_MASK, __ATOMIC_RELEASE);
     return 0;
 }
@@ -149,7 +149,7 @@ void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id)
     vv_mutex_unlock(&fs->map_lock);
 }
 
-/* What the errors of mapping mean, those of arguments apart. */
+/* The text for an error of mapping, except errors of arguments. */
 static const char *why_unmapped(int rc)
 {
     switch (rc) {
@@ -264,7 +264,7 @@ static void *control_main(void *arg)
             break;
         one = fs->hot[--fs->n_hot];
         vv_mutex_unlock(&fs->lock);
-        /* What cannot be mapped goes on being served. */
+        /* A window that cannot be mapped is still served by requests. */
         rc = vvi_gpufile_map_windows(fs, (uint32_t)(one >> 32), (uint32_t)one, (uint32_t)one,
                                      &bytes);
         (void)rc;

@@ -3,7 +3,7 @@
  * Opening and closing a GPU file system: options, and the memory that kernels and servers share
  * (varve/detail/gpufile_layout.h says what is in it).
  *
- * What stays true: device memory is written from here only while no kernel uses the file system, at
+ * Invariant: device memory is written from here only while no kernel uses the file system, at
  * opening and in varve_gpufs_drop; everything that changes under running kernels is in host memory.
  */
 #include <errno.h>
@@ -25,7 +25,7 @@
 #define MIB (KIB * KIB)
 #define GIB (KIB * MIB)
 
-/* Of one request: its size has 22 bits. A larger page takes several. */
+/* Largest request: its size has 22 bits. A larger page takes several. */
 #define SPLIT_MAX (2 * MIB)
 
 /* Windows of one page have a place of their own, if it is no larger than this. */
@@ -79,7 +79,7 @@ int varve_gpufs_opts_init(struct varve_gpufs_opts *opts, size_t opts_size)
     return 0;
 }
 
-/* What the caller left out follows from the rest. */
+/* Derives the options that the caller left out from the others. */
 static void fill_in(struct varve_gpufs_opts *o)
 {
     if (!o->servers)
@@ -267,7 +267,7 @@ static int host_memory_init(struct varve_gpufs *fs)
     return 0;
 }
 
-/* What the cache is when nothing is in it. Streams keep the numbers of their requests. */
+/* Resets the cache to empty. Streams keep the numbers of their requests. */
 static void meta_reset(const struct varve_gfs *v, struct varve_g_frame *frames,
                        struct varve_g_bucket *buckets, struct varve_g_stream *streams)
 {

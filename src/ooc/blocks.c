@@ -470,7 +470,7 @@ static int read_block(void *arg, const struct vvi_piece *p, void *buf)
     return o->read(o->read_arg, p->id, buf, p->bytes);
 }
 
-/* Of staging memory: some blocks, so that all readers have work, but pinned memory is dear. */
+/* Half of the staging memory: some blocks, so that all readers have work, but few, since pinned memory is dear. */
 static size_t half_bytes(const struct varve_blocks *b)
 {
     uint64_t blocks = VV_MIN(b->slots.blocks, VVI_STAGED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What blocks and tables do in the same way: options, memory, and waiting for the device. */
+/* Shared by blocks and tables: options, memory, and waiting for the device. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -51,15 +51,14 @@ struct vvi_leaving {
  */
 struct vvi_slots {
     uint32_t blocks, nr;
-    uint32_t words; /* of 64 slots, in whole lines */
-    uint32_t
-        *map; /* of each block: its slot and 1 more if that is READY, or 0; whoever writes has it */
+    uint32_t words; /* of 64 slots each, in whole cache lines */
+    uint32_t *map;  /* per block: slot + 1 if it is READY, or 0; owned by the run that writes it */
     uint32_t from, to; /* entries of it that were written lie in [from, to) */
     uint64_t *have;    /* a bit for each block that has a slot */
-    uint32_t *held;    /* of each slot, FILLING and READY: its block */
+    uint32_t *held;    /* per slot, FILLING and READY: its block */
     uint64_t *ready;
     uint64_t *often[2];
-    uint64_t *stay; /* what does not go, whatever else is known of it */
+    uint64_t *stay; /* slots that must not be evicted */
     uint32_t *free, nfree;
     uint32_t *leaving; /* a ring of slots, in the order of leaving; and one of the times */
     uint32_t leave_first, nleaving;
@@ -71,7 +70,7 @@ struct vvi_slots {
     uint64_t evicted;
     bool paper;
     uint64_t *last;  /* paper: when it was last used */
-    uint64_t *order; /* paper: slots by last use, made anew each round */
+    uint64_t *order; /* paper: slots by last use, sorted again each round */
     uint32_t order_nr, order_at;
 };
 
@@ -91,7 +90,7 @@ uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr
 void vvi_slots_filled(struct vvi_slots *s, const struct vvi_fill *fills, uint32_t n);
 /* It could not be filled. */
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot);
-/* What a round has used, as the device has it: a bit for each slot. Those that are READY are added to
+/* `used`: a bit for each slot that a round has used, as the device wrote it. The READY ones are added to
  * `seen`. */
 void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint64_t *seen);
 /* A READY one that a round has asked for: it is added, and stays. */
@@ -109,14 +108,14 @@ struct vvi_piece {
     uint64_t offset; /* in memory, file or region */
     size_t bytes;
     unsigned char *to;
-    uint64_t id, within; /* for `read`: of which block or table, and where in it */
+    uint64_t id, within; /* for `read`: the block or table, and the offset in it */
 };
 
 /* Where bytes come from: one of memory, path, read and history. */
 struct vvi_source_opts {
     const char *operation; /* for errors */
-    uint64_t bytes;        /* that there have to be */
-    size_t half_bytes;     /* of staging memory; no piece has more */
+    uint64_t bytes;        /* least size of the source */
+    size_t half_bytes;     /* half of the staging memory; no piece is larger */
     int readers;
     const void *memory;
     const char *path;
@@ -128,7 +127,7 @@ struct vvi_source_opts {
     int32_t region;
 };
 
-/* What the options of blocks and of tables say of it, as they both call it. */
+/* The options of a source, which have the same names in blocks and tables. */
 #define VVI_SOURCE_OF(o)                                                               \
     .readers = (o)->readers, .memory = (o)->memory, .path = (o)->path,                 \
     .path_offset = (o)->path_offset, .history = (o)->history, .version = (o)->version, \
@@ -143,7 +142,7 @@ struct vvi_source {
     const char *apart;               /* ... which is why */
     bool registered;                 /* copied from as it is */
     struct vvi_shared *shared;       /* that sources have registered; NULL: the application has */
-    unsigned char *own;              /* what a region was read into */
+    unsigned char *own;              /* the memory that a region was read into */
     size_t own_bytes;
     int fd;
     uint64_t offset;
@@ -153,7 +152,7 @@ struct vvi_source {
     unsigned char *staging;
     size_t half_bytes;
     bool staging_registered;
-    struct vv_event *staged[2]; /* of each half, when it was last copied from */
+    struct vv_event *staged[2]; /* per half: the last copy from it has ended */
     unsigned half;
     _Atomic int failed;   /* a copy from there has; Synchronization: stored under lock */
     struct vv_mutex lock; /* one fill through the staging memory at a time */
@@ -172,10 +171,10 @@ VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *str
 VV_WARN_UNUSED int vvi_source_fill_slots(struct vvi_source *src, struct vv_stream *stream,
                                          const struct vvi_fill *fills, size_t n, unsigned char *to,
                                          size_t bytes);
-/* The error of a copy from staging memory, if one has ended with one: events recorded on the stream later do
- * not tell. Any thread, no lock. */
+/* The error of a copy from staging memory, if there was one: events recorded on the stream later do
+ * not report it. Any thread, no lock. */
 VV_WARN_UNUSED int vvi_source_check(struct vvi_source *src);
-/* Everything on the stream has ended; errors up to here are told no more. */
+/* Everything on the stream has ended; errors up to here are no longer reported. */
 void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream);
 /* Reads a piece into host memory. Any thread. */
 VV_WARN_UNUSED int vvi_source_read(const struct vvi_source *src, const struct vvi_piece *piece,
@@ -189,10 +188,10 @@ enum { VVI_STAGED = 32, VVI_STAGED_BYTES = 32 << 20 };
 /* Counters of a round, on the device and as copied. What lies beside begins at multiples of it. */
 #define VVI_COUNTS_BYTES 64
 
-/* What one run needs, kept for the next. */
+/* Memory and events of one run, kept for the next. */
 struct vvi_run {
-    struct vvi_run *next;  /* of active or idle ones */
-    struct vvi_run *other; /* of all */
+    struct vvi_run *next;  /* in the list of active or idle runs */
+    struct vvi_run *other; /* in the list of all runs */
     struct varve_blocks_view view;
     unsigned char *meta;  /* device: need, counts, uses, and the map */
     unsigned char *lists; /* device: both of these */
@@ -223,8 +222,8 @@ struct vvi_run {
     uint64_t *got;  /* that was given to a block */
     uint32_t from,
         to; /* entries of the map that changed since it was last sent lie in [from, to) */
-    /* What others changed since the map was last the slots' own, in order: where blocks are now, UINT32_MAX:
-     * nowhere. As many as there are blocks: or more than that. */
+    /* Changes by other runs since this run was last the holder, in order: the slot of each block, UINT32_MAX:
+     * none. As many as there are blocks: the list has overflowed. */
     struct vvi_fill *dirty;
     uint32_t ndirty;
 };
@@ -239,13 +238,13 @@ struct varve_blocks {
     struct varve_ctx *ctx;
     struct vv_device *device;
     struct varve_blocks_opts opts;
-    struct varve_blocks_view view; /* what all rounds have in common */
+    struct varve_blocks_view view; /* shared by all rounds */
     size_t block_bytes;
     size_t need_bytes, used_bytes, map_bytes;
     struct vvi_source source;
-    unsigned char *cache, *zeros; /* device: slots; what rounds begin with */
+    unsigned char *cache, *zeros; /* device: slots; the initial contents of a round's memory */
     struct vv_stream *moves;      /* copies to slots */
-    struct vv_stream *early;      /* copies that nobody waits for yet */
+    struct vv_stream *early;      /* copies that no kernel waits for yet */
     struct vv_event *moved;
 
     struct vv_mutex lock;
@@ -258,10 +257,10 @@ struct varve_blocks {
     int broken;             /* copies to slots failed: the cache is good for nothing */
     uint32_t round;
     uint32_t runs;          /* under way */
-    uint32_t fills;         /* of slots, under way */
-    struct vvi_fill *ahead; /* what `early` brings */
+    uint32_t fills;         /* slots being filled */
+    struct vvi_fill *ahead; /* the copies on `early` */
     uint32_t nahead;
-    uint8_t *inside; /* of each block: two bits for each axis, set unless it is the first or last */
+    uint8_t *inside; /* per block: two bits for each axis, set unless it is the first or last */
     struct vvi_early earlier[2]; /* the ends of its last two batches */
     unsigned early_at;           /* which of them is the last */
     uint32_t expect;             /* how many blocks a run has lately been missing */
@@ -284,24 +283,24 @@ struct varve_blocks {
 int vvi_ooc_bad(const char *operation, const char *what);
 /* vv_ckpt_enter, and the thread's record says why it fails. */
 VV_WARN_UNUSED int vvi_ooc_enter(struct varve_ctx *ctx, const char *operation);
-/* Of memory that could not be had: how much the device has; empty where something else was wrong, or it is not known.
- * Returns buf. */
+/* After a failed allocation: a text with the memory that the device has; empty if the error was another one, or the
+ * size is not known. Returns buf. */
 #define VVI_OOC_ROOM 96
 const char *vvi_ooc_room(struct vv_device *device, int rc, char *buf, size_t size);
 
 /* Options of `bytes` bytes, whose first member is their size as the caller knows it. */
 VV_WARN_UNUSED int vvi_ooc_opts_init(const void *defaults, size_t bytes, void *opts,
                                      size_t opts_size);
-/* As this library knows them: what the caller does not know has its default. */
+/* Converts to this library's options: members that the caller does not know get their defaults. */
 VV_WARN_UNUSED int vvi_ooc_opts_take(const void *defaults, size_t bytes, const void *opts,
                                      void *ret_opts);
-/* For n of so many bytes. The pages are there from the beginning, not from when somebody first comes to
- * them, in the middle of a run. */
+/* Memory for n elements of `bytes` bytes. Its pages are touched at once, so that no run has to wait for
+ * page faults. */
 void *vvi_ooc_zeroed(size_t n, size_t bytes);
-/* However long it takes; the error of what was waited for. */
+/* Waits without a limit; returns the error of the work before the event. */
 int vvi_ooc_wait(struct vv_device *device, struct vv_event *event);
 
-/* run.c. For tests: what is in the slot goes, whoever needs it, unless it is on its way. Any thread. */
+/* run.c. For tests: evicts the block in the slot even if a run needs it, unless it is being filled. Any thread. */
 void vvi_blocks_send_away(struct varve_blocks *b, uint32_t slot);
 
 /* blocks.c */

@@ -12,8 +12,8 @@
  * those. A slot whose block has left is filled again when all rounds that began before have ended
  * (slots.c).
  *
- * Maps. The map that the slots write is that of one run, the holder: whoever is to change or send it
- * becomes that first, and is told what others have changed since it last was. So a run's map is written
+ * Maps. The slots write the map of one run, the holder. A run that changes or sends its map becomes the
+ * holder first, and applies what others have changed since it last was. So a run's map is written
  * by its own thread only, under the lock, and not while it is on its way: from when it was sent until the
  * kernel behind it is seen to run, or ends, a run gives out slots, but none becomes READY or goes.
  *
@@ -57,7 +57,7 @@
 /* Missing blocks whose neighbours are looked at together. */
 #define LOOK 8
 
-/* What the time goes into. */
+/* Kinds of time in the statistics. */
 enum { MANAGING, MOVING, LAUNCHING, WAITING, KINDS };
 
 struct job {
@@ -71,9 +71,9 @@ struct job {
     unsigned which;   /* todo[which] has what is left */
     bool all;         /* the first round: no list */
     bool alone;       /* no other run has rounds */
-    bool told;        /* what went wrong has been said; ... */
-    const char *what; /* ... or this is to be said of it, when no lock is held, ... */
-    uint64_t block;   /* ... and of which block, if it is one's */
+    bool reported;    /* the error has been recorded; ... */
+    const char *what; /* ... or this text is recorded when no lock is held, ... */
+    uint64_t block;   /* ... with this block, if the error is one of a block */
     uint32_t rounds, fruitless;
     uint64_t since_ns, spent_ns[KINDS];
 };
@@ -87,11 +87,12 @@ static void spent(struct job *j, int kind)
     j->since_ns = now_ns;
 }
 
-#define FAIL(j, rc, ...) ((j)->told = true, vvi_blocks_fail((j)->b, "blocks_run", rc, __VA_ARGS__))
+#define FAIL(j, rc, ...) \
+    ((j)->reported = true, vvi_blocks_fail((j)->b, "blocks_run", rc, __VA_ARGS__))
 
 /* ---- the map ---- */
 
-/* What the slots have written is noted with the map that they have. */
+/* Notes with the holder's map the range that the slots have written. */
 static void changed_locked(struct varve_blocks *b)
 {
     struct vvi_run *r = b->holder;
@@ -114,7 +115,7 @@ static void make_map_locked(const struct vvi_slots *s, uint32_t *map)
         }
 }
 
-/* The run's map becomes the slots' own, which it may change: what others have changed it is told now. */
+/* Makes the run the holder: its map takes over the changes of the others, and the slots write it from now on. */
 static void hold_map_locked(struct varve_blocks *b, struct vvi_run *r)
 {
     uint32_t *map = r->map, blocks = b->slots.blocks;
@@ -138,7 +139,7 @@ static void hold_map_locked(struct varve_blocks *b, struct vvi_run *r)
     b->holder = r;
 }
 
-/* The other runs are told when their maps become the slots' own. */
+/* Notes a change for the other runs, which apply it when they become the holder. */
 static void tell_locked(struct varve_blocks *b, const struct vvi_run *mine, const uint32_t *gone,
                         const struct vvi_fill *fills, uint32_t n)
 {
@@ -190,7 +191,7 @@ static int send_map_locked(struct job *j)
     if (rc == 0 && r->nlater > 0) {
         rc = vv_device_event_record(b->device, r->sent, j->stream);
         r->sends = rc == 0;
-        if (rc) { /* nobody will be able to tell whether it arrived */
+        if (rc) { /* without the event it cannot be known whether the map arrived */
             r->from = 0;
             r->to = b->slots.blocks;
         }
@@ -246,7 +247,7 @@ static void evict_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t mos
 
 void vvi_blocks_send_away(struct varve_blocks *b, uint32_t slot)
 {
-    struct vvi_run *r; /* without rounds: nobody sends its map meanwhile */
+    struct vvi_run *r; /* it has no rounds, so that its map is not sent meanwhile */
     bool has = vvi_blocks_run_new(b, 0, &r) == 0;
 
     if (!has)
@@ -268,7 +269,7 @@ static void ahead_filled_locked(struct varve_blocks *b, struct vvi_run *r)
     vv_cond_broadcast(&b->changed);
 }
 
-/* What was brought ahead is there if its copies have ended. */
+/* Marks the blocks that were brought ahead READY if their copies have ended. */
 static int ahead_ended_locked(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -393,8 +394,8 @@ static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_
     return rc;
 }
 
-/* Waits for the copies to slots. An error may be that of another run's copy, and comes once: slots that are
- * taken to be filled are not, and the cache is broken. So it is when nobody can tell. */
+/* Waits for the copies to slots. An error may come from another run's copy, and comes once: slots that count as
+ * filled are not, and the cache is broken. The same holds if the outcome is not known. */
 static int moves_ended(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -455,7 +456,7 @@ static int bring_some(struct job *j, uint32_t from)
     return rc;
 }
 
-/* Of the blocks that are still to come, is one in other hands, or could a slot become free? */
+/* True if a block that is still missing is being brought by another run, or if a slot could become free. */
 static bool worth_waiting_locked(const struct varve_blocks *b, const struct vvi_run *r)
 {
     if (r->nasked == 0 || (b->alone && b->alone != r))
@@ -503,7 +504,7 @@ struct side {
     uint32_t block, way;
 };
 
-/* What the step to the next block is on each way. */
+/* The step to the next block in each of the six directions. */
 static void steps_of(const struct varve_blocks *b, uint32_t ret_step[6])
 {
     uint32_t apart[3] = {1, b->view.nr[0], b->view.nr[0] * b->view.nr[1]};
@@ -596,8 +597,8 @@ static inline uint32_t note_pair(const uint64_t *have, uint32_t block, uint32_t 
     return down ^ up;
 }
 
-/* The same where one block ahead is enough, as it mostly is. Which neighbours are pairs nobody can foretell, and no
- * branch depends on it; that most pairs are good for the list can be. */
+/* The same where one block ahead is enough, as it mostly is. No branch depends on which neighbours are pairs, because
+ * it would be mispredicted; most pairs do belong into the list, so that that branch is predicted well. */
 static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const uint32_t step[6],
                              uint32_t nmissed)
 {
@@ -623,7 +624,7 @@ static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const ui
             uint32_t lacks = pairs[k].lacks, at = map[pairs[k].has];
             uint64_t bit = UINT64_C(1) << lacks % 64, word = have[lacks / 64];
 
-            /* What counts as having a slot by now, since it is in the list, has none in the map. */
+            /* A block that counts as having a slot because it is in the list has none in the map. */
             if (at == 0 || !vvi_bit(seen, at - 1) || word & bit)
                 continue;
             later[nlater++] = lacks;
@@ -633,8 +634,8 @@ static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const ui
     r->nlater = nlater;
 }
 
-/* What lies beyond the blocks that a run's first round missed: the front moves from blocks that have been used
- * for longer through those. While the list is made, blocks in it count as having slots. */
+/* Lists the blocks beyond those that a run's first round missed: the front moves from blocks that have been used
+ * for longer through the missed ones. While the list is made, blocks in it count as having slots. */
 static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t nmissed)
 {
     uint64_t *have = b->slots.have;
@@ -677,7 +678,7 @@ static int get_ready(struct job *j)
     return rc;
 }
 
-/* Whether how the copies ended that the event stands for is known. */
+/* True if the outcome of the copies before the event is known. */
 static bool early_known_locked(struct varve_blocks *b, struct vvi_early *early)
 {
     int rc;
@@ -728,7 +729,7 @@ static int submit_ahead_locked(struct job *j, uint32_t n)
     return 0;
 }
 
-/* What get_ready found, as far as slots are free. Nobody waits for it. */
+/* Brings the blocks that get_ready found, as far as slots are free. No kernel waits for them. */
 static int bring_ahead(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -778,7 +779,7 @@ static int begin_round(struct job *j, uint32_t items)
         spent(j, WAITING);
     }
     rc = b->broken ? b->broken : ahead_ended_locked(j);
-    /* Of later rounds it is not known what they used, unless they get nowhere. */
+    /* Later rounds do not report which slots they used, unless they make no progress. */
     if (wants_uses(j)) {
         memset(r->seen, 0, b->slots.words * sizeof(*r->seen));
         memset(r->got, 0, b->slots.words * sizeof(*r->got));
@@ -788,7 +789,7 @@ static int begin_round(struct job *j, uint32_t items)
     if (rc == 0) {
         r->began = ++b->slots.now;
         if (++b->round == 0)
-            b->round = 1; /* 0 is what slots have that nobody has used */
+            b->round = 1; /* 0 marks slots that were never used */
         r->round = b->round;
         r->next = b->active;
         b->active = r;
@@ -838,7 +839,7 @@ static int submit(struct job *j)
     return rc;
 }
 
-/* Whether the kernel has written so many words more. */
+/* True if the kernel has written n words more. */
 static bool more_words(const struct job *j, uint32_t n)
 {
     const _Atomic uint64_t *words = (const _Atomic uint64_t *)j->r->missing;
@@ -890,7 +891,7 @@ static int follow(struct job *j)
         spent(j, WAITING);
         take_words(j);
         moved = bring_some(j, tried);
-        tried = j->r->nasked; /* what had no room has none now */
+        tried = j->r->nasked; /* blocks that found no room would find none now */
         batch = VV_MIN(2 * batch, BATCH_MOST);
         spent(j, MANAGING);
     }
@@ -961,11 +962,12 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
     moved = check_moves_locked(b); /* whatever else went wrong */
     if (rc == 0)
         rc = ended ? ended : moved;
-    if (rc == 0 && r->sends) /* it tells of the map, and no later event does */
+    if (rc == 0 &&
+        r->sends) /* this event reports an error of the map's copy, and no later one does */
         rc = vv_device_event_query(b->device, r->sent);
     spent(j, WAITING);
     r->sends = false;
-    if (rc) { /* who knows what has arrived */
+    if (rc) { /* it is not known what has arrived */
         r->from = 0;
         r->to = b->slots.blocks;
     }
@@ -986,7 +988,7 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
                                 : FAIL(j, -EINVAL, "a kernel left more items undone than it had");
 }
 
-/* What is left after a round: the undone ones, then those that had no turn. */
+/* Lists the items that are left after a round: the undone ones, then those that had no turn. */
 static int next_list(struct job *j, uint32_t items, uint32_t undone)
 {
     struct vvi_run *r = j->r;
@@ -1030,7 +1032,7 @@ static int fail_item(struct job *j)
 }
 
 /* Rounds that get nowhere are made smaller, without others beside them. A single item may take many:
- * what it asks for can depend on what it has read. Each brings a block more then, until one has no
+ * the blocks it asks for can depend on data it has read. Each round brings one more block then, until one has no
  * room. */
 static int narrow(struct job *j, uint32_t items)
 {
@@ -1160,10 +1162,10 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
             spent(&j, LAUNCHING);
         }
     }
-    if (rc && !j.told && j.block != VVI_NO_ID)
+    if (rc && !j.reported && j.block != VVI_NO_ID)
         rc = FAIL(&j, rc, "block %llu cannot be read: %s", (unsigned long long)j.block,
                   vv_strerror(rc));
-    else if (rc && !j.told)
+    else if (rc && !j.reported)
         rc = FAIL(&j, rc, "%s: %s", j.what ? j.what : "a run on the device", vv_strerror(rc));
     run_end(&j); /* others may close it from here on */
     return rc;

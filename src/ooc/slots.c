@@ -2,7 +2,7 @@
 /*
  * Slots of device memory and the blocks in them.
  *
- * What stays true: a block has at most one slot; a slot is free, filled or being filled with one
+ * Invariants: a block has at most one slot; a slot is free, filled or being filled with one
  * block, or leaving; `map`, `have`, `held` and `ready` say the same. A slot is handed out again only when no
  * round is under way that could have found it in its map. `map` is written when a slot is READY and when that
  * ends, and at no other time: it may be on its way to the device.
@@ -12,9 +12,9 @@
  * paper's way (to compare with) takes the one that was used longest ago, from an order that is made
  * once a round.
  *
- * What is known of slots is in bits, and rounds and the hand go through 64 slots at a time: there are
- * tens of thousands, of which a round uses some thousands. How often one was used is a number of two
- * bits, the lower in often[0]. It is 0 unless the slot is READY.
+ * The state of slots is kept in bits, and rounds and the hand go through 64 slots at a time: there are
+ * tens of thousands of slots, and a round uses some thousands. The number of uses has two bits, the
+ * lower in often[0]. It is 0 unless the slot is READY.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -77,8 +77,8 @@ uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr
     struct vvi_fill *to = fills + *n, *first = to;
     uint64_t *have = s->have;
 
-    /* Which have one nobody can foretell: each is noted as if it did and as if it did not, and one of the two is
-     * overwritten by the next. */
+    /* A branch on `has` would be mispredicted: each block is written to both lists, and one of the two entries is
+     * overwritten by the next block. */
     for (; i < nr && from > none; i++) {
         uint32_t block = blocks[i], slot = from[-1];
         uint64_t word = have[block / 64], has = word >> block % 64 & 1;

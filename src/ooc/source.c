@@ -7,12 +7,12 @@
  * and for files and functions, blocks are first read into staging memory: readers fill one half of it
  * while the other is copied from. One fill uses it at a time.
  *
- * Kernels that read memory which is registered no more would be the end of the device. What a source
- * has registered stays so until the last one of that device is closed that uses it, and those of other
- * devices are not to read it; what the application has is its affair.
+ * A kernel that reads memory which is no longer registered loses the device. Memory that a source has
+ * registered stays so until the last source of that device that uses it is closed, and sources of other
+ * devices do not read it; memory that the application has registered is the application's affair.
  *
- * What stays true: a half is written only after the copies from it have ended; a fill that fails has
- * nothing under way any more when it returns.
+ * Invariants: a half is written only after the copies from it have ended; when a fill fails, none of
+ * its copies is under way any more.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ struct vvi_readers {
     unsigned char *to;
     size_t n, next, next_at, ended;
     int error;
-    uint64_t error_id; /* of the piece */
+    uint64_t error_id; /* the piece that failed */
     bool stop;
     unsigned threads;
     pthread_t id[];
@@ -174,7 +174,7 @@ static int readers_new(struct vvi_source *src, unsigned threads, struct vvi_read
 
 /* ---- filling ---- */
 
-enum { SEGS = 256 }; /* of one call */
+enum { SEGS = 256 }; /* per call */
 
 /* Submits copies of the pieces, from staging memory or, if there is none, from where they are. */
 static int copy_pieces(struct vvi_source *src, struct vv_stream *stream,
@@ -284,7 +284,7 @@ int vvi_source_check(struct vvi_source *src)
         if (rc == -EBUSY)
             rc = 0;
     }
-    /* An event that was recorded anew in the meantime was looked at before. Pairs with half_ended_locked. */
+    /* An event that has been recorded again since was queried before that. Pairs with half_ended_locked. */
     return rc ? rc : atomic_load_explicit(&src->failed, memory_order_acquire);
 }
 
@@ -369,7 +369,7 @@ static int staging_init(struct vvi_source *src, int readers)
     return rc ? rc : readers_new(src, (unsigned)readers - 1, &src->readers);
 }
 
-/* What sources have registered, in all contexts of the process. */
+/* Memory that sources have registered, in all contexts of the process. */
 struct vvi_shared {
     struct vvi_shared *next;
     struct vv_device *device;

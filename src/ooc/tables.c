@@ -5,7 +5,7 @@
  * A cache is one piece of device memory. Before a run it is divided: tables come first; then what launches
  * need beside them, a slot for each launch that may be under way, as large as a dry run says; then, for flat
  * tables, room through which tables move by less than their own length. A run that needs larger slots than
- * the one before divides the cache anew and finds it empty.
+ * the one before divides the cache again and finds it empty.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -56,7 +56,7 @@ int vvi_tables_fail(struct vvi_cache *c, int rc, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    atomic_store_explicit(&c->t->told, true, memory_order_relaxed);
+    atomic_store_explicit(&c->t->reported, true, memory_order_relaxed);
     return vv_ckpt_fail_ctx(c->t->ctx, "tables_run", rc, true, "%s", text);
 }
 
@@ -91,8 +91,8 @@ static void launches_free(struct vvi_cache *c)
     c->launches = NULL;
 }
 
-/* What does not depend on the order of work is there before the first run: events take a driver as long as a plan
- * takes us. */
+/* Makes, before the first run, all that does not depend on the order of work: making the events takes the driver as
+ * long as making a plan takes us. */
 static int launches_init(struct vvi_cache *c)
 {
     int rc = 0;
@@ -158,7 +158,7 @@ int vvi_tables_divide(struct varve_tables *t, const struct vvi_split *split)
     uint64_t room = t->plans[0].space.capacity, largest = s.largest.bytes;
     int rc = 0;
 
-    /* Unless an item has room only if it is divided anew: a run before may have needed more beside tables. */
+    /* Unless an item has room only if it is divided again: an earlier run may have needed more beside tables. */
     if (t->divided && s.limits.meta_bytes <= t->split.limits.meta_bytes &&
         (largest <= room || largest > s.capacity)) {
         t->split.limits.items = s.limits.items;

@@ -18,7 +18,7 @@
 
 /* Tables of this part of the cache are listed as those that may have to go soon: for some ten batches. */
 enum { LATE_PART = 16 };
-/* And so many more of these at most, or this part of all tables, before they are looked for anew. */
+/* And so many more of these at most, or this part of all tables, before the list is made again. */
 enum { LATE_MORE = 256, LATE_MORE_PART = 16 };
 
 /* Brings entries to the front that are larger than the rest, until their bytes are enough; how many.
@@ -79,7 +79,7 @@ static uint32_t late_from(const struct vvi_space *s)
     return VV_MIN((uint32_t)(s->floor >> 32), s->late_end);
 }
 
-/* What the entry says still holds. */
+/* True if the entry is still up to date. */
 static bool valid(const struct vvi_space *s, uint64_t entry)
 {
     const struct vvi_held *h = &s->held[vvi_entry_table(entry)];
@@ -173,7 +173,7 @@ static void shorten_late(struct vvi_space *s)
     s->late_from = late_from(s);
 }
 
-/* Of the tables in the list that may go the last ones, until their bytes are enough, to s->order; how many. */
+/* Takes the tables in the list that may go, last ones first, to s->order until their bytes suffice. Returns how many. */
 static uint32_t take_late(struct vvi_space *s, uint64_t bytes, uint64_t *ret_bytes)
 {
     const uint64_t gone = UINT64_MAX; /* no table has such a number */
@@ -221,7 +221,7 @@ uint32_t vvi_space_choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
     return n;
 }
 
-/* Who is needed late is in order, or has yet to be put there. */
+/* Checks that the list is in order, but for entries still to be sorted in. */
 bool vvi_space_check_late(const struct vvi_space *s)
 {
     uint32_t fresh = 0, late = 0;

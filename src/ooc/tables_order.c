@@ -57,7 +57,7 @@ const char *vvi_tables_take_opts(const struct varve_tables_opts *opts, bool pape
 
 /* ---- the order of work ---- */
 
-/* Of a table: the items that use it next. */
+/* The next two items that use a table. */
 struct soon {
     uint32_t item, then;
 };
@@ -283,11 +283,11 @@ static int make_room(struct vvi_batch *b, uint64_t more)
 struct dry_run {
     uint64_t cache_bytes, most;
     struct vvi_largest largest;
-    /* Of the batch at hand: the first item that uses each of its tables. Room as in its list. */
+    /* For the current batch: the first item that uses each of its tables. Room as in its list. */
     uint32_t *firsts, firsts_room;
-    /* Of each table: where in cut_tables it was last, and 1 more. */
+    /* Per table: its last place in cut_tables, plus 1. */
     uint64_t *last;
-    /* Of one item: uses, and the room of its tables if they were all different; and which that is. */
+    /* The largest item: its uses, the room of its tables if all were different, and its number. */
     uint64_t most_uses, most_room;
     uint32_t most_item;
 };
@@ -316,7 +316,7 @@ add_uses(struct vvi_batch *b, struct vvi_marks *m, const uint32_t *named, uint64
     struct vvi_mark *of = m->of;
     uint64_t sum = *bytes, all = 0;
 
-    /* Without branches: nobody could foretell which tables are there already. */
+    /* Without branches: they would be mispredicted. */
     for (uint64_t u = 0; u < uses; u++) {
         uint32_t t = named[u], local;
         uint64_t room = of[t].room;
@@ -384,7 +384,7 @@ int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_mar
     return add(b, o, m, limits, NULL);
 }
 
-/* Whether an item alone may need more than that, or its tables may take more: as if they were all different. */
+/* True if the item alone may need more than that, or its tables may take more: counted as if all were different. */
 static bool may_be_more(const struct vvi_order *o, uint32_t item, uint64_t most, uint64_t largest)
 {
     const struct varve_tables_work *w = &o->work;
@@ -432,7 +432,7 @@ static int keep_cut(struct vvi_order *o, const struct vvi_batch *b, const struct
         uint32_t t = b->tables[i];
 
         tables[i] = t;
-        nexts[d->last[t]] = d->firsts[i]; /* of the one that is none: nobody looks there */
+        nexts[d->last[t]] = d->firsts[i]; /* without a last place: entry 0, which is never read */
         nexts[first + i + 1] = VVI_NONE;
         d->last[t] = first + i + 1;
     }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Places of tables in a cache: who goes, who moves, who comes where.
+ * Places of tables in a cache: which are evicted, which move, and where new ones go.
  *
  * Chunked: tables take any free chunks, those after one another first, since a run of chunks is one
  * copy; each has a list of them. As many tables go as have to, the one that is needed last first.
  *
  * Flat: tables that come together are placed together. Some more than have to go are taken to be
- * expendable (`slack`), and chosen anew when they run out; holes are what lies between tables that are
+ * expendable (`slack`), and chosen again when they run out; holes are what lies between tables that are
  * not. The largest table takes the hole that fits best, and so on; expendable tables go only where
- * somebody takes their place. What finds no hole gets one by moving: of all windows with enough free or
+ * another table takes their place. A table that finds no hole gets one by moving: of all windows with enough free or
  * expendable bytes the one is chosen in which the fewest others are; those move down, and the place is
  * behind them. Tables that launches use leave no such window now and then: then more go from the stretch
  * between two of them that has most to offer. Holes are remembered from one batch to the next.
  *
  * All of this is worked out in a list of segments, and takes effect at its end, or not at all.
  *
- * What stays true: tables do not overlap; segments are in the order of places; what has `refs` does not
+ * Invariants: tables do not overlap; segments are in the order of places; tables with `refs` do not
  * move or go; moves go down only and keep the order, so that, made in that order, none writes over a
  * table that has yet to move. Without `refs` every set of tables that fits the cache finds its place:
  * then one window is the whole cache.
@@ -200,7 +200,7 @@ static uint32_t next_word(const struct vvi_space *s, uint32_t word)
     return group * 64 + (uint32_t)__builtin_ctzll(left);
 }
 
-/* Chunks one after another. Several at a time: what is behind them in the list is yet to be written, or nobody's. */
+/* Writes consecutive chunk numbers, several at a time: the entries behind them are written later, or unused. */
 static void write_run(uint32_t *list, uint32_t first, uint32_t len)
 {
     for (uint32_t k = 0; k < len; k += RUN)
@@ -284,7 +284,7 @@ static uint32_t seg_at(const struct vvi_space *s, uint64_t at)
     return low;
 }
 
-/* Whether it was expendable. */
+/* Returns true if it was expendable. */
 static bool unpool(struct vvi_space *s, uint32_t table)
 {
     if (!vvi_bit(s->pooled, table))
@@ -294,7 +294,7 @@ static bool unpool(struct vvi_space *s, uint32_t table)
     return true;
 }
 
-/* It has no place any more; its segment is somebody else's business. */
+/* Takes the table's place away; the caller updates its segment. */
 static void leave(struct vvi_space *s, uint32_t table)
 {
     uint32_t at = s->held[table].index;
@@ -384,17 +384,17 @@ static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
 
 /* ---- flat: holes ---- */
 
-/* Those of so many bytes or more among the segments [from, to), of which the one before and the one behind are
- * not expendable. nobody_goes: what is free. How many there are. */
+/* Holes of `least` bytes or more among the segments [from, to), whose neighbours on both sides are not
+ * expendable. keep_all: only free space. Returns how many there are. */
 static uint32_t find_holes(const struct vvi_space *s, uint32_t from, uint32_t to, uint64_t least,
                            struct vvi_hole *ret_holes)
 {
     const struct vvi_seg *seg = s->segs + from, *end = s->segs + to;
     const uint64_t *pooled = s->pooled;
     uint64_t at = from ? seg[-1].at + seg[-1].bytes : 0, last;
-    uint32_t n = 0, go = !s->nobody_goes;
+    uint32_t n = 0, go = !s->keep_all;
 
-    /* Without branches, which nobody could foretell. */
+    /* Without branches: they would be mispredicted. */
     for (; seg < end; seg++) {
         uint32_t goes = vvi_bit(pooled, seg->table) & go;
 
@@ -417,7 +417,7 @@ static void know_holes(struct vvi_space *s)
     s->holes_known = true;
 }
 
-/* Segments have changed, but for so many at the beginning and at the end: holes there are found anew. */
+/* Segments have changed, but for `before` and `behind` many at the ends: finds the holes in between again. */
 static void renew_holes(struct vvi_space *s, uint32_t before, uint32_t behind)
 {
     uint32_t from = before, to = s->nr_segs - behind, low = 0, high, n;
@@ -487,7 +487,7 @@ static uint32_t seg_behind(const struct vvi_seg *segs, uint32_t n, uint64_t at)
 {
     const struct vvi_seg *base = segs;
 
-    /* Without branches, which nobody could foretell. */
+    /* Without branches: they would be mispredicted. */
     while (n > 1) {
         uint32_t half = n / 2;
 
@@ -519,7 +519,7 @@ struct window {
     uint32_t left, right; /* the segments in it: [left, right) */
 };
 
-/* What of it stays in a window. */
+/* The bytes of the segment that stay in a window. */
 static uint64_t taken_by(const struct vvi_space *s, const struct vvi_seg *seg)
 {
     return expendable(s, seg) ? 0 : seg->bytes;
@@ -534,7 +534,7 @@ static uint64_t cost_of(const struct vvi_space *s, const struct vvi_seg *seg)
 
 /* Windows lie between two tables that launches use. There are many such stretches, and hardly one of them has
  * room for a large table. So first it is found out where they are, and how many bytes are free or expendable in
- * each, without a branch that nobody could foretell. */
+ * each, without a branch that would be mispredicted. */
 static void find_stretches(struct vvi_space *s, uint32_t n)
 {
     const struct vvi_seg *segs = s->other;
@@ -609,7 +609,7 @@ static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
     return best != UINT64_MAX;
 }
 
-/* What may go from here, though it was not meant to. */
+/* True for tables that may be evicted from here although they were not chosen. */
 static bool may_go(const struct vvi_space *s, const struct vvi_seg *seg)
 {
     const struct vvi_held *h = &s->held[seg->table];
@@ -678,7 +678,7 @@ static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32
     uint64_t at, bytes = vvi_space_room(s, table);
     uint32_t out;
 
-    vv_assert(!s->nobody_goes);
+    vv_assert(!s->keep_all);
     find_stretches(s, *n);
     if (find_window(s, *n, bytes, &w))
         changed = w;
@@ -784,7 +784,7 @@ static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
     bool fits = true;
 
     s->nr_gone = s->nr_moves = 0;
-    if (s->nobody_goes) /* other holes */
+    if (s->keep_all) /* other holes */
         s->nr_holes = find_holes(s, 0, n, vvi_space_room(s, s->missing[nr - 1]), s->holes);
     else
         know_holes(s);
@@ -818,7 +818,7 @@ static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
         take_effect(s, segs, n, before, behind, placed);
         if (left > 0)
             renew_holes(s, before, behind);
-        s->holes_known = !s->nobody_goes;
+        s->holes_known = !s->keep_all;
     }
     return fits;
 }
@@ -871,9 +871,9 @@ int vvi_space_fit(struct vvi_space *s, const uint32_t *tables, uint32_t nr)
     if (s->chunked)
         return place_chunked(s, tables, nr, 0);
     sort_by_size(s, tables, nr);
-    s->nobody_goes = true;
+    s->keep_all = true;
     fits = arrange(s, nr, false);
-    s->nobody_goes = false;
+    s->keep_all = false;
     return fits ? 0 : -EAGAIN;
 }
 

@@ -5,9 +5,9 @@
  * A device has a part of the order of work and goes through it item by item. A batch has places for all
  * its tables before it is launched, and holds them (`refs`) until the launch has ended. Nothing else
  * holds a table: it stays until its place is needed, and its next use tells whether it goes. With the
- * paper's policy it goes when nobody holds it.
+ * paper's policy it goes when it has no `refs`.
  *
- * Next uses. All items before `from` are in batches or somebody else's, so the next use of a table is the
+ * Next uses. All items before `from` are in batches or belong to another device, so the next use of a table is the
  * first from there on: the one that follows the last in the batch that takes the table, or in the item that
  * is skipped. Where `from` goes elsewhere, all items from there on are looked through.
  */
@@ -18,8 +18,8 @@
 #include "base/assert.h"
 #include "ooc/tables_private.h"
 
-/* What launches whose tables are on their way need beside them takes this part of a cache at most, unless a
- * single item needs more. */
+/* Launches whose tables are on their way take this part of a cache at most for what they need beside tables,
+ * unless a single item needs more. */
 #define META_SHARE    16
 #define SCRATCH_BYTES (UINT64_C(4) << 20)
 
@@ -70,7 +70,7 @@ static void take_items(struct vvi_plan *p, uint32_t from)
 {
     const struct varve_tables_work *w = &p->o->work;
 
-    /* What later items say is what stays. */
+    /* The last item decides. */
     for (uint64_t u = w->first[p->from]; u < w->first[from]; u++)
         vvi_space_next(&p->space, w->uses[u], vvi_order_next(p->o, u));
     p->from = from;
@@ -176,7 +176,7 @@ static int cut(struct vvi_plan *p, const struct vvi_limits *limits, struct vvi_b
 }
 
 /* The batch goes as far as the limits let it, which the dry run knows unless items were skipped; then all of it
- * is given places. If there is no room for all of it, half of it is tried. `more`: only if nobody has to go for
+ * is given places. If there is no room for all of it, half of it is tried. `more`: only if no table has to go for
  * it. */
 static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
 {
@@ -233,7 +233,7 @@ static int form_paper(struct vvi_plan *p, struct vvi_step *step)
         if (rc == 0)
             rc = step_room(step, b->nr, 0);
         if (rc)
-            return rc; /* of the first item */
+            return rc; /* the first item alone does not fit */
         n = not_there(p, b, before.nr, step->fills + step->nr_fills);
         rc = vvi_space_fit(&p->space, step->fills + step->nr_fills, n);
         if (rc) {

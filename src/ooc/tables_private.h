@@ -31,11 +31,11 @@ const char *vvi_tables_take_opts(const struct varve_tables_opts *opts, bool pape
 struct vvi_order {
     struct varve_tables_work work;
     uint32_t tables;
-    const uint64_t *bytes; /* of each table */
+    const uint64_t *bytes; /* per table */
     bool chunked;
     uint32_t item_bytes;
-    /* Of each use, from the first item's on: the next item that uses the table, if somebody has asked; and as the
-     * how-manyth of its batch the table is there: the one that the item was launched in, or that the dry run
+    /* Per use, from the first item's on: the next item that uses the table, if it was looked up; and the table's
+     * index within its batch, which is the one that the item was launched in, or that the dry run
      * cut. */
     uint32_t *nexts, *locals;
     /* Batches as the dry run cut them, the tables of all of them, and which item behind the batch uses each next. */
@@ -60,7 +60,7 @@ static inline uint32_t vvi_order_next(const struct vvi_order *o, uint64_t use)
 {
     return o->nexts[use - o->work.first[0]];
 }
-/* What items cost together. */
+/* The cost of the items [from, to). */
 double vvi_order_cost(const struct vvi_order *o, uint32_t from, uint32_t to);
 
 static inline uint64_t vvi_tables_room(uint64_t bytes, bool chunked)
@@ -75,7 +75,7 @@ static inline uint64_t vvi_order_room(const struct vvi_order *o, uint32_t table)
 
 /* ---- batches (tables_order.c) ---- */
 
-/* What travels to the device beside tables, in this order, each part aligned to 16 bytes. */
+/* Layout of what is copied to the device beside tables: in this order, each part aligned to 16 bytes. */
 struct vvi_meta {
     uint64_t outside, item, first, uses, refs, chunks, meta; /* where each begins */
     uint64_t bytes;
@@ -104,8 +104,8 @@ struct vvi_cut {
     uint32_t from;
 };
 
-/* Whether a table is in the batch at hand (its stamp is `now`), and as its how-manyth; beside it what else
- * every use of a table looks up. */
+/* A table is in the current batch if its stamp is `now`; `local` is its index within the batch. The rest is
+ * here because every use of a table looks it up. */
 struct vvi_mark {
     uint32_t stamp, local;
     uint64_t room;
@@ -129,7 +129,7 @@ VV_WARN_UNUSED int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o,
  * look first. -ENOENT: none does. */
 VV_WARN_UNUSED int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o, uint32_t from,
                                   uint32_t to, uint32_t *cut);
-/* It is final: each use is told where its table is in it. The marks are still the batch's. */
+/* The batch is final: writes for each use the index of its table in the batch. The marks are still the batch's. */
 void vvi_batch_locate(struct vvi_batch *b, const struct vvi_order *o, const struct vvi_marks *m);
 void vvi_batch_fini(struct vvi_batch *b);
 /* The first of those whose tables take most room, or may, if they are no more than half a cache; and the first of
@@ -157,21 +157,21 @@ struct vvi_held {
     bool fresh;     /* in `fresh` */
 };
 
-/* Of flat tables, in the order in which moves are made: a table goes down, over what was there. */
+/* A move of a flat table, listed in the order of execution: the table moves down, over what was there. */
 struct vvi_move {
     uint32_t table;
     uint64_t from, to;
 };
 
 struct vvi_space {
-    const uint64_t *bytes; /* of each table */
+    const uint64_t *bytes; /* per table */
     uint32_t tables;
     bool chunked;
     uint64_t capacity;
     uint64_t slack; /* flat: bytes that may go beyond those that must, for the better place */
-    struct vvi_held *held; /* of each table */
+    struct vvi_held *held; /* per table */
     uint64_t *pinned;      /* a bit for each: it has refs; ... */
-    uint64_t *pooled;      /* ... flat: it is expendable. Whoever looks for places goes by these */
+    uint64_t *pooled;      /* ... flat: it is expendable. The search for places reads these bits */
     uint32_t *list, nr;    /* tables in the cache, ... */
     uint32_t *nexts; /* ... and their next uses: few of them matter, and these are close together */
     /* Tables that may have to go soon, with their next uses, for runs that end at late_end: all in the cache
@@ -193,7 +193,7 @@ struct vvi_space {
     uint64_t evicted;
     struct vvi_seg *segs; /* flat: the same by place */
     uint32_t nr_segs;
-    uint64_t pool_bytes; /* of tables that are expendable */
+    uint64_t pool_bytes; /* size of the expendable tables together */
     /* Flat: what is free or expendable, in the order of places, if it is known; some may have no bytes. None is
      * left out that the smallest table, of so many bytes, fits in. */
     struct vvi_hole *holes;
@@ -201,7 +201,7 @@ struct vvi_space {
     bool holes_known;
     uint64_t least_room;
     /* For one call. */
-    bool nobody_goes;
+    bool keep_all;
     struct vvi_seg *other, *placed;
     uint64_t *order;
     uint32_t *missing, *gone;
@@ -209,14 +209,14 @@ struct vvi_space {
     struct vvi_move *moves;
     uint32_t nr_moves;
     struct vvi_hole *found;
-    struct vvi_stretch *stretches; /* of `other` */
+    struct vvi_stretch *stretches; /* in `other` */
     uint32_t nr_stretches;
 };
 
 VV_WARN_UNUSED int vvi_space_init(struct vvi_space *s, const uint64_t *bytes, uint32_t tables,
                                   bool chunked, uint64_t capacity);
 void vvi_space_fini(struct vvi_space *s);
-/* Everything goes, whoever holds it; from now on there is room for so many bytes, no more than it was made for. */
+/* Evicts every table, even those with `refs`; from now on the capacity is this, at most the one it was made with. */
 void vvi_space_empty(struct vvi_space *s, uint64_t capacity);
 /*
  * Gives places to tables that have none; what is `keep` or has `refs` stays, what has `refs` stays
@@ -225,7 +225,7 @@ void vvi_space_empty(struct vvi_space *s, uint64_t capacity);
  */
 VV_WARN_UNUSED int vvi_space_place(struct vvi_space *s, const uint32_t *tables, uint32_t nr,
                                    uint32_t end);
-/* The paper's way: best fit, largest first, nobody goes. -EAGAIN as above. */
+/* The paper's way: best fit, largest first, no eviction. -EAGAIN as above. */
 VV_WARN_UNUSED int vvi_space_fit(struct vvi_space *s, const uint32_t *tables, uint32_t nr);
 /* The table is not expendable any more: a batch uses it. */
 void vvi_space_unpool(struct vvi_space *s, uint32_t table);
@@ -297,7 +297,7 @@ static inline uint32_t vvi_chunks_run(const uint32_t *list, uint32_t n)
 
 /* ---- which tables are needed last (tables_late.c): decisions only ---- */
 
-/* Of an entry in `order`, and in `late`. */
+/* The table of an entry of `order` or `late`. */
 static inline uint32_t vvi_entry_table(uint64_t entry)
 {
     return (uint32_t)entry;
@@ -363,8 +363,8 @@ enum { VVI_LAUNCHES = 256 };
 
 /* The parts of a cache, by a dry run. */
 struct vvi_split {
-    struct vvi_limits limits; /* of a batch */
-    uint32_t lanes;           /* that they compute in */
+    struct vvi_limits limits; /* per batch */
+    uint32_t lanes;           /* streams that launches compute on */
     uint32_t depth;           /* launches whose tables are on their way; ... */
     uint32_t most;            /* launches under way where there is room without others going */
     uint64_t meta_bytes;      /* for what they need beside tables */
@@ -373,7 +373,8 @@ struct vvi_split {
     struct vvi_largest largest;
 };
 
-/* Of so many launches under way, the tables of some still on their way: no table goes for another. */
+/* True if enough launches are under way, `travelling` of them with tables still on their way: then no table is
+ * evicted for another launch. */
 static inline bool vvi_split_enough(const struct vvi_split *s, uint32_t under_way,
                                     uint32_t travelling)
 {
@@ -384,15 +385,15 @@ static inline bool vvi_split_enough(const struct vvi_split *s, uint32_t under_wa
 VV_WARN_UNUSED int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
                                   struct vvi_split *ret_split);
 
-/* ---- who does what (tables_plan.c) ---- */
+/* ---- sharing work between devices and the processor (tables_plan.c) ---- */
 
-/* What is known of the speed of a device or of the processor. */
+/* The measured speed of a device or of the processor. */
 struct vvi_pace {
     double cost, ns;
 };
 
-/* Whether the processor, which has nothing to do, is done with work of so much cost before a device that
- * has `ahead` of it to do first. A speed that nobody knows is worth a try. */
+/* True if the idle processor would finish work of this cost before a device that has work of cost `ahead` to do
+ * first. A speed that is not known yet counts as fast enough to try. */
 bool vvi_pace_host_first(const struct vvi_pace *host, const struct vvi_pace *device, double cost,
                          double ahead);
 
@@ -401,8 +402,9 @@ bool vvi_pace_host_first(const struct vvi_pace *host, const struct vvi_pace *dev
 /* A launch that may be under way. Its memory is kept for the next. */
 struct vvi_launch {
     struct vvi_step step;
-    unsigned char *host; /* what goes to the device beside tables, and the count that comes back */
-    unsigned char *dev;  /* where to */
+    unsigned char
+        *host; /* the data copied to the device beside tables, and the count that comes back */
+    unsigned char *dev;     /* where to */
     struct vv_event *ready; /* what it needs is on the device */
     struct vv_event *done;  /* it has ended */
     struct vv_stream *lane; /* that it computes on */
@@ -429,9 +431,9 @@ struct vvi_cache {
     struct vvi_launch *launches; /* VVI_LAUNCHES, of which runs use `most`, as a ring */
     unsigned char *host;         /* pinned, for all of them */
     size_t host_bytes;
-    struct vvi_piece *pieces; /* of one step */
+    struct vvi_piece *pieces; /* for one step */
     size_t nr_pieces;
-    /* Of a run. */
+    /* State of a run. */
     uint32_t first, nr; /* launches under way */
     uint32_t ready;     /* of these, the first ones: the host knows that their tables are there */
     uint32_t lane;      /* of the next one */
@@ -450,12 +452,12 @@ struct varve_tables {
     bool divided;
     uint32_t nr;
     struct vvi_cache *caches;
-    atomic_bool told; /* of the run: what went wrong has been said */
+    atomic_bool reported; /* the error of the run has been recorded */
 
     struct vv_mutex lock;
     struct vv_cond changed;
     /* Synchronization: lock, from here on. */
-    struct vvi_plan *plans; /* of each cache */
+    struct vvi_plan *plans; /* per cache */
     bool running;
     struct varve_tables_stats stats; /* but what plans know */
     double used_ns;                  /* bytes times ns */

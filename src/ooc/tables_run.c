@@ -12,11 +12,11 @@
  * waits for no other. A place is given to another table only when every launch that used the one before has
  * ended, which the host has seen by then; so no copy waits for a kernel, and no kernel sees a table change.
  *
- * Pace. The link has work as long as the tables of a few launches are on their way (`depth`); who waits for
- * them longer than that only holds tables. Launches whose tables are there compute, as many as there are lanes.
+ * Pace. The link has work as long as the tables of a few launches are on their way (`depth`); further launches
+ * would only hold tables. Launches whose tables have arrived compute, as many as there are lanes.
  * So the thread waits for the next tables to arrive, or, when lanes or room are lacking, for the oldest launch.
  *
- * Errors. A copy that fails later is told by the first event after it, which is asked before the launch
+ * Errors. A copy that fails later is reported by the first event after it, which is queried before the launch
  * counts as ended. After an error everything under way is waited for, and the caches of the run are taken
  * to be empty.
  *
@@ -341,7 +341,7 @@ static struct vvi_launch *launch_at(struct vvi_cache *c, uint32_t i)
     return &c->launches[(c->first + i) % c->t->split.most];
 }
 
-/* Which tables have arrived. An error of theirs is told here, and by no later event. */
+/* Notes which tables have arrived. An error of their copies is reported here, and by no later event. */
 static int see_arrivals(struct vvi_cache *c)
 {
     int rc = 0;
@@ -684,7 +684,7 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
     vv_mutex_unlock(&t->lock);
     if (busy)
         return vv_ckpt_fail_ctx(t->ctx, "tables_run", -EBUSY, false, "a run is under way");
-    atomic_store_explicit(&t->told, false, memory_order_relaxed);
+    atomic_store_explicit(&t->reported, false, memory_order_relaxed);
     rc = vvi_order_init(&r.order, &t->opts, work, &why);
     if (rc == 0 && r.order.work.items > 0 && !r.order.work.launch) {
         why = "launch starts the kernels";
@@ -694,7 +694,7 @@ int varve_tables_run(struct varve_tables *t, const struct varve_tables_work *wor
         rc = vv_ckpt_fail_ctx(t->ctx, "tables_run", -EINVAL, false, "%s", why);
     if (rc == 0 && r.order.work.items > 0)
         rc = run(&r, start);
-    if (rc && !why && !atomic_load_explicit(&t->told, memory_order_relaxed))
+    if (rc && !why && !atomic_load_explicit(&t->reported, memory_order_relaxed))
         rc = vvi_tables_fail(&t->caches[0], rc, "a run on the device: %s", vv_strerror(rc));
     vvi_order_fini(&r.order);
     free(r.host_items);

@@ -29,7 +29,7 @@ struct device {
     uint32_t first, nr;
     uint32_t ready; /* of these, the first ones: their tables are there */
     double link_free, compute_free;
-    double *lane_free; /* of each lane */
+    double *lane_free; /* per lane */
     uint32_t lane;     /* of the next batch */
     double ahead;      /* cost of what is under way */
     struct vvi_pace pace;
@@ -342,7 +342,7 @@ int vv_tables_plan(const struct varve_tables_opts *opts, const struct varve_tabl
  * a table when some have gone is its beginning. */
 struct least {
     const struct vvi_order *o;
-    uint32_t *have, *next;  /* of each table: chunks; the next item that uses it */
+    uint32_t *have, *next;  /* per table: chunks; the next item that uses it */
     uint32_t *heap, *where; /* tables that have chunks, the one needed last on top */
     uint32_t nr;
     uint64_t free;
@@ -355,7 +355,7 @@ static void heap_put(struct least *l, uint32_t at, uint32_t table)
     l->where[table] = at;
 }
 
-/* Whether a goes before b. Of those that are needed at the same time it has to be always the same. */
+/* True if a goes before b. Ties are broken by number, so that the order is total. */
 static bool later(const struct least *l, uint32_t a, uint32_t b)
 {
     return l->next[a] > l->next[b] || (l->next[a] == l->next[b] && a > b);

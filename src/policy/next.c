@@ -9,6 +9,13 @@ bool vv_next_disk_has_time(uint64_t calls, uint64_t interval_ns, uint64_t missin
     return (double)calls * (double)interval_ns > (double)missing_bytes * 1e9 / (double)disk_rate;
 }
 
+bool vv_next_write_beside_reads(uint64_t calls, uint64_t interval_ns, uint64_t missing_bytes,
+                                uint64_t unwritten_bytes, uint64_t disk_rate, uint32_t reads)
+{
+    return reads >= VV_NEXT_WRITE_TURN ||
+           vv_next_disk_has_time(calls, interval_ns, missing_bytes + unwritten_bytes, disk_rate);
+}
+
 bool vv_next_disk_idles(uint64_t distance, uint64_t resident_bytes, uint64_t interval_ns,
                         uint64_t disk_rate)
 {

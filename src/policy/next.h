@@ -23,6 +23,7 @@ enum vv_use {
 
 enum {
     VV_NEXT_FIRST_KEPT = 3,     /* versions of VV_USE_FIRST */
+    VV_NEXT_WRITE_TURN = 128,   /* reads for each write while the disk has no time for more */
     VV_NEXT_POSITION_BITS = 20, /* positions of chunks run from 0 to 2^20 - 1 */
 };
 
@@ -87,6 +88,12 @@ bool vv_next_may_evict(const struct vv_next_question *q);
  * disk only. */
 bool vv_next_disk_has_time(uint64_t calls, uint64_t interval_ns, uint64_t missing_bytes,
                            uint64_t disk_rate);
+
+/* While restoring, may a write of a version that has to become durable go beside the reads? `missing_bytes` as
+ * above; `unwritten_bytes` are in memory only, `reads` were begun since the last write. Nobody waits for it: it
+ * takes time that the reads leave, and one turn in VV_NEXT_WRITE_TURN where they leave none. */
+bool vv_next_write_beside_reads(uint64_t calls, uint64_t interval_ns, uint64_t missing_bytes,
+                                uint64_t unwritten_bytes, uint64_t disk_rate, uint32_t reads);
 
 /* The disk must not stand still before the very next restore for want of room: would it? `distance`
  * live hints come before the object, `resident_bytes` of it are in memory or on their way. Room for

@@ -11,8 +11,8 @@
 
 #include "base/util.h"
 
-/* When it began, in the kernel's ticks since boot. -ESRCH: there is none, or what is left of it
- * waits to be collected; other errors: it cannot be told. */
+/* The start of the process, in the kernel's ticks since boot. -ESRCH: there is none, or it is a
+ * zombie; other errors: its start is not known. */
 int vvi_process_start(const char *proc, pid_t pid, uint64_t *ret_ticks) VV_WARN_UNUSED;
 
 /* The namespace that the calling process has its number in; 0: not known. */

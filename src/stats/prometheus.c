@@ -4,7 +4,7 @@
  * samples of a family together, so that the table is walked once and the targets for each row.
  *
  * Every sample carries pid, context and rank: several processes of a node may write a file each, and
- * whoever collects them refuses the same sample twice.
+ * a collector refuses the same sample twice.
  */
 #include "stats/prometheus.h"
 
@@ -71,6 +71,8 @@ static const struct family families[] = {
     {"varve_repaired_chunks_total", "counter", "Chunks put right where they were bad.",
      ALL(repaired_chunks)},
     {"varve_metadata_bytes", "gauge", "Memory that the bookkeeping takes.", ALL(metadata_bytes)},
+    {"varve_buffer_bytes", "gauge", "Host memory that data passes through to the disk and back.",
+     ALL(buffer_bytes)},
     {"varve_helper_threads", "gauge", "Threads of the library.", ALL(helper_threads)},
     {"varve_helper_cpu_seconds_total", "counter", "Processor time of the library's threads.",
      ALL_NS(helper_cpu_ns)},
@@ -99,8 +101,10 @@ static const struct family families[] = {
      ALL(partner_held_bytes)},
     {"varve_partner_recovered_versions_total", "counter",
      "Versions that came back from copies when a history was opened.", ALL(partner_recovered)},
-    {"varve_partner_mended_chunks_total", "counter", "Chunks put right from copies.",
-     ALL(partner_mended_chunks)},
+    {"varve_partner_repaired_chunks_total", "counter", "Chunks repaired from partner copies.",
+     ALL(partner_repaired_chunks)},
+    {"varve_partner_mended_chunks_total", "counter",
+     "Former name of varve_partner_repaired_chunks_total.", ALL(partner_repaired_chunks)},
     {"varve_tier_capacity_bytes", "gauge", "Size of a tier; 0: no limit.", TIER(capacity_bytes)},
     {"varve_tier_ready_bytes", "gauge", "Of it, usable by now.", TIER(ready_bytes)},
     {"varve_tier_used_bytes", "gauge", "Bytes in use on a tier.", TIER(used_bytes)},

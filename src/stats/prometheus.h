@@ -7,7 +7,7 @@
 
 #include "stats/stats_page.h"
 
-/* One that is told about. `about` and `record` as a reader gets them. */
+/* One page to be written. `about` and `record` as a reader gets them. */
 struct vv_stats_target {
     const struct vv_stats_header *about;
     const struct vv_stats_record *record;
@@ -16,7 +16,7 @@ struct vv_stats_target {
 /* All families, the samples of all targets in each. */
 void vv_stats_prometheus(FILE *out, const struct vv_stats_target *targets, size_t n);
 
-/* A file with this in it, rewritten as a whole: whoever reads it sees one version or the other. */
+/* A file with these samples, replaced as a whole: a reader sees one version or the other. */
 struct vv_stats_file;
 
 /* `path`: %p stands for the number of the process, %r for its rank, %% for a percent sign. The

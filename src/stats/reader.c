@@ -27,7 +27,7 @@
 enum {
     TRIES = 5,
     FILE_MAX = 1 << 20,
-    UNFINISHED_S = 60, /* nobody takes that long to make a page */
+    UNFINISHED_S = 60, /* making a page never takes that long */
 };
 
 static VV_PRINTF(3, 4) int complain(struct vv_stats_page *page, int rc, const char *fmt, ...)
@@ -288,7 +288,7 @@ static int each_in_folders(const char *folder,
     return rc == 0 && other ? each_in(other, fn, arg) : rc;
 }
 
-/* Whether the file is directly in the folder. */
+/* True if the file is directly in the folder. */
 static bool is_in(const char *path, const char *folder)
 {
     size_t n = folder ? strlen(folder) : 0;

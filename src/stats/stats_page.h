@@ -34,7 +34,7 @@ enum {
     VV_STATS_PATH = 1200,
 };
 
-/* Written once. All numbers are in the byte order of the machine: nobody else reads it. */
+/* Written once. All numbers are in the byte order of the machine, since it is read on that machine only. */
 struct vv_stats_header {
     char magic[8];
     uint32_t format;
@@ -94,7 +94,7 @@ struct vv_stats_calls {
 
 enum vv_stats_state { VV_STATS_OPEN, VV_STATS_CLOSING, VV_STATS_CLOSED };
 
-/* What is called recent is of the last recent_ns nanoseconds. */
+/* Recent figures are those of the last recent_ns nanoseconds. */
 struct vv_stats_record {
     uint64_t checksum; /* of record_bytes bytes, this one counted as 0 */
     uint64_t seq;      /* from 1 */
@@ -112,7 +112,8 @@ struct vv_stats_record {
     uint64_t versions; /* written, of all histories */
     uint64_t discarded, evicted_pages, revoked_pages;
     uint64_t metadata_bytes;
-    uint64_t failed_calls, late_errors, bad_reads, reread, reserved;
+    uint64_t failed_calls, late_errors, bad_reads, reread;
+    uint64_t buffer_bytes;    /* host memory that data passes through to the disk and back */
     uint64_t healed_chunks;   /* read from shared storage because the local copy was bad */
     uint64_t repaired_chunks; /* put right where they were bad */
     uint64_t page_errors;     /* records and metrics files that could not be written */
@@ -129,10 +130,10 @@ struct vv_stats_record {
     uint64_t process_redone; /* requests that it left to this process */
     char process_where[64];
     /* Partner copies: made for this process and for others, versions that have none yet, copies that
-     * failed, what came back at opening and by mending, and disk that others' copies take here. */
+     * failed, versions recovered at opening, chunks repaired, and disk that others' copies take here. */
     uint64_t partner_on, partner_sent, partner_received, partner_pending, partner_errors;
     uint64_t partner_sent_bytes, partner_received_bytes, partner_held_bytes;
-    uint64_t partner_recovered, partner_mended_chunks;
+    uint64_t partner_recovered, partner_repaired_chunks;
     /* Over blocking I/O on the slowest layer: what the model expects of bandwidths measured at the
      * start and while running, and what came of it; 0: not known. */
     double expected_speedup_start, expected_speedup, actual_speedup;
@@ -161,8 +162,8 @@ const char *vv_stats_writer_path(const struct vv_stats_writer *w);
 /* Removes the page. Accepts NULL. */
 void vv_stats_writer_close(struct vv_stats_writer *w);
 
-/* Of `about`, what is about this process: all that vv_stats_writer_open fills in itself but the
- * format. */
+/* Fills in the fields of `about` that describe this process: all that vv_stats_writer_open fills in itself
+ * except the format. */
 void vv_stats_about_process(struct vv_stats_header *about);
 
 /* ---- reading ---- */

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-/* Bytes of the character at `s`, of which `n` are there; 0: it is none, or not to be printed. */
+/* Length of the character at `s`, with `n` bytes left; 0: not a character, or not printable. */
 static size_t character(const unsigned char *s, size_t n)
 {
     size_t bytes = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;

@@ -3,11 +3,11 @@
  * Writing a page. The file gets its header last, so that a page without one is a page that is not
  * finished: at most a moment old, or left by a process that was killed in that moment.
  *
- * Names: varve-stats.PID.N, N from 0. A name that is taken is left alone, whoever has it (another
+ * Names: varve-stats.PID.N, N from 0. A name that is taken is left alone, whatever holds it (another
  * context, a process of the same number in another namespace, one that was killed): the next N is
  * tried.
  *
- * In a forked child the descriptor is there and nobody uses it: the child has no thread that writes,
+ * In a forked child the descriptor exists and is not used: the child has no thread that writes,
  * and vv_stats_writer_close does nothing there.
  */
 #include <errno.h>

@@ -623,16 +623,44 @@ static void assign_row(uint64_t *row_end, unsigned *rows, struct vv_span *s)
     s->row = (uint16_t)row;
 }
 
+/* How far the spans of a lane cover commits and copies, and what the commits have of the time for themselves. Spans
+ * come by their start, so that what lies before the start of one is settled. */
+struct alone {
+    uint64_t commit_from, commit_to; /* pending; not yet counted from here on */
+    uint64_t copy_to;
+    uint64_t ns;
+};
+
+static void alone_until(struct alone *a, uint64_t now)
+{
+    uint64_t from = VV_MAX(a->commit_from, a->copy_to), to = VV_MIN(a->commit_to, now);
+
+    if (to > from)
+        a->ns += to - from;
+    a->commit_from = VV_MAX(a->commit_from, now);
+}
+
+static void alone_see(struct alone *a, const struct vv_span *s)
+{
+    alone_until(a, s->start_ns);
+    if (s->kind == VV_SPAN_COPY)
+        a->copy_to = VV_MAX(a->copy_to, s->end_ns);
+    else if (s->kind == VV_SPAN_COMMIT)
+        a->commit_to = VV_MAX(a->commit_to, s->end_ns);
+}
+
 /* The spans of one lane, sorted: rows and sums. */
 static void lane_sums(struct vv_lane *lane, struct vv_span *spans, size_t n)
 {
     uint64_t row_end[ROWS_MAX] = {0}, covered[VV_SPAN_KINDS] = {0};
+    struct alone alone = {0};
 
     lane->rows = lane->kind == VV_LANE_APP;
     for (size_t i = 0; i < n; i++) {
         struct vv_span *s = &spans[i];
         uint64_t from = VV_MAX(s->start_ns, covered[s->kind]);
 
+        alone_see(&alone, s);
         if (lane->kind == VV_LANE_MOVER)
             assign_row(row_end, &lane->rows, s);
         lane->rows = VV_MAX(lane->rows, s->row + 1u);
@@ -642,6 +670,8 @@ static void lane_sums(struct vv_lane *lane, struct vv_span *spans, size_t n)
         if (s->kind == VV_SPAN_COPY && s->status == 0 && !s->cut)
             lane->bytes += s->bytes;
     }
+    alone_until(&alone, UINT64_MAX);
+    lane->commit_alone_ns = alone.ns;
     lane->spans = spans;
     lane->nspans = n;
 }

@@ -58,6 +58,7 @@ struct vv_lane {
     size_t nspans;
     uint64_t kind_ns[VV_SPAN_KINDS]; /* how long of each kind; spans that overlap count once */
     uint64_t bytes;                  /* MOVER: moved without error */
+    uint64_t commit_alone_ns;        /* MOVER: a commit was pending, and nothing was copied */
 };
 
 /* A checkpoint or restore (or commit, acquire) of the application: one iteration of its loop. */

@@ -30,8 +30,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/lock.h"
+#include "base/thread_group.h"
 
 enum { WORD_SEQ, WORD_TIME, WORD_KIND, WORD_ARG };
 
@@ -109,7 +109,7 @@ const char *vv_trace_call_name(uint32_t call)
 void vv_trace_thread(const char *name)
 {
     my_name = name;
-    vv_crew_name(name);
+    vv_thread_group_name(name);
 }
 
 uint32_t vv_trace_new_context(void)

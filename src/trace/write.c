@@ -34,12 +34,12 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "trace/format.h"
 #include "trace/trace_private.h"
 
@@ -516,9 +516,9 @@ static int thread_start(void)
     vv_mutex_unlock(&w.lock);
     vvi_trace_file_wants(true);
     /* It may outlive the context that begins it, and so belongs to none. */
-    struct vv_crew *before = vv_crew_enter(NULL);
+    struct vv_thread_group *before = vv_thread_group_enter(NULL);
     int rc = vv_thread_start(&w.thread, writer_main, &w.out);
-    vv_crew_enter(before);
+    vv_thread_group_enter(before);
     if (rc == 0) {
         vv_mutex_lock(&w.lock);
         while (!w.started)

@@ -98,15 +98,32 @@ static void check_source(struct drive *d, const struct vv_order *o, const char *
     }
 }
 
+/* Whatever else stands in these bytes is overwritten: a page has the bytes of its parts. */
+static void overwrite(struct drive *d, unsigned tier, uint32_t page, uint32_t bytes)
+{
+    uint64_t from = vv_core_page_offset(d->core, tier, page);
+
+    for (uint32_t p = 0; p < vv_core_tier_records(d->core, tier); p++) {
+        uint64_t at = vv_core_page_offset(d->core, tier, p);
+        if (p != page && at < from + bytes && from < at + d->len[tier][p])
+            d->tag[tier][p] = DRIVE_BAD_TAG;
+    }
+    d->len[tier][page] = bytes;
+}
+
 static void set_destination(struct drive *d, const struct vv_order *o, bool good)
 {
     if (o->dst_tier == VV_TIER_APP)
         return;
     if (!d->tag[o->dst_tier] && !file_of(d, o))
         file_new(d, o->hist, o->version, o->file_generation, o->generation,
-                 (uint32_t)vv_div_up(o->size, DRIVE_PAGE));
+                 (uint32_t)vv_div_up(o->size, d->cfg.page_bytes));
     for (uint32_t i = 0; i < o->nchunks; i++) {
         uint64_t *to = cell(d, o, o->dst_tier, o->dst_page, i);
+        uint64_t left = o->size - (uint64_t)(o->chunk0 + i) * d->cfg.page_bytes;
+        if (d->tag[o->dst_tier])
+            overwrite(d, (unsigned)o->dst_tier, o->dst_page[i],
+                      (uint32_t)VV_MIN(left, (uint64_t)d->cfg.page_bytes));
         *to = good ? tag_of(o->hist, o->version, o->generation, o->chunk0 + i) : DRIVE_BAD_TAG;
     }
 }
@@ -155,7 +172,7 @@ static void salvage(struct drive *d, const struct vv_order *o, bool good)
 
     if (!to)
         to = file_new(d, o->hist, o->version, o->file_generation, o->generation,
-                      (uint32_t)vv_div_up(o->size, DRIVE_PAGE));
+                      (uint32_t)vv_div_up(o->size, d->cfg.page_bytes));
     for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
         uint64_t tag = tag_of(o->hist, o->version, o->generation, c);
         if (!from || from->tag[c] != tag)
@@ -249,21 +266,14 @@ bool drive_may_end(const struct drive *d, unsigned i)
     return o->seq == d->ran[stream_of(o)] + 1 && (!hold || o->seq < hold);
 }
 
-void drive_hold(struct drive *d, uint64_t stream)
+void drive_hold(struct drive *d, uint64_t stream, bool full)
 {
     unsigned family = vv_core_family(d->core, stream);
     unsigned s = family ? vv_lane_stream(family, VV_LANE_APP) : 0;
 
     if (family && !d->hold[s])
         d->hold[s] = d->enqueued[s] + 1;
-}
-
-void drive_let_go(struct drive *d, uint64_t stream)
-{
-    unsigned family = vv_core_family(d->core, stream);
-
-    if (family)
-        d->hold[vv_lane_stream(family, VV_LANE_APP)] = 0;
+    d->full[family] |= full && family;
 }
 
 /* Ends the first order that may; false: there is none. */
@@ -295,7 +305,8 @@ static void collect(struct drive *d)
             t_fail(__FILE__, __LINE__, "too many orders");
         d->order[d->norders++] = o;
         if (o->family) {
-            vv_core_enqueued(d->core, o, ++d->enqueued[stream_of(o)], d->now_ns);
+            if (o->lane == VV_LANE_APP || o->lane == VV_LANE_EARLY || !d->full[o->family])
+                vv_core_enqueued(d->core, o, ++d->enqueued[stream_of(o)], d->now_ns);
             continue;
         }
         if (o->kind == VV_ORDER_COPY || o->kind == VV_ORDER_APP) {
@@ -305,6 +316,21 @@ static void collect(struct drive *d)
             salvage(d, o, false);
         }
     }
+}
+
+void drive_let_go(struct drive *d, uint64_t stream)
+{
+    unsigned family = vv_core_family(d->core, stream);
+
+    if (!family)
+        return;
+    d->hold[vv_lane_stream(family, VV_LANE_APP)] = 0;
+    d->full[family] = false;
+    for (unsigned i = 0; i < d->norders; i++)
+        if (d->order[i]->family == family && d->order[i]->seq == 0)
+            vv_core_enqueued(d->core, d->order[i], ++d->enqueued[stream_of(d->order[i])],
+                             d->now_ns);
+    collect(d);
 }
 
 void drive_end(struct drive *d, unsigned i, int status)
@@ -416,7 +442,9 @@ void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy po
     struct vv_core_cfg cfg = {.page_bytes = DRIVE_PAGE, .policy = policy, .transit_pages = 1};
 
     cfg.gds = strchr(tiers, '+') != NULL;
-    for (const char *s = tiers; *s && *s != '+';) {
+    if (strchr(tiers, '*'))
+        cfg.page_bytes = DRIVE_CUT_PAGE;
+    for (const char *s = tiers; isalpha((unsigned char)*s);) {
         char kind = (char)toupper((unsigned char)*s);
         cfg.tier[cfg.ntiers].grows = kind != *s++;
         cfg.tier[cfg.ntiers].kind = kind == 'D'   ? VV_TIER_DEVICE
@@ -424,7 +452,7 @@ void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy po
                                     : kind == 'S' ? VV_TIER_SPILL
                                                   : VV_TIER_FILES;
         cfg.written_stays |= kind == 'W';
-        cfg.tier[cfg.ntiers++].capacity_bytes = (uint64_t)strtoul(s, (char **)&s, 10) * DRIVE_PAGE;
+        cfg.tier[cfg.ntiers++].capacity_bytes = strtoul(s, (char **)&s, 10) * cfg.page_bytes;
     }
     for (int h = 0; h < VV_HOP_COUNT; h++) {
         cfg.slots[h] = 1;
@@ -450,13 +478,14 @@ void drive_init(struct drive *d, const struct vv_core_cfg *cfg)
     d->cfg.release_arg = d;
     T_OK(vv_core_new(&d->cfg, &d->core));
     for (unsigned t = 0; t < cfg->ntiers; t++) {
-        uint64_t pages = vv_core_tier_pages(d->core, t);
+        uint64_t pages = vv_core_tier_records(d->core, t);
         if (cfg->tier[t].kind == VV_TIER_DEVICE)
             d->app_is_device = true;
         if (cfg->tier[t].kind == VV_TIER_FILES)
             continue;
         d->tag[t] = calloc(pages + 1, sizeof(uint64_t));
-        T_CHECK(d->tag[t] != NULL);
+        d->len[t] = calloc(pages + 1, sizeof(uint32_t));
+        T_CHECK(d->tag[t] != NULL && d->len[t] != NULL);
         for (uint64_t p = 0; p < pages; p++)
             d->tag[t][p] = DRIVE_BAD_TAG;
     }
@@ -468,8 +497,10 @@ void drive_fini(struct drive *d)
     if (d->wrong[0])
         t_fail(__FILE__, __LINE__, "%s", d->wrong);
     vv_core_free(d->core);
-    for (unsigned t = 0; t < VV_MAX_TIERS; t++)
+    for (unsigned t = 0; t < VV_MAX_TIERS; t++) {
         free(d->tag[t]);
+        free(d->len[t]);
+    }
     d->core = NULL;
 }
 
@@ -705,7 +736,7 @@ int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t gener
     int r = vv_core_adopt(d->core, hist, version, generation, size, version + 1, true);
 
     if (r == 0) {
-        uint32_t n = (uint32_t)vv_div_up(size, DRIVE_PAGE);
+        uint32_t n = (uint32_t)vv_div_up(size, d->cfg.page_bytes);
         struct drive_file *f = file_new(d, hist, version, generation, generation, n);
         f->committed = true;
         for (uint32_t c = 0; c < n; c++)

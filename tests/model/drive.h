@@ -22,6 +22,7 @@
 
 enum {
     DRIVE_PAGE = 4096,
+    DRIVE_CUT_PAGE = 4 * DRIVE_PAGE, /* small objects take parts of such a page */
     DRIVE_MAX_ORDERS = 256,
     DRIVE_MAX_CHUNKS = 64,
     DRIVE_MAX_FILES = 256,
@@ -61,26 +62,30 @@ struct drive {
     struct vv_order *order[DRIVE_MAX_ORDERS];
     unsigned norders;
     uint64_t *tag[VV_MAX_TIERS];
+    uint32_t
+        *len[VV_MAX_TIERS]; /* of what was written there last: parts of pages may overlap others */
     bool app_is_device;
     bool ordered;      /* puts and gets are ordered by a stream */
     uint64_t stream;   /* the id of that stream, if it may run ahead; 0: it may not */
     unsigned refusals; /* orders that the next lanes will not take */
     uint64_t enqueued[VV_STREAMS], ran[VV_STREAMS]; /* numbers of orders */
     uint64_t
-        hold[VV_STREAMS];  /* what is behind this one waits for another thread; 0: nothing does */
-    uint64_t ntags;        /* written into leases so far */
-    bool trace;            /* print every order as it ends: to understand a failure */
-    unsigned wakes;        /* told so far */
-    char wrong[200];       /* the first wrong byte, missing file, ...; empty: none */
-    uint64_t nreleased;    /* objects that the core let go */
-    unsigned app_failures; /* of orders that drive_end() was asked to fail */
-    unsigned nfiles;       /* places in use or used once; last, so that opening is cheap */
+        hold[VV_STREAMS]; /* what is behind this one waits for another thread; 0: nothing does */
+    bool full[VV_FAMILIES + 1]; /* its lanes take nothing for now */
+    uint64_t ntags;             /* written into leases so far */
+    bool trace;                 /* print every order as it ends: to understand a failure */
+    unsigned wakes;             /* told so far */
+    char wrong[200];            /* the first wrong byte, missing file, ...; empty: none */
+    uint64_t nreleased;         /* objects that the core let go */
+    unsigned app_failures;      /* of orders that drive_end() was asked to fail */
+    unsigned nfiles;            /* places in use or used once; last, so that opening is cheap */
     struct drive_file file[DRIVE_MAX_FILES];
 };
 
 /* Writes a configuration with these tiers, e.g. "D2H1F" (device of 2 pages, host of 1, files),
  * "H4S8", "H1". W: files whose pages go when they are written. A small letter is a tier that grows,
- * with no page ready yet: "D2h4F". A plus at the end: the disk reads and writes the device itself. */
+ * with no page ready yet: "D2h4F". A plus at the end: the disk reads and writes the device itself. A star at the
+ * end: pages are of DRIVE_CUT_PAGE. */
 void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy policy);
 /* cfg.check is set by the caller. */
 void drive_init(struct drive *d, const struct vv_core_cfg *cfg);
@@ -131,8 +136,9 @@ void drive_trim(struct drive *d, struct drive_lend *lend, uint32_t npages);
 
 /* May the order at place i end? */
 bool drive_may_end(const struct drive *d, unsigned i);
-/* What is on the stream from here on waits, until it is let go. */
-void drive_hold(struct drive *d, uint64_t stream);
+/* What is on the stream from here on waits, until it is let go; `full`: and what is to go on its lanes
+ * stays with the host. */
+void drive_hold(struct drive *d, uint64_t stream, bool full);
 void drive_let_go(struct drive *d, uint64_t stream);
 /* The order at place i ends. */
 void drive_end(struct drive *d, unsigned i, int status);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "fault_os.h"
 
@@ -63,6 +64,15 @@ static bool once(enum faults_once what, unsigned folder)
            hit(atomic_compare_exchange_strong(&state->once, &expected, 0));
 }
 
+static bool sync_fails(int fd)
+{
+    struct stat st;
+    if (atomic_load(&state->once) == FAULTS_FSYNC && once(FAULTS_FSYNC, folder_of(fd)))
+        return true;
+    return atomic_load(&state->once) == FAULTS_FOLDER && fstat(fd, &st) == 0 &&
+           S_ISDIR(st.st_mode) && once(FAULTS_FOLDER, folder_of(fd));
+}
+
 static bool full(int fd)
 {
     unsigned bits = atomic_load(&state->full);
@@ -120,9 +130,7 @@ static int f_fallocate(const struct vv_os *os, int fd, uint64_t offset, uint64_t
 static int f_fsync(const struct vv_os *os, int fd)
 {
     count();
-    if (atomic_load(&state->once) == FAULTS_FSYNC && once(FAULTS_FSYNC, folder_of(fd)))
-        return -EIO;
-    return fault_fsync(os, fd);
+    return sync_fails(fd) ? -EIO : fault_fsync(os, fd);
 }
 
 static int64_t f_pwrite(const struct vv_os *os, int fd, const void *buf, size_t bytes,
@@ -145,8 +153,7 @@ static int64_t f_aio(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t
     count();
     if (op == VV_OS_AIO_WRITE && full(fd))
         return -ENOSPC;
-    if (op == VV_OS_AIO_FSYNC && atomic_load(&state->once) == FAULTS_FSYNC &&
-        once(FAULTS_FSYNC, folder_of(fd)))
+    if ((op == VV_OS_AIO_FSYNC || op == VV_OS_AIO_RANGE) && sync_fails(fd))
         return -EIO;
     return fault_aio(os, op, fd, offset, bytes);
 }

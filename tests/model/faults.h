@@ -12,7 +12,15 @@
 #include "store/os.h"
 
 enum { FAULTS_NEAR = 1, FAULTS_FAR = 2 };
-enum faults_once { FAULTS_FSYNC = 1, FAULTS_RENAME, FAULTS_UNLINK, FAULTS_OPEN };
+/* FAULTS_FOLDER: the sync of a folder. */
+enum faults_once {
+    FAULTS_FSYNC = 1,
+    FAULTS_RENAME,
+    FAULTS_UNLINK,
+    FAULTS_OPEN,
+    FAULTS_FOLDER,
+    FAULTS_ONCE_KINDS
+};
 
 /* Synchronization: atomics; the library's threads read and count, the test changes them. */
 struct faults {

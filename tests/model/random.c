@@ -70,6 +70,7 @@ struct world {
     struct drive_lend lend[MAX_LENDS];
     bool leasing[MAX_LENDS]; /* a call is under way for it */
     bool failed;             /* an order was made to fail */
+    bool lost;               /* one of a stream was: what it was to save may be gone */
     bool shrunk;             /* a tier was told to grow no more: all there is may be lent */
     bool writing[MAX_HISTS][VERSIONS];
     bool ordered[MAX_HISTS][VERSIONS]; /* known while it is being written */
@@ -223,12 +224,12 @@ static void list_one(void *arg, const struct vv_object_info *info)
     l->version[l->n++] = info->version;
 }
 
-/* Retention may have removed the oldest of those that were too many. */
+/* Retention may have removed the oldest of those that were too many, and a stream that failed any. */
 static void apply_retention(struct world *x, unsigned i, const struct listing *l)
 {
     struct model_hist *h = &x->hist[i];
 
-    for (unsigned k = 0; k < h->n && h->excess;) {
+    for (unsigned k = 0; k < h->n && (h->excess || x->lost);) {
         bool there = false;
         for (unsigned j = 0; j < l->n; j++)
             there |= l->version[j] == h->version[k];
@@ -236,7 +237,7 @@ static void apply_retention(struct world *x, unsigned i, const struct listing *l
             k++;
         } else {
             forget(h, h->version[k]);
-            h->excess--;
+            h->excess -= h->excess > 0;
         }
     }
 }
@@ -292,6 +293,7 @@ static void do_put(struct world *x, const struct op *op)
 {
     unsigned k = op->a % MAX_CALLS, h = op->b % MAX_HISTS;
     uint64_t v = op->c % VERSIONS;
+    bool ordered = strchr("pzb", op->kind);
     int rc;
 
     if (x->call[k].busy)
@@ -299,10 +301,12 @@ static void do_put(struct world *x, const struct op *op)
     x->call[k].kind = 'P';
     x->call[k].gone = false;
     x->call[k].hist = h;
-    x->d.ordered = op->kind == 'p' || op->kind == 'z';
+    x->d.ordered = ordered;
+    x->d.stream = op->kind == 'b' ? 1 + op->d % 2 : 0;
     rc = drive_put(&x->d, &x->call[k].call, x->hist[h].id, v,
                    op->kind == 'Z' || op->kind == 'z' ? 0 : 1 + op->d);
     x->d.ordered = false;
+    x->d.stream = 0;
     if (find(&x->hist[h], v) >= 0 || x->writing[h][v]) {
         EXPECT(rc == -EEXIST, rc, v);
         return;
@@ -310,7 +314,7 @@ static void do_put(struct world *x, const struct op *op)
     x->accepted += rc == 0;
     EXPECT(rc == 0 || (bounded(x) && (rc == -EFBIG || rc == -ENOSPC)), rc, v);
     x->call[k].busy = x->writing[h][v] = rc == 0;
-    x->ordered[h][v] = rc == 0 && (op->kind == 'p' || op->kind == 'z');
+    x->ordered[h][v] = rc == 0 && ordered;
 }
 
 /* Pages of a version, or of nobody's. */
@@ -349,9 +353,9 @@ static void do_put_lent(struct world *x, const struct op *op)
 
     if (x->call[k].busy || !lends[0]->used || !lends[0]->lend.lease)
         return;
-    size = (uint64_t)lends[0]->lend.npages * DRIVE_PAGE;
+    size = (uint64_t)lends[0]->lend.npages * x->d.cfg.page_bytes;
     if (x->d.cfg.policy == VV_POLICY_NEXT && op->d % 2 && lends[1]->used && lends[1]->lend.lease) {
-        size += (uint64_t)lends[1]->lend.npages * DRIVE_PAGE;
+        size += (uint64_t)lends[1]->lend.npages * x->d.cfg.page_bytes;
         n = 2;
     }
     x->call[k].kind = 'P';
@@ -418,12 +422,15 @@ static void do_call(struct world *x, const struct op *op)
         return;
     x->call[k].kind = op->kind;
     x->call[k].hist = h;
-    if (op->kind == 'G' || op->kind == 'g') {
+    if (strchr("Ggr", op->kind)) {
         x->call[k].kind = 'G';
-        x->d.ordered = op->kind == 'g';
+        x->d.ordered = op->kind != 'G';
+        x->d.stream = op->kind == 'r' ? 1 + op->d % 2 : 0;
         rc = drive_get(&x->d, &x->call[k].call, x->hist[h].id, v);
         x->d.ordered = false;
-        EXPECT(rc == (there ? 0 : -ENOENT), rc, v);
+        x->d.stream = 0;
+        EXPECT(rc == (there ? 0 : -ENOENT) || (op->kind == 'r' && rc == 0 && x->ordered[h][v]), rc,
+               v);
     } else if (op->kind == 'W') {
         rc = drive_wait(&x->d, &x->call[k].call, x->hist[h].id, v, VV_CORE_DURABLE);
         there |= x->ordered[h][v];
@@ -455,9 +462,11 @@ static void do_reopen(struct world *x, unsigned h)
     vv_core_history_drop(x->d.core, m->id, x->d.now_ns);
     for (unsigned i = 0; i < x->d.nfiles; i++) {
         struct drive_file *f = &x->d.file[i];
-        if (!f->used || !f->committed || f->hist != m->id)
+        if (!f->used || f->hist != m->id)
             continue;
-        f->used = false;
+        f->used = false; /* opening removes those under temporary names */
+        if (!f->committed)
+            continue;
         /* A folder knows the generations of files. */
         for (unsigned k = 0; k < l.n; k++)
             if (l.version[k] == f->version)
@@ -476,16 +485,29 @@ static void do_reopen(struct world *x, unsigned h)
     drive_hint_clear(&x->d, m->id);
 }
 
+/* One of the orders that may end, the `n`th or one behind it; -1: none may. */
+static int may_end(const struct world *x, unsigned n)
+{
+    for (unsigned i = 0; i < x->d.norders; i++) {
+        unsigned at = (n + i) % x->d.norders;
+        if (drive_may_end(&x->d, at))
+            return (int)at;
+    }
+    return -1;
+}
+
 static void do_op(struct world *x, const struct op *op)
 {
     unsigned h = op->b % MAX_HISTS;
     uint64_t v = op->c % VERSIONS;
+    int next;
 
     switch (op->kind) {
     case 'P':
     case 'p':
     case 'Z':
     case 'z':
+    case 'b':
         do_put(x, op);
         break;
     case 'I':
@@ -510,6 +532,7 @@ static void do_op(struct world *x, const struct op *op)
         break;
     case 'G':
     case 'g':
+    case 'r':
     case 'W':
     case 'A':
         do_call(x, op);
@@ -534,8 +557,8 @@ static void do_op(struct world *x, const struct op *op)
         do_reopen(x, h);
         break;
     case 'E':
-        if (x->d.norders)
-            drive_end(&x->d, op->a % x->d.norders, 0);
+        if ((next = may_end(x, op->a)) >= 0)
+            drive_end(&x->d, (unsigned)next, 0);
         break;
     case 'M':
         drive_grow(&x->d, op->a % x->d.cfg.ntiers);
@@ -545,9 +568,11 @@ static void do_op(struct world *x, const struct op *op)
         drive_grow_stop(&x->d, op->a % x->d.cfg.ntiers);
         break;
     case 'F':
-        if (x->d.norders) {
+        next = may_end(x, op->a);
+        if (next >= 0) {
             x->failed = true;
-            drive_end(&x->d, op->a % x->d.norders, op->b % 2 ? -EIO : -ENOSPC);
+            x->lost |= x->d.order[next]->family > 0;
+            drive_end(&x->d, (unsigned)next, op->b % 2 ? -EIO : -ENOSPC);
         }
         break;
     }
@@ -686,26 +711,35 @@ static void draw_workload(struct workload *w, uint64_t seed)
         "D2H0F+",  "D1H1S6+", "D6H12F+", "D2h4F+", "h6F+",  "h6+",    "h6S9+",
     };
     static const char plain[] = "PPPPPPPZGGGGGGGGGHHHHHHHHSSDDDDWWAAXXCC",
-                      more[] = "PPPPppZzGGGGggHHHHSSDDDDWWAAXXCCIIIiLLLLQQQQVVVVVVTTUUUUUU";
+                      more[] = "PPPPppZzGGGGggHHHHSSDDDDWWAAXXCCIIIiLLLLQQQQVVVVVVTTUUUUUU",
+                      ahead[] = "PPPZbbbbbbbbGGGrrrrrrrrHHHHHHHSSDDDWWAACC",
+                      ahead_more[] = "PPZbbbbbbbbGGGrrrrrrrrHHHHHHHSSDDDWWAACCXXIIiLLQQVVVTUUUUUU";
     struct t_rng r = {seed};
-    /* Half of them with streams and lending. */
-    const char *kinds = seed % 2 ? more : plain;
+    /* Half of them with streams and lending, half with streams that are planned ahead. */
+    const char *const all[] = {plain, more, ahead, ahead_more}, *kinds = all[seed % 4];
+    bool runs_ahead = strchr(kinds, 'b');
     size_t nkinds = strlen(kinds);
     unsigned fail = (unsigned)t_rng_below(&r, 3) ? 0 : 30;
 
     memset(w, 0, sizeof(*w));
-    strcpy(w->tiers, tiers[t_rng_below(&r, VV_ARRAY_SIZE(tiers))]);
+    do {
+        strcpy(w->tiers, tiers[t_rng_below(&r, VV_ARRAY_SIZE(tiers))]);
+    } while (runs_ahead && !strchr("Dd", *w->tiers));
+    if (t_rng_below(&r, 3) == 0)
+        strcat(w->tiers, "*");
     char *files = strchr(w->tiers, 'F');
     if (files && t_rng_below(&r, 2))
         *files = 'W';
-    w->policy = t_rng_below(&r, 2) ? VV_POLICY_NEXT : (unsigned)t_rng_below(&r, VV_POLICY_COUNT);
+    w->policy = VV_POLICY_NEXT;
+    if (!runs_ahead && t_rng_below(&r, 2))
+        w->policy = (unsigned)t_rng_below(&r, VV_POLICY_COUNT);
     w->transit = (unsigned)t_rng_below(&r, 4);
     w->slots = (unsigned)t_rng_below(&r, 3);
     w->batch = (unsigned)t_rng_below(&r, 4);
     w->step_ns = t_rng_below(&r, 2) ? 1000 : 0;
     w->shared = (unsigned)t_rng_below(&r, 2);
     for (unsigned h = 0; h < MAX_HISTS; h++) {
-        w->hist[h].once = t_rng_below(&r, 4) == 0;
+        w->hist[h].once = !runs_ahead && t_rng_below(&r, 4) == 0;
         w->hist[h].keep = t_rng_below(&r, 4) == 0 ? 1 + (unsigned)t_rng_below(&r, 3) : 0;
         w->hist[h].durable = files && t_rng_below(&r, 2);
         w->hist[h].order = t_rng_below(&r, 3) ? 0 : 1 + (unsigned)t_rng_below(&r, 2);

@@ -203,7 +203,7 @@ void workload_draw(struct workload *w, uint64_t seed)
         if (op->kind == OP_REMOVE)
             op->a = 1 + below(&r, 2);
         if (op->kind == OP_ONCE) {
-            op->a = 1 + below(&r, 4);
+            op->a = 1 + below(&r, FAULTS_ONCE_KINDS - 1);
             op->b = 1 + below(&r, 3);
         }
         if (op->kind == OP_KILL || op->kind == OP_LOSE)

@@ -11,14 +11,14 @@
  * Holds true:
  * - A result that means the end of the context makes the device lost, for good: from then on no
  *   operation calls the driver any more. The context may also have been reset behind our back
- *   (cudaDeviceReset) and even been made anew, which shows as odd results: after every error the
+ *   (cudaDeviceReset) and even been created again, which shows as odd results: after every error the
  *   context is asked for its identity.
  * - In a forked child nothing calls the driver: CUDA does not survive fork.
  * - A range is in `ranges` only while the memory is there: entered after the driver gave it, taken
  *   out before it is given back.
  *
- * What could go wrong: closing after the context has gone. Handles are then dead and naming them
- * could crash the driver, so everything is left to it; our reference to the primary context too,
+ * Failures: closing after the context has gone. Handles are then dead and using them
+ * could crash the driver, so they are not freed; our reference to the primary context is kept too,
  * unless it is known to be the one that we took: after a reset it may be the application's new one.
  */
 #include "device/cuda/cuda.h"
@@ -61,7 +61,7 @@ static void remember(const struct vvi_cuda *d, unsigned int code)
     last_error.code = code;
 }
 
-/* Whether our context is still the one that we opened. */
+/* True if our context is still the one that we opened. */
 static bool alive(const struct vvi_cuda *d)
 {
     unsigned long long id = 0;
@@ -141,7 +141,7 @@ int vvi_cuda_enter(struct vvi_cuda *d, struct vvi_cuda_scope *scope)
     if (scope->inner)
         return 0;
     /* Nothing can be done with nothing pushed; but unless the context is gone, copies go on, and
-     * whoever gives their memory away must be able to wait for them. */
+     * a caller that frees their memory must be able to wait for them. */
     code = d->drv.cuCtxPushCurrent(d->ctx);
     if (code)
         return vvi_cuda_status(d, code);
@@ -401,7 +401,7 @@ static void free_ranges(struct vvi_cuda *d)
     }
 }
 
-/* Whether our reference to the primary context is still there to be given back. */
+/* True if our reference to the primary context still has to be released. */
 static bool holds_context(const struct vvi_cuda *d)
 {
     if (!d->ctx || atomic_load_explicit(&fork_count, memory_order_relaxed) != d->forks)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA backend: opening a real device, and what can be told about CUDA without one. What comes
- * after opening is device.h.
+ * The CUDA backend: opening a real device, and questions about CUDA that need none. An open device is
+ * used through device.h.
  */
 #ifndef VV_DEVICE_CUDA_CUDA_H
 #define VV_DEVICE_CUDA_CUDA_H
@@ -40,11 +40,11 @@ int vv_device_cuda_open_code(const char **ret_name);
 /* The driver's handle of a stream (CUstream), as an application would pass it to the library. */
 void *vv_device_cuda_native(struct vv_device *d, struct vv_stream *s);
 
-/* Whether this process uses CUDA already: the driver is loaded and initialised, and a context is
+/* True if this process uses CUDA already: the driver is loaded and initialised, and a context is
  * current in the calling thread or a primary one active. Initialises nothing. */
 bool vv_device_cuda_in_use(void);
 
-/* Whether `ptr` is memory of a GPU that the processor cannot reach. False where CUDA is not in use,
+/* True if `ptr` is memory of a GPU that the processor cannot reach. False where CUDA is not in use,
  * and for managed memory. Initialises nothing. */
 bool vv_device_cuda_owns(const void *ptr);
 
@@ -60,7 +60,7 @@ struct vv_device_cuda_report {
     int count;          /* of GPUs, which may be more than were asked for */
 };
 
-/* What is there, for people to read. Initialises CUDA, creates no context. Fills in up to `max`
+/* Lists the GPUs, for people to read. Initialises CUDA, creates no context. Fills in up to `max`
  * GPUs. The errors of vv_device_open_cuda; -ENODEV without a code: there is no driver. */
 VV_WARN_UNUSED int vv_device_cuda_list(const char *library, char *err, size_t err_bytes,
                                        struct vv_device_cuda_gpu *gpus, size_t max,

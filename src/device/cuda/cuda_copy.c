@@ -15,8 +15,8 @@
  * Host memory that is not registered is copied synchronously: cuMemcpyAsync returns before the end
  * for some sizes and directions, and our contract says that the caller may have its memory back.
  *
- * What could go wrong: the driver refuses a piece half-way through a batch, which looking should
- * have found, or runs out of memory. Whoever gets an error takes the memory back at once, so the
+ * Failures: the driver refuses a piece half-way through a batch although the check accepted it,
+ * or runs out of memory. A caller that gets an error may free the memory at once, so the
  * pieces before it are waited for.
  */
 #include <errno.h>
@@ -224,9 +224,9 @@ static int find_within(struct batch *b, const char *ptr, size_t bytes, struct vv
     return 0;
 }
 
-/* Whether each segment lies in one range of device memory on either side, as those of a request that
+/* True if each segment lies in one range of device memory on either side, as those of a request that
  * hits the device cache do: such a batch has one direction and nothing to cut, so that no list of it
- * has to be made. False with the first that is not so or that may have to be refused. */
+ * has to be made. False at the first segment that does not, or that may have to be refused. */
 static int look_within(struct batch *b, const struct vv_copy_seg *segs, size_t n, bool *ret_within)
 {
     struct extent dst = {0}, src = {0};
@@ -301,7 +301,7 @@ static int copy_batched(struct batch *b, CUstream stream, const struct vv_copy_s
     return 0;
 }
 
-/* Whether our kernel is faster than the driver's copy of a single piece: not if it would have to copy
+/* True if our kernel is faster than the driver's copy of a single piece: not if it would have to copy
  * parts of words, nor where pages may have to come from the host first, which the driver knows how to
  * do. */
 static bool by_kernel(const struct batch *b, const struct vv_copy_seg *seg)

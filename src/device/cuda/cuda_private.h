@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of device/cuda/ share. Nothing outside includes it. */
+/* Shared by the files of device/cuda/ only. */
 #ifndef VV_DEVICE_CUDA_PRIVATE_H
 #define VV_DEVICE_CUDA_PRIVATE_H
 
@@ -57,7 +57,7 @@ static inline struct vvi_cuda *vvi_cuda_of(struct vv_device *d)
 
 /* ---- cuda.c: the way into every operation ---- */
 
-/* What the calling thread had before. */
+/* State of the calling thread before the call, to be restored. */
 struct vvi_cuda_scope {
     unsigned int capture_mode;
     bool inner; /* the thread is inside the device already: nothing was changed */
@@ -127,7 +127,7 @@ VV_WARN_UNUSED int vvi_cuda_event_record(struct vv_device *dev, struct vv_event 
 VV_WARN_UNUSED int vvi_cuda_event_query(struct vv_device *dev, struct vv_event *ev);
 VV_WARN_UNUSED int vvi_cuda_event_wait(struct vv_device *dev, struct vv_event *ev,
                                        int64_t timeout_ns);
-/* What is left of both at closing. */
+/* Frees what is left of both at closing. */
 void vvi_cuda_streams_fini(struct vvi_cuda *d);
 
 #endif

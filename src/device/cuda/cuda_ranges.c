@@ -160,7 +160,7 @@ static int table_with_room(struct vvi_cuda_ranges *r, struct vvi_cuda_table **re
     for (size_t i = 0; i < n; i++)
         put_entry(&bigger->v[i], get_entry(&t->v[i]));
     atomic_store_explicit(&bigger->n, n, memory_order_relaxed);
-    /* The same ranges as before: whoever reads one or the other finds the same. */
+    /* The same ranges as before: a reader finds the same in either table. */
     atomic_store_explicit(&r->table, bigger, memory_order_release);
     *ret_table = bigger;
     return 0;

@@ -33,7 +33,7 @@ struct vvi_cuda_ranges {
 };
 
 void vvi_cuda_ranges_init(struct vvi_cuda_ranges *r);
-/* Nobody may be looking up. */
+/* No thread may be looking up. */
 void vvi_cuda_ranges_fini(struct vvi_cuda_ranges *r);
 
 /* The range that holds `p`. If there is none, the gap around `p`: kind VVI_CUDA_NONE, from the end
@@ -49,7 +49,7 @@ VV_WARN_UNUSED int vvi_cuda_ranges_add(struct vvi_cuda_ranges *r, enum vvi_cuda_
 int vvi_cuda_ranges_remove(struct vvi_cuda_ranges *r, enum vvi_cuda_range_kind kind,
                            const void *ptr);
 
-/* The first range of the kind, or one of kind VVI_CUDA_NONE. For whoever may change the table. */
+/* The first range of the kind, or one of kind VVI_CUDA_NONE. The caller holds the lock for changes. */
 struct vvi_cuda_range vvi_cuda_ranges_first(const struct vvi_cuda_ranges *r,
                                             enum vvi_cuda_range_kind kind);
 

@@ -12,7 +12,7 @@
  * a matter of the calling thread alone.
  *
  * Streams and events are in lists under the device's lock for one reason: so that closing finds
- * those that nobody freed.
+ * those that were not freed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -63,7 +63,7 @@ int vvi_cuda_stream_new(struct vv_device *dev, struct vv_stream **ret_stream)
     return 0;
 }
 
-/* Whether work of ours may go to one of the application's streams. */
+/* 0 if work of ours may go to this stream of the application. */
 static int check_native(struct vvi_cuda *d, CUstream native)
 {
     unsigned int capture = VVI_CU_CAPTURE_NONE;
@@ -321,7 +321,7 @@ int vvi_cuda_event_query(struct vv_device *dev, struct vv_event *ev)
 }
 
 /* Threads sleep up to 50 us longer than they ask for unless they say otherwise, which is much
- * beside our naps. Returns what it was, to be set again. */
+ * beside our own back-off. Returns what it was, to be set again. */
 static long sharpen_sleep(void)
 {
     long slack_ns = prctl(PR_GET_TIMERSLACK);
@@ -333,7 +333,7 @@ static long sharpen_sleep(void)
 /* Asks until the event is done or the time is over. */
 static int poll_event(struct vvi_cuda *d, CUevent event, uint64_t start_ns, uint64_t deadline_ns)
 {
-    uint64_t nap_ns = SLEEP_MIN_NS, now_ns;
+    uint64_t backoff_ns = SLEEP_MIN_NS, now_ns;
     long slack_ns = -1;
     int rc;
 
@@ -354,8 +354,8 @@ static int poll_event(struct vvi_cuda *d, CUevent event, uint64_t start_ns, uint
             continue;
         if (slack_ns < 0)
             slack_ns = sharpen_sleep();
-        vv_sleep_until_ns(VV_MIN(now_ns + nap_ns, deadline_ns));
-        nap_ns = VV_MIN(nap_ns + SLEEP_MIN_NS, SLEEP_MAX_NS);
+        vv_sleep_until_ns(VV_MIN(now_ns + backoff_ns, deadline_ns));
+        backoff_ns = VV_MIN(backoff_ns + SLEEP_MIN_NS, SLEEP_MAX_NS);
     }
     if (slack_ns > 0)
         (void)prctl(PR_SET_TIMERSLACK, slack_ns);

@@ -241,7 +241,7 @@ struct vvi_cuda_driver {
 #undef X
 };
 
-/* What open needs from the driver; older ones lack parts of it. */
+/* The oldest driver that opening accepts; older ones lack functions that it needs. */
 #define VVI_CUDA_VERSION_MIN 11000
 
 /*

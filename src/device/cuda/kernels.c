@@ -21,7 +21,7 @@
 #define FILL_THREADS  256
 #define BLOCKS_PER_SM 8
 
-/* What a driver needs to be asked for parameters of more than 4 KiB. */
+/* The first driver version with kernel parameters of more than 4 KiB. */
 #define LARGE_PARAMETERS_SINCE 12010
 
 enum { GATHERS = 4, GATHERS_ALWAYS = 2 };

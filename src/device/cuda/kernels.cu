@@ -3,14 +3,13 @@
  * Our own kernels: writing and checking contents, keeping the device busy, and copying one or many
  * segments; checksums are in hash_kernel.cuh. kernels.c launches them by the names here; tests emulate them by the same names.
  *
- * What stays true: no kernel needs another block to make progress, none writes outside the ranges
- * that it is given, and each ends by itself, within a second of when its
- * work is done.
+ * Invariants: no kernel needs another block to make progress, none writes outside the ranges
+ * that it is given, and each ends by itself within a second after its work is done.
  *
  * The two that copy are bound by memory. Each thread copies one word of 16 bytes, past the caches' usual
  * retention: the bytes are not looked at again. Small blocks that come and go keep more loads under
  * way than large ones that loop. The last words are copied first: what the application wrote last,
- * which is mostly the end, is still in the cache. Segments of which both sides are not alike modulo 16 are copied
+ * which is mostly the end, is still in the cache. Segments whose sides differ modulo 16 are copied
  * in the widest words that fit both.
  */
 #include <stdint.h>

@@ -3,7 +3,7 @@
  * Our kernels (kernels.cu) on a CUDA device. The context they are loaded into is current in the
  * calling thread, here and in every later call. Results are the driver's.
  *
- * Threads: loading and unloading while nobody else uses them; the rest from any thread.
+ * Threads: loading and unloading while no other thread uses them; the rest from any thread.
  */
 #ifndef VV_DEVICE_CUDA_KERNELS_H
 #define VV_DEVICE_CUDA_KERNELS_H
@@ -17,7 +17,7 @@
 /* Immutable once loaded. NULL: there are none, and everything is VVI_CU_NOT_SUPPORTED. */
 struct vvi_cuda_kernels;
 
-/* Whether this build has them. */
+/* True if this build has them. */
 bool vvi_cuda_kernels_built(void);
 
 /* Loads all of them now: a driver that loads at the first launch may have to wait until kernels that

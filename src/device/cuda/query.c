@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What can be told about CUDA without opening a device.
+ * Questions about CUDA that need no open device.
  *
  * A program that does not use CUDA must not pay for it: loading and initialising the driver takes
  * up to a second and hundreds of megabytes. So the two questions that every program asks, whether

@@ -42,8 +42,7 @@ static void copy_segs(const struct vvi_device_item *it)
         vv_copy(it->segs[i].dst, it->segs[i].src, it->segs[i].bytes);
 }
 
-/* Whether nothing would make good a late end of `it`: someone waits, and no other work is queued.
- */
+/* True if ending `it` late costs time: a thread waits for it, and no other work is queued. */
 static bool end_matters_locked(const struct vvi_device_host *d, const struct vvi_device_engine *e,
                                const struct vvi_device_item *it)
 {

@@ -2,9 +2,9 @@
 /*
  * Checking a batch of copies and cutting it into work for the engines.
  *
- * What an engine copies lies, on each side and with its whole length, in one device allocation, in
- * one registered slice of host memory, or in host memory that touches no registered slice: what
- * real drivers accept, and nothing else (check_copy). Callers do not know of slices, so a segment
+ * Each side of a copy lies, with its whole length, in one device allocation, in
+ * one registered slice of host memory, or in host memory that touches no registered slice: real
+ * drivers accept nothing else (check_copy). Callers do not see slices, so a segment
  * is cut at their borders first; one that leaves registered memory in its middle is refused. Device
  * pointers are turned into addresses here, under the lock; that they stay mapped until the copy has
  * run is seen to by mem_free, which waits for submitted work.
@@ -24,7 +24,7 @@ struct place {
     char *map;
 };
 
-/* Whether [p, p + bytes) lies within the range `r`, which holds p. */
+/* True if [p, p + bytes) lies within the range `r`, which holds p. */
 static bool fits(const struct vvi_device_range *r, uintptr_t p, size_t bytes)
 {
     size_t offset = p - r->start;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the emulated device share. host.c opens, closes and keeps memory; host_stream.c
+ * Shared by the files of the emulated device. host.c opens, closes and keeps memory; host_stream.c
  * keeps streams, events and the order of work; engine.c runs it; host_kernels.c has our kernels and the
  * application's streams; fault.c decides which call fails.
  *
@@ -230,7 +230,7 @@ VV_WARN_UNUSED int vvi_device_sync_locked(struct vvi_device_host *d, struct vv_s
 
 /* ---- host_copy.c ---- */
 
-/* What a driver below would say to one copy: it refuses those that cross a border of registered
+/* Checks one copy as a driver would: it refuses copies that cross a border of registered
  * slices, and batches are cut so that none does. Lock held. */
 VV_WARN_UNUSED int vvi_device_copy_check(const struct vvi_device_host *d,
                                          const struct vv_copy_seg *seg);

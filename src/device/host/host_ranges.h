@@ -29,7 +29,7 @@ void vvi_device_ranges_fini(struct vvi_device_ranges *r);
 /* The range whose address space holds `p`, or NULL. Valid until the next add or remove. */
 struct vvi_device_range *vvi_device_ranges_find(const struct vvi_device_ranges *r, uintptr_t p);
 
-/* Whether [p, p + bytes) touches any range. An end past the address space is cut off. */
+/* True if [p, p + bytes) touches any range. An end past the address space is cut off. */
 bool vvi_device_ranges_touches(const struct vvi_device_ranges *r, uintptr_t p, size_t bytes);
 
 /* Makes room for one more, so that the add that follows cannot fail. -ENOMEM. */

@@ -335,7 +335,7 @@ void vvi_device_stream_end_locked(struct vvi_device_host *d, struct vv_stream *s
         stream_destroy(d, s);
 }
 
-/* What the caller did not free. The engines have stopped, and nothing is pending. */
+/* Frees what the caller did not. The engines have stopped, and nothing is pending. */
 void vvi_device_streams_fini(struct vvi_device_host *d)
 {
     vv_assert(!d->live_head);

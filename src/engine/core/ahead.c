@@ -37,15 +37,16 @@ static bool ahead_start(struct vv_core *core)
 
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++) {
         if (!a->stamp[t])
-            a->stamp[t] = calloc(vv_core_tier_pages(core, t), sizeof(struct stamp));
+            a->stamp[t] = calloc(vv_core_tier_records(core, t), sizeof(struct stamp));
         if (!a->stamp[t])
             return false;
     }
     for (unsigned f = 1; f <= VV_FAMILIES; f++)
-        a->family[f].limbo = VV_PAGE_NONE;
+        a->family[f].limbo = a->family[f].limbo_last = VV_PAGE_NONE;
     a->on = true;
     /* From now on the device's copies are in one more heap. */
-    for (uint32_t p = 0; p < core->tier[core->device].arena.npages; p++) {
+    for (uint32_t p = 0; p < vv_core_tier_records(core, (unsigned)core->device);
+         p = vv_arena_next(&core->tier[core->device].arena, p)) {
         const struct vv_page *page = &core->tier[core->device].arena.page[p];
         const struct vv_copy *copy = page->state == VV_PAGE_FREE ? NULL : page->u.owner;
         if (copy && copy->page[page->chunk] == p)
@@ -71,6 +72,7 @@ unsigned vv_core_family(struct vv_core *core, uint64_t id)
         struct family *family = &a->family[f];
         if (family->id == id) {
             family->used = ++a->clock;
+            family->used_ns = core->now_ns;
             return f;
         }
         if (family->reqs == 0 && family->orders == 0 &&
@@ -81,10 +83,28 @@ unsigned vv_core_family(struct vv_core *core, uint64_t id)
         return 0;
     a->family[idle].id = id;
     a->family[idle].used = ++a->clock;
+    a->family[idle].used_ns = core->now_ns;
     for (uint32_t i = 0; i < core->nhist; i++)
         if (core->hist[i].family == idle)
             core->hist[i].family = 0;
     return idle;
+}
+
+static bool in_use(const struct vv_core *core, const struct family *f)
+{
+    return f->id && (f->orders > 0 || core->now_ns - f->used_ns < STREAM_IDLE_NS);
+}
+
+/* What a stream uses, no other may take before it has come to its end. One that takes all that is free
+ * would leave nothing to those that come a moment later. */
+bool vvi_ahead_has_share(const struct vv_core *core, unsigned family)
+{
+    uint32_t n = 0;
+
+    for (unsigned f = 1; f <= VV_FAMILIES; f++)
+        n += f == family || in_use(core, &core->ahead.family[f]);
+    return n > 1 &&
+           core->ahead.family[family].pages >= core->tier[core->device].arena.npromised / n;
 }
 
 /* ---- limbo ---- */
@@ -92,14 +112,11 @@ unsigned vv_core_family(struct vv_core *core, uint64_t id)
 static void limbo_remove(struct vv_core *core, unsigned tier, uint32_t page)
 {
     struct stamp *all = core->ahead.stamp[tier], *st = &all[page];
+    struct family *family = &core->ahead.family[st->limbo == LIMBO_ALONE ? 0 : st->limbo];
 
     if (st->limbo != LIMBO_ALONE) {
-        if (st->prev != VV_PAGE_NONE)
-            all[st->prev].next = st->next;
-        else
-            core->ahead.family[st->limbo].limbo = st->next;
-        if (st->next != VV_PAGE_NONE)
-            all[st->next].prev = st->prev;
+        *(st->prev != VV_PAGE_NONE ? &all[st->prev].next : &family->limbo) = st->next;
+        *(st->next != VV_PAGE_NONE ? &all[st->next].prev : &family->limbo_last) = st->prev;
     }
     st->limbo = 0;
 }
@@ -117,16 +134,89 @@ void vvi_ahead_limbo(struct vv_core *core, unsigned tier, uint32_t page)
     p->class = 0;
     st->planned = false;
     st->limbo = LIMBO_ALONE;
-    if ((int)tier != core->device || st->family == 0 || st->family == FAMILY_MIXED ||
-        p->pins != st->reads)
+    if ((int)tier != core->device || vv_arena_is_part(&core->tier[tier].arena, page) ||
+        st->family == 0 || st->family == FAMILY_MIXED || p->pins != st->reads)
         return;
     family = &core->ahead.family[st->family];
     st->limbo = st->family;
-    st->prev = VV_PAGE_NONE;
-    st->next = family->limbo;
-    if (st->next != VV_PAGE_NONE)
-        core->ahead.stamp[tier][st->next].prev = page;
-    family->limbo = page;
+    /* The first to be left is the first that can be written again. */
+    st->next = VV_PAGE_NONE;
+    st->prev = family->limbo_last;
+    family->limbo_last = page;
+    *(st->prev != VV_PAGE_NONE ? &core->ahead.stamp[tier][st->prev].next : &family->limbo) = page;
+}
+
+/* ---- what is due to be copied down ---- */
+
+/*
+ * The lane down copies in the order in which copies were put there. One that waits for bytes that are
+ * not written yet holds up all behind it, and the link is lost for that time: when the stream comes to
+ * the puts that need the room, it stalls. So what is planned to go down is taken from what the stream
+ * has written by the time that the lane comes to it. How long kernels take is not known. A clock counts
+ * the bytes that the stream puts: a copy down takes as long as the stream needs to put a little more than
+ * it copies. A stream that puts them faster loses nothing, as what is due was written before; one
+ * that is slower has time.
+ */
+uint64_t vvi_ahead_due(const struct vv_core *core, unsigned family)
+{
+    const struct family *f = &core->ahead.family[family];
+    uint64_t recent =
+        (uint64_t)core->tier[core->device].arena.npages * core->cfg.page_bytes / RECENT_PART;
+    uint64_t due = VV_MIN(f->due_at, f->put_bytes > recent ? f->put_bytes - recent : 0);
+
+    return VV_MAX(due, f->seen_bytes);
+}
+
+void vvi_ahead_forget(struct vv_core *core, struct vv_copy *copy)
+{
+    struct family *f = &core->ahead.family[copy->recent];
+
+    if (!copy->recent)
+        return;
+    *(copy->before ? &copy->before->behind : &f->recent) = copy->behind;
+    *(copy->behind ? &copy->behind->before : &f->recent_last) = copy->before;
+    copy->recent = 0;
+}
+
+static void put_on(struct vv_core *core, struct vv_order *o)
+{
+    struct family *f = &core->ahead.family[o->family];
+    struct vv_copy *copy = o->obj->copy[o->dst_tier];
+
+    f->put_bytes += o->bytes;
+    if (o->dst_tier != core->device)
+        return;
+    vvi_ahead_forget(core, copy);
+    copy->put_at = f->put_bytes;
+    copy->recent = o->family;
+    copy->before = f->recent_last;
+    copy->behind = NULL;
+    *(copy->before ? &copy->before->behind : &f->recent) = copy;
+    f->recent_last = copy;
+    vvi_object_refresh(core, o->obj);
+}
+
+static void find_due(struct vv_core *core, unsigned family)
+{
+    struct family *f = &core->ahead.family[family];
+    uint64_t due = vvi_ahead_due(core, family);
+
+    while (f->recent && f->recent->put_at <= due) {
+        struct vv_copy *copy = f->recent;
+        vvi_ahead_forget(core, copy);
+        vvi_object_refresh(core, copy->obj);
+    }
+}
+
+/* The lane has that much more to copy of what was put up to `put_at`. Others may share the link. */
+static void charge_lane(struct vv_core *core, unsigned family, uint64_t put_at, uint64_t bytes)
+{
+    struct family *f = &core->ahead.family[family];
+    uint64_t from = VV_MAX(VV_MAX(f->down_at, f->seen_bytes), put_at), all = 0;
+
+    for (unsigned k = 1; k <= VV_FAMILIES; k++)
+        all += core->ahead.family[k].down > 0 ? bytes + bytes / 4 : 0;
+    f->down_at = VV_MIN(from + all, f->put_bytes);
 }
 
 /* ---- stamps ---- */
@@ -142,12 +232,19 @@ bool vvi_ahead_writable(const struct vv_core *core, unsigned family, const struc
            (p->state == VV_PAGE_VALID || (p->state == VV_PAGE_FILLING && st->planned));
 }
 
+/* Parts of pages change hands by observation alone. */
+static bool is_part(const struct vv_core *core, const struct vv_copy *copy, uint32_t c)
+{
+    return vv_arena_is_part(&core->tier[copy->tier].arena, copy->page[c]);
+}
+
 bool vvi_ahead_only(const struct vv_core *core, const struct vv_copy *copy, uint32_t c)
 {
     const struct stamp *st = vvi_stamp(core, copy->tier, copy->page[c]);
 
-    return st && (int)copy->tier == core->device && st->reads + st->writes > 0 &&
-           st->family != FAMILY_MIXED && vvi_ahead_writable(core, st->family, copy, c);
+    return st && !is_part(core, copy, c) && (int)copy->tier == core->device &&
+           st->reads + st->writes > 0 && st->family != FAMILY_MIXED &&
+           vvi_ahead_writable(core, st->family, copy, c);
 }
 
 static const struct stamp *filling_stamp(const struct vv_core *core, const struct vv_object *obj,
@@ -179,7 +276,8 @@ bool vvi_ahead_foreign(const struct vv_core *core, unsigned family, const struct
 {
     const struct stamp *st = filling_stamp(core, obj, tier, c);
 
-    return st && st->planned && st->writer != 0 && !of_family(st->writer, family);
+    return st && ((st->planned && st->writer != 0 && !of_family(st->writer, family)) ||
+                  (st->queued && st->queued != family));
 }
 
 static void wait_for(const struct vv_core *core, struct vv_order *o, unsigned lane, uint64_t seq)
@@ -197,20 +295,35 @@ void vvi_ahead_issued(struct vv_core *core, struct vv_order *o)
     family->flushes += o->hop == VV_HOP_D2H && o->kind == VV_ORDER_COPY;
     if (o->req)
         o->req->unqueued++;
+    if (o->kind == VV_ORDER_APP && o->dst_tier != VV_TIER_APP)
+        put_on(core, o);
     for (uint32_t i = 0; i < o->nchunks; i++) {
         const struct stamp *from =
             o->src_tier == VV_TIER_APP
                 ? NULL
                 : filling_stamp(core, o->obj, (unsigned)o->src_tier, o->chunk0 + i);
-        const struct stamp *to = o->dst_tier == VV_TIER_APP
-                                     ? NULL
-                                     : vvi_stamp(core, (unsigned)o->dst_tier, o->dst_page[i]);
+        struct stamp *to = o->dst_tier == VV_TIER_APP
+                               ? NULL
+                               : vvi_stamp(core, (unsigned)o->dst_tier, o->dst_page[i]);
         if (from)
             wait_for(core, o, from->writer ? (from->writer - 1u) % (VV_LANES - 1) + 1 : 0,
                      from->wrote);
         for (unsigned lane = 0; to && to->reads + to->writes > 0 && lane < VV_LANES; lane++)
             wait_for(core, o, lane, to->last[lane]);
+        if (to && o->lane != VV_LANE_EARLY)
+            to->queued = o->family;
     }
+}
+
+static void set_family(struct vv_core *core, int tier, struct stamp *st, uint8_t family)
+{
+    struct family *all = core->ahead.family;
+
+    if (tier == core->device && st->family != 0 && st->family != FAMILY_MIXED)
+        all[st->family].pages--;
+    if (tier == core->device && family != 0 && family != FAMILY_MIXED)
+        all[family].pages++;
+    st->family = family;
 }
 
 static struct stamp *use(struct vv_core *core, const struct vv_order *o, int tier, uint32_t page)
@@ -220,7 +333,7 @@ static struct stamp *use(struct vv_core *core, const struct vv_order *o, int tie
     if (st->reads + st->writes == 0)
         memset(st->last, 0, sizeof(st->last));
     if (o->lane != VV_LANE_EARLY && st->family != o->family)
-        st->family = st->family == 0 ? o->family : FAMILY_MIXED;
+        set_family(core, tier, st, st->family == 0 ? o->family : FAMILY_MIXED);
     st->last[o->lane] = o->seq;
     return st;
 }
@@ -232,7 +345,7 @@ static void unuse(struct vv_core *core, int tier, uint32_t page)
 
     if (st->reads + st->writes > 0)
         return;
-    st->family = 0;
+    set_family(core, tier, st, 0);
     if (!st->limbo || p->pins > 0)
         return;
     limbo_remove(core, (unsigned)tier, page);
@@ -248,6 +361,8 @@ void vvi_ahead_ended(struct vv_core *core, struct vv_order *o)
 
     family->orders--;
     family->down -= down;
+    if (o->kind == VV_ORDER_APP && o->dst_tier != VV_TIER_APP)
+        family->seen_bytes += o->bytes;
     if (o->seq == 0) {
         family->flushes -= down;
         if (o->req)
@@ -260,6 +375,8 @@ void vvi_ahead_ended(struct vv_core *core, struct vv_order *o)
             vvi_stamp(core, (unsigned)o->src_tier, o->src_page[i])->reads -= o->seq > 0;
             unuse(core, o->src_tier, o->src_page[i]);
         }
+        if (o->dst_tier != VV_TIER_APP && o->seq == 0)
+            vvi_stamp(core, (unsigned)o->dst_tier, o->dst_page[i])->queued = 0;
         if (o->dst_tier != VV_TIER_APP && o->seq > 0) {
             vvi_stamp(core, (unsigned)o->dst_tier, o->dst_page[i])->writes--;
             unuse(core, o->dst_tier, o->dst_page[i]);
@@ -351,6 +468,7 @@ void vv_core_enqueued(struct vv_core *core, struct vv_order *o, uint64_t seq, ui
             st->wrote = seq;
             st->writer = (uint8_t)vv_lane_stream(o->family, (enum vv_lane)o->lane);
             st->planned = true;
+            st->queued = 0;
         }
     }
     if (o->dst_tier != VV_TIER_APP)
@@ -379,54 +497,110 @@ static bool usable(const struct vv_core *core, unsigned family, const struct vv_
 {
     const struct vv_object *obj = copy->obj;
 
-    if (copy->page[c] == VV_PAGE_NONE || !vvi_ahead_writable(core, family, copy, c))
+    if (copy->page[c] == VV_PAGE_NONE || is_part(core, copy, c) ||
+        !vvi_ahead_writable(core, family, copy, c))
         return false;
     return saved(core, obj, c) ||
-           (!obj->dead && !obj->flush_err &&
+           (!obj->dead && !vvi_flush_rests(obj) &&
             vvi_chunk_state(core, obj, (unsigned)core->host, c) == VV_PAGE_FREE);
 }
 
-/* The last chunk of the copy that the family may have the page of. */
-static bool last_usable(const struct vv_core *core, unsigned family, const struct vv_copy *copy,
-                        uint32_t *ret_c)
+/* The last chunk of the copy that the family may have the page of; `own`: of those that it uses. */
+static bool last_usable(const struct vv_core *core, unsigned family, bool own,
+                        const struct vv_copy *copy, uint32_t *ret_c)
 {
     for (uint32_t c = copy->held_top + 1; c-- > 0;)
-        if (usable(core, family, copy, c)) {
+        if (usable(core, family, copy, c) &&
+            (!own || vvi_stamp(core, copy->tier, copy->page[c])->family == family)) {
             *ret_c = c;
             return true;
         }
     return false;
 }
 
-/* The copy on the device that is wanted last, of those with a page for the family; for a prefetch,
- * later than `obj`. */
-static struct vv_copy *farthest(const struct vv_core *core, unsigned family,
-                                const struct vv_object *obj, uint32_t chunk,
-                                enum vv_purpose purpose, uint32_t *ret_c)
+struct victim {
+    unsigned family;
+    bool own;
+    bool found;     /* one, or the least rank that is asked for */
+    uint64_t least; /* what is taken is wanted later than this; 0: whenever it is wanted */
+    uint64_t rank;
+    struct vv_copy *copy;
+    uint32_t chunk;
+    unsigned looked_at;
+};
+
+static bool take_victim(const struct vv_core *core, struct victim *v, struct vv_copy *copy,
+                        uint64_t rank)
+{
+    uint32_t c;
+
+    v->looked_at++;
+    /* What is usable may be wanted sooner than the last chunk: two would take pages from each other for ever. */
+    if (!last_usable(core, v->family, v->own, copy, &c) ||
+        (v->least && vvi_rank(core, copy->obj, copy->tier, c) <= v->least))
+        return false;
+    v->found = true;
+    v->rank = rank;
+    v->copy = copy;
+    v->chunk = c;
+    return true;
+}
+
+/* What is below a place in a heap is wanted sooner. */
+static void search_heap(const struct vv_core *core, const struct vv_heap *heap, uint32_t at,
+                        struct victim *v)
+{
+    struct vv_copy *copy;
+    uint64_t rank;
+
+    if (at >= heap->n || v->looked_at >= VICTIMS_LOOKED_AT)
+        return;
+    copy = heap->item[at].value;
+    rank = vvi_rank_relative(core, copy->obj, heap->item[at].key);
+    if ((v->found && rank <= v->rank) || take_victim(core, v, copy, rank))
+        return;
+    search_heap(core, heap, 2 * at + 1, v);
+    search_heap(core, heap, 2 * at + 2, v);
+}
+
+static void search_all(const struct vv_core *core, struct victim *v)
 {
     unsigned device = (unsigned)core->device;
-    uint64_t best_rank = purpose == VV_FOR_PREFETCH ? vvi_rank(core, obj, device, chunk) : 0;
-    struct vv_copy *best = NULL;
 
     for (uint32_t i = 0; i < core->nhist; i++) {
-        const struct vv_heap *heap = &core->hist[i].heap[device][HEAP_HELD];
-        for (uint32_t k = 0; k < heap->n; k++) {
-            struct vv_copy *copy = heap->item[k].value;
-            uint64_t rank = vvi_rank_relative(core, copy->obj, heap->item[k].key);
-            if ((best || purpose == VV_FOR_PREFETCH) && rank <= best_rank) {
-                if (k == 0)
-                    break; /* all others are nearer */
-                continue;
-            }
-            if (!last_usable(core, family, copy, ret_c))
-                continue;
-            best = copy;
-            best_rank = rank;
-            if (k == 0)
-                break;
-        }
+        v->looked_at = 0;
+        search_heap(core, &core->hist[i].heap[device][HEAP_HELD], 0, v);
     }
-    return best;
+    v->looked_at = 0;
+    for (struct vv_copy *copy = core->ahead.family[v->family].recent;
+         !v->copy && copy && v->looked_at < VICTIMS_LOOKED_AT; copy = copy->behind) {
+        uint64_t rank = vvi_rank(core, copy->obj, device, copy->held_top);
+        if (!v->found || rank > v->rank)
+            (void)take_victim(core, v, copy, rank);
+    }
+}
+
+/* The copy on the device that is wanted last, of those with a page for the family; for a prefetch,
+ * later than `obj`. If none is due, that which will be first. A family with its share gives of its own
+ * as long as it can. */
+static struct vv_copy *farthest(struct vv_core *core, unsigned family, const struct vv_object *obj,
+                                uint32_t chunk, enum vv_purpose purpose, uint32_t *ret_c)
+{
+    struct victim v = {.family = family,
+                       .own = vvi_ahead_has_share(core, family),
+                       .found = purpose == VV_FOR_PREFETCH};
+
+    if (v.found)
+        v.rank = v.least = vvi_rank(core, obj, (unsigned)core->device, chunk);
+    for (unsigned f = 1; f <= VV_FAMILIES; f++)
+        find_due(core, f);
+    search_all(core, &v);
+    if (v.own && !v.copy) {
+        v.own = false;
+        search_all(core, &v);
+    }
+    *ret_c = v.chunk;
+    return v.copy;
 }
 
 /* Takes pages of the copy from chunk `top` down that are saved. */
@@ -460,10 +634,14 @@ uint32_t vvi_ahead_take(struct vv_core *core, unsigned family, struct vv_object 
         pages[got++] = page;
     }
     while (got < want) {
-        struct vv_copy *copy = farthest(core, family, obj, chunk, purpose, &c);
-        uint32_t most = want - got;
+        uint32_t asks = purpose == VV_FOR_PREFETCH ? chunk + got : chunk, most = want - got;
+        struct vv_copy *copy = farthest(core, family, obj, asks, purpose, &c);
         if (!copy || !saved(core, copy->obj, c))
             break;
+        /* Each asks for its own place, as in space.c. */
+        if (purpose == VV_FOR_PREFETCH &&
+            vv_next_use(vvi_rank(core, obj, device, asks)) != VV_USE_HINTED)
+            most = 1;
         /* While their order is unknown, the same share of every object stays. */
         if (vv_next_use(vvi_rank(core, copy->obj, device, c)) == VV_USE_UNKNOWN)
             most = VV_MIN(most, VV_MAX(copy->obj->nchunks / PARTS, (uint32_t)1));
@@ -472,16 +650,16 @@ uint32_t vvi_ahead_take(struct vv_core *core, unsigned family, struct vv_object 
     return got;
 }
 
-/* Chunks of the copy from `top` down that one order can save: all finished, or none of them. */
+/* Chunks of the copy from `top` down that one order can save: all written, or none of them. */
 static uint32_t unsaved_run(const struct vv_core *core, unsigned family, const struct vv_copy *copy,
                             uint32_t top, uint32_t most)
 {
-    bool busy = vvi_ahead_busy(core, copy->tier, copy->page[top]);
+    bool written = vvi_chunk_valid(core, copy->obj, copy->tier, top);
     uint32_t n = 0;
 
     while (n < most && n <= top && usable(core, family, copy, top - n) &&
            !saved(core, copy->obj, top - n) &&
-           vvi_ahead_busy(core, copy->tier, copy->page[top - n]) == busy)
+           vvi_chunk_valid(core, copy->obj, copy->tier, top - n) == written)
         n++;
     return n;
 }
@@ -490,24 +668,31 @@ bool vvi_ahead_flush(struct vv_core *core, unsigned family, struct vv_object *ob
                      uint32_t want, enum vv_purpose purpose)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES], done = 0, c = 0;
-    unsigned host = (unsigned)core->host;
+    unsigned device = (unsigned)core->device, host = (unsigned)core->host;
 
     if (core->ahead.family[family].flushes > 0)
         return true; /* what they save can be had when they stand on their lanes */
+    /* Not before: what was copied down last has been taken, or is not wanted last. */
+    core->ahead.family[family].due_at = core->ahead.family[family].down_at;
     while (done < want && !core->ahead.family[family].refused) {
         struct vv_copy *copy = farthest(core, family, obj, chunk, purpose, &c);
         uint32_t n, got;
+        uint64_t put_at;
         enum vv_lane lane;
         if (!copy || saved(core, copy->obj, c))
             break;
+        put_at = copy->put_at;
         n = unsaved_run(core, family, copy, c,
                         VV_MIN(want - done, AHEAD_BATCHES * core->hop[VV_HOP_D2H].batch));
-        lane = vvi_ahead_busy(core, copy->tier, copy->page[c]) ? VV_LANE_DOWN : VV_LANE_EARLY;
+        /* What a stream has only to read is on no stream's account: others may wait for it. */
+        lane = vvi_chunk_valid(core, copy->obj, device, c) ? VV_LANE_EARLY : VV_LANE_DOWN;
         n = VV_MIN(n, (uint32_t)VV_ORDER_MAX_PAGES);
         got = vvi_space_take(core, host, copy->obj, c, n, VV_FOR_FLUSH, pages);
         if (got == 0 || !vvi_issue_ahead(core, family, lane, copy->obj, core->device, core->host,
                                          c + 1 - got, got, pages, VV_COPY_WRITE_IN_PROGRESS))
             break;
+        charge_lane(core, family, lane == VV_LANE_DOWN ? put_at : 0,
+                    (uint64_t)got * core->cfg.page_bytes);
         done += got;
     }
     return done > 0;
@@ -522,7 +707,7 @@ enum fetch vvi_ahead_fetch(struct vv_core *core, unsigned family, struct vv_obje
     uint32_t share = vvi_device_share(core, obj), there = vvi_on_device(core, obj);
     uint32_t pages[VV_ORDER_MAX_PAGES], c = 0, n = 0, got, most;
 
-    if (!obj->copy[core->host] || there >= share || obj->lost || obj->spent)
+    if (!obj->copy[core->host] || there >= share || obj->spent)
         return FETCH_NOTHING;
     most = VV_MIN(AHEAD_BATCHES * core->hop[VV_HOP_H2D].batch, share - there);
     most = VV_MIN(most, (uint32_t)VV_ORDER_MAX_PAGES);
@@ -537,7 +722,9 @@ enum fetch vvi_ahead_fetch(struct vv_core *core, unsigned family, struct vv_obje
         return FETCH_NOTHING;
     if (vvi_lend_waits(core, device))
         return FETCH_NO_ROOM;
-    got = vvi_space_take(core, device, obj, c, n, VV_FOR_PREFETCH, pages);
+    got = vvi_ahead_has_share(core, family)
+              ? 0
+              : vvi_space_take(core, device, obj, c, n, VV_FOR_PREFETCH, pages);
     if (got == 0)
         got = vvi_ahead_take(core, family, obj, c, n, VV_FOR_PREFETCH, pages);
     if (got == 0)

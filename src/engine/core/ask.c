@@ -133,6 +133,11 @@ bool vv_core_space_wanted(const struct vv_core *core)
            core->hop[VV_HOP_H2F].inflight > 0;
 }
 
+uint64_t vv_core_inflight(const struct vv_core *core)
+{
+    return core->inflight;
+}
+
 bool vv_core_disk_reads(const struct vv_core *core)
 {
     return core->hop[VV_HOP_F2H].inflight > 0;

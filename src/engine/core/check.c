@@ -87,6 +87,9 @@ static const char *check_page(const struct vv_core *core, unsigned tier, uint32_
                 "a page that nobody owns nor uses is not free");
         return NULL;
     }
+    if (!copy && page < core->tier[tier].arena.npages && core->tier[tier].arena.cut &&
+        core->tier[tier].arena.cut[page].each)
+        return NULL;
     REQUIRE(copy != NULL, "a page in use has no owner");
     REQUIRE(copy->tier == tier, "a page is owned by a copy on another tier");
     REQUIRE(p->chunk < copy->obj->nchunks, "a page holds a chunk beyond its object's end");
@@ -103,7 +106,8 @@ static const char *check_arena_tier(const struct vv_core *core, unsigned tier)
 
     if (!wrong)
         wrong = check_transit(t);
-    for (uint32_t p = 0; !wrong && p < vv_core_tier_pages(core, tier); p++) {
+    for (uint32_t p = 0; !wrong && p < vv_core_tier_records(core, tier);
+         p = vv_arena_next(&t->arena, p)) {
         wrong = check_page(core, tier, p);
         if (t->arena.page[p].state != VV_PAGE_FREE) {
             nevict += (t->arena.page[p].class & CLASS_EVICT) != 0;
@@ -168,24 +172,46 @@ static const char *check_stamp(const struct vv_core *core, unsigned tier, uint32
 
     REQUIRE(!st->planned || (p->state == VV_PAGE_FILLING && st->writes > 0),
             "a page is planned to be filled, and is not being filled");
+    REQUIRE(!st->queued || (p->state == VV_PAGE_FILLING && !st->planned),
+            "an order is to write a page that is not being filled, or is on its lane");
     REQUIRE(st->reads + st->writes > 0 || st->family == 0,
             "a page that no stream uses has a family");
     REQUIRE(p->pins >= st->reads, "a page that a stream reads is not pinned");
     return NULL;
 }
 
+static const char *check_recent(const struct vv_core *core, unsigned f)
+{
+    const struct family *family = &core->ahead.family[f];
+    const struct vv_copy *last = NULL;
+
+    for (const struct vv_copy *copy = family->recent; copy; copy = copy->behind) {
+        REQUIRE(copy->recent == f && (int)copy->tier == core->device && copy->before == last &&
+                    (!last || last->put_at <= copy->put_at),
+                "what a stream has put last is not in its order");
+        last = copy;
+    }
+    REQUIRE(family->recent_last == last, "the list of what a stream has put last has no end");
+    REQUIRE(family->seen_bytes <= family->put_bytes && family->down_at <= family->put_bytes &&
+                family->due_at <= family->down_at,
+            "a stream has put less than was seen, or is to be copied");
+    return NULL;
+}
+
 static const char *check_ahead(const struct vv_core *core)
 {
     const char *wrong = NULL;
-    uint32_t orders[VV_FAMILIES + 1] = {0}, down[VV_FAMILIES + 1] = {0};
+    uint32_t orders[VV_FAMILIES + 1] = {0}, down[VV_FAMILIES + 1] = {0}, pages[UINT8_MAX + 1] = {0};
     uint64_t reads = 0, writes = 0;
 
     if (!core->ahead.on)
         return NULL;
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
-        for (uint32_t p = 0; p < vv_core_tier_pages(core, t) && !wrong; p++) {
+        for (uint32_t p = 0; p < vv_core_tier_records(core, t) && !wrong;
+             p = vv_arena_next(&core->tier[t].arena, p)) {
             reads += vvi_stamp(core, t, p)->reads;
             writes += vvi_stamp(core, t, p)->writes;
+            pages[vvi_stamp(core, t, p)->family] += (int)t == core->device;
             wrong = check_stamp(core, t, p);
         }
     for (const struct vv_order *o = core->orders; o && !wrong; o = o->all_next) {
@@ -200,10 +226,13 @@ static const char *check_ahead(const struct vv_core *core)
     }
     REQUIRE(!wrong, wrong);
     REQUIRE(reads == 0 && writes == 0, "uses of pages by streams are miscounted");
-    for (unsigned f = 1; f <= VV_FAMILIES; f++)
+    for (unsigned f = 1; f <= VV_FAMILIES && !wrong; f++) {
         REQUIRE(orders[f] == core->ahead.family[f].orders && down[f] == core->ahead.family[f].down,
                 "orders of a family are miscounted");
-    return NULL;
+        REQUIRE(pages[f] == core->ahead.family[f].pages, "pages of a family are miscounted");
+        wrong = check_recent(core, f);
+    }
+    return wrong;
 }
 
 /* ---- orders and requests ---- */
@@ -316,13 +345,9 @@ static uint32_t chunks_unissued(const struct vv_req *req)
     return n;
 }
 
-/* What waits for a stream has all its orders in flight; a wait is for such a put. */
+/* What waits for a stream has all its orders in flight. */
 static const char *check_ordered(const struct vv_req *req)
 {
-    if (req->kind == VV_REQ_WAIT) {
-        REQUIRE(req->obj->writing && req->obj->ordered, "a wait for a stream that has ended");
-        return NULL;
-    }
     REQUIRE(req->ordered && req->unissued == 0 && req->inflight > 0,
             "a request waits for a stream that has no order of it");
     return NULL;
@@ -368,7 +393,8 @@ static const char *check_req(const struct vv_core *core, const struct vv_req *re
 
 static const char *check_requests(const struct vv_core *core)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->ordered};
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->sights,
+                                   core->ordered};
     const char *wrong = NULL;
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
@@ -376,16 +402,21 @@ static const char *check_requests(const struct vv_core *core)
             wrong = check_req(core, req);
     for (const struct vv_req *req = core->ordered; req && !wrong; req = req->next)
         wrong = check_ordered(req);
+    for (const struct vv_req *req = core->sights; req && !wrong; req = req->next)
+        if (!req->obj->writing || !req->obj->ordered)
+            wrong = "a wait for a stream that has ended";
     REQUIRE(!wrong, wrong);
-    REQUIRE(core->inflight > 0 || (!core->puts && !core->gets && !core->waits && !core->ordered) ||
-                ((vvi_growing(core) || core->nending > 0) && !core->ordered),
+    REQUIRE(core->inflight > 0 ||
+                (!core->puts && !core->gets && !core->waits && !core->sights && !core->ordered) ||
+                ((vvi_growing(core) || core->nending > 0) && !core->ordered && !core->sights),
             "a request is blocked and nothing is in flight");
     return NULL;
 }
 
 static uint32_t pending_of_hist(const struct vv_core *core, uint32_t hist)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->ordered};
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->sights,
+                                   core->ordered};
     uint32_t n = 0;
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
@@ -396,7 +427,8 @@ static uint32_t pending_of_hist(const struct vv_core *core, uint32_t hist)
 
 static uint32_t refs_of(const struct vv_core *core, const struct vv_object *obj)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->ordered};
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->sights,
+                                   core->ordered};
     uint32_t n = 0;
 
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
@@ -423,7 +455,7 @@ static const char *check_chunk(const struct vv_core *core, const struct vv_copy 
     unsigned class = p->class;
     bool elsewhere = copy->obj->dead;
 
-    REQUIRE(copy->page[c] < vv_core_tier_pages(core, copy->tier), "a page number is too large");
+    REQUIRE(copy->page[c] < vv_core_tier_records(core, copy->tier), "a page number is too large");
     REQUIRE(p->state != VV_PAGE_FREE, "a copy holds a free page");
     REQUIRE(p->u.owner == copy && p->chunk == c, "a copy holds a page of another one");
     REQUIRE(class == vvi_classify(core, copy->obj, copy->tier, c, p), "a page's class is stale");
@@ -473,7 +505,7 @@ static const char *check_heaps_of(const struct vv_core *core, const struct vv_co
     if (!wrong)
         wrong = check_in_heap(core, copy, HEAP_HELD,
                               core->ahead.on && (int)copy->tier == core->device &&
-                                  n->valid + n->filling > 0,
+                                  n->valid + n->filling > 0 && !copy->recent,
                               vvi_rank_absolute(core, obj, copy->tier, copy->held_top));
     if (!wrong)
         wrong = check_in_heap(core, copy, HEAP_EVICT, core->paged && n->evict > 0 && !copy->readers,
@@ -526,7 +558,7 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
         REQUIRE(!copy->whole || copy->page[c] == copy->page[0] + c, "a whole copy is not one run");
         if (!arena || copy->page[c] == VV_PAGE_NONE)
             continue;
-        n.transit += copy->page[c] >= core->tier[tier].arena.npages;
+        n.transit += vvi_transit_page(&core->tier[tier], copy->page[c]);
         const char *wrong = check_chunk(core, copy, c, &n);
         REQUIRE(!wrong, wrong);
     }
@@ -614,13 +646,14 @@ static const char *check_version(const struct vv_core *core, const struct vv_obj
     return wrong;
 }
 
-enum { REQ_LISTS = 4 };
+enum { REQ_LISTS = 5 };
 
 static const struct vv_req *first_req(const struct vv_core *core, unsigned list)
 {
     return list == 0   ? core->puts
            : list == 1 ? core->gets
            : list == 2 ? core->waits
+           : list == 3 ? core->sights
                        : core->ordered;
 }
 
@@ -979,15 +1012,15 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
          * `next`, unless somebody wants a run of them. */
         if (vvi_ahead_busy(core, copy->tier, page))
             d = mix(d, digest_stamp(core, copy->tier, page));
-        if (page >= t->arena.npages)
+        if (vvi_transit_page(t, page))
             page = t->arena.npages + (page - t->arena.npages >= t->transit_all);
-        else if (core->paged && !core->lent_ever)
-            page = 0;
+        else if (core->paged && !core->lent_ever && !vv_arena_is_part(&t->arena, page))
+            page = 0; /* parts of one page go together */
         d = mix(d, (uint64_t)page << 32 | (uint64_t)vvi_page(core, copy, c)->state << 16 |
                        vvi_page(core, copy, c)->pins);
     }
-    if (core->paged)
-        return d;
+    if (core->paged) /* of the others it does not matter any more when they were put */
+        return copy->recent ? mix(d, core->ahead.family[copy->recent].put_bytes - copy->put_at) : d;
     d = mix(d, stamp_place(core, copy->tier, copy->stamp_in, false));
     d = mix(d, stamp_place(core, copy->tier, copy->stamp_use, true));
     return mix(d, copy->flush_mark > done ? copy->flush_mark - done : 0);
@@ -1007,7 +1040,9 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
     d = mix(mix(mix(d, obj->size), obj->refs), obj->reflushed);
     d = mix(d, obj->gen | (uint64_t)obj->unfinished << 8 | (uint64_t)obj->missed << 9 |
                    (uint64_t)obj->restored << 10 | (uint64_t)obj->used << 11 |
-                   (uint64_t)obj->lost << 12 | (uint64_t)obj->spent << 13);
+                   (uint64_t)obj->lost << 12 | (uint64_t)obj->spent << 13 |
+                   (uint64_t)obj->spoiled << 14 | (uint64_t)obj->left << 16 |
+                   (uint64_t)(obj->spoiled && obj->told) << 15);
     d = mix(d, obj->old ? digest_object(core, obj->old) : 0);
     d = mix(d, next ? digest_object(core, next) : 0);
     for (unsigned t = 0; t < core->ntiers; t++)
@@ -1036,6 +1071,8 @@ static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, ui
     d = mix(d, flags);
     d = mix(mix(d, (uint64_t)h->detect.stride), (uint64_t)h->detect.step);
     d = mix(mix(d, h->detect.last - origin), h->interval_ns);
+    if (core->nhist > 1 && h->interval_ns > 0) /* which history is next goes by the time */
+        d = mix(d, core->now_ns - h->last_end_ns);
     for (const struct vv_object *obj = h->oldest; obj; obj = obj->newer)
         d = mix(mix(d, obj->ordinal - origin), digest_object(core, obj));
     for (uint64_t s = h->head; s < h->tail; s++) {
@@ -1084,6 +1121,8 @@ static uint64_t digest_order(const struct vv_core *core, const struct vv_order *
 
 static uint64_t digest_req(const struct vv_core *core, const struct vv_req *req, uint64_t d)
 {
+    uint64_t before = 0;
+
     d = mix(d, (uint64_t)req->kind << 8 | (uint64_t)req->ordered << 1 | req->app_is_device);
     d = mix(d, (uint64_t)req->inflight << 32 | req->chunks_left);
     d = mix(d, (uint64_t)req->scan << 32 | (uint32_t)req->error);
@@ -1091,7 +1130,23 @@ static uint64_t digest_req(const struct vv_core *core, const struct vv_req *req,
     d = mix(d, req->obj ? digest_object(core, req->obj) : req->hist);
     for (uint32_t i = 0; req->issued && i < vv_div_up(req->obj->nchunks, 64); i++)
         d = mix(d, req->issued[i]);
-    return d;
+    /* Reads that were under way before it do not fail it. */
+    for (const struct vv_order *o = core->orders; o; o = o->all_next)
+        if (req->kind == VV_REQ_GET && o->obj == req->obj && o->src_tier == core->disk &&
+            o->number <= req->number)
+            before += mix(o->kind, o->chunk0);
+    return mix(d, before);
+}
+
+static uint64_t digest_family(const struct vv_core *core, unsigned f, uint64_t d)
+{
+    const struct family *family = &core->ahead.family[f];
+
+    for (uint32_t p = family->limbo; p != VV_PAGE_NONE; p = core->ahead.stamp[core->device][p].next)
+        d = mix(d, digest_stamp(core, (unsigned)core->device, p) + f);
+    d = mix(d, family->put_bytes - family->seen_bytes);
+    d = mix(d, family->put_bytes - VV_MAX(family->down_at, family->seen_bytes));
+    return mix(d, family->put_bytes - VV_MAX(family->due_at, family->seen_bytes));
 }
 
 uint64_t vv_core_digest(const struct vv_core *core)
@@ -1099,6 +1154,7 @@ uint64_t vv_core_digest(const struct vv_core *core)
     uint64_t orders = 0, d = mix(mix(core->phase, core->largest_bytes), core->seed_pages);
 
     d = mix(mix(d, core->mixed), core->mixed ? core->put_bytes : 0);
+    d = mix(d, core->reads_since_write);
 
     for (uint32_t i = 0; i < core->nhist; i++)
         d = digest_hist(core, &core->hist[i], d);
@@ -1114,9 +1170,7 @@ uint64_t vv_core_digest(const struct vv_core *core)
     for (int i = 0; i < VV_HOP_COUNT; i++)
         d = mix(d, (uint64_t)core->hop[i].rate.bytes_per_s);
     for (unsigned f = 1; core->ahead.on && f <= VV_FAMILIES; f++)
-        for (uint32_t p = core->ahead.family[f].limbo; p != VV_PAGE_NONE;
-             p = core->ahead.stamp[core->device][p].next)
-            d = mix(d, digest_stamp(core, (unsigned)core->device, p) + f);
+        d = digest_family(core, f, d);
     for (unsigned t = 0; t < core->ntiers; t++) {
         const struct tier *tier = &core->tier[t];
         d = mix(mix(d, tier->used_bytes), tier->lent);

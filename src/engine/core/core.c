@@ -14,6 +14,14 @@
 
 /* ---- opening and closing ---- */
 
+/* Parts of a page are 4 KiB or a multiple of it. More of them would cost more books than they are worth. */
+static uint32_t units_of_page(const struct vv_core *core)
+{
+    enum { UNIT_LEAST = 4096, UNITS_MOST = 64 };
+
+    return VV_MIN(core->cfg.page_bytes / UNIT_LEAST, (uint32_t)UNITS_MOST);
+}
+
 static int tier_init(struct vv_core *core, unsigned i)
 {
     struct tier *t = &core->tier[i];
@@ -30,7 +38,7 @@ static int tier_init(struct vv_core *core, unsigned i)
         return -EINVAL;
     t->transit_all = t->kind == VV_TIER_HOST ? core->cfg.transit_pages : 0;
     r = vv_arena_init(&t->arena, (uint32_t)pages, core->cfg.tier[i].grows ? 0 : (uint32_t)pages,
-                      2 * t->transit_all);
+                      2 * t->transit_all, t->memory && core->paged ? units_of_page(core) : 1);
     if (r < 0)
         return r;
     for (int up = 0; up < 2 && t->transit_all; up++) {
@@ -132,6 +140,23 @@ uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier)
     return t->is_arena ? (uint64_t)t->arena.npages + 2 * (uint64_t)t->transit_all : 0;
 }
 
+uint64_t vv_core_tier_records(const struct vv_core *core, unsigned tier)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+    uint64_t pages = vv_core_tier_pages(core, tier);
+
+    return a->units > 1 ? pages + (uint64_t)a->npages * a->units : pages;
+}
+
+uint64_t vv_core_page_offset(const struct vv_core *core, unsigned tier, uint32_t page)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+    uint64_t unit = core->cfg.page_bytes / (a->units ? a->units : 1);
+
+    return vv_arena_is_part(a, page) ? (page - a->first_part) * unit
+                                     : (uint64_t)page * core->cfg.page_bytes;
+}
+
 /* ---- the shape of every entry ---- */
 
 static uint32_t pages_used(const struct tier *t)
@@ -173,31 +198,31 @@ static void leave_with(struct vv_core *core, struct vv_req *req)
 
 /* ---- requests ---- */
 
+static void req_push(struct vv_req **list, struct vv_req *prev, struct vv_req *req)
+{
+    struct vv_req **at = prev ? &prev->next : list;
+
+    req->list = list;
+    req->prev = prev;
+    req->next = *at;
+    if (req->next)
+        req->next->prev = req;
+    *at = req;
+}
+
+/* At the end: requests are served in order. */
 static void req_link(struct vv_req **list, struct vv_req *req)
 {
     struct vv_req *last = *list;
 
     while (last && last->next)
         last = last->next;
-    req->next = NULL;
-    req->prev = last;
-    if (last)
-        last->next = req;
-    else
-        *list = req;
+    req_push(list, last, req);
 }
 
-static void req_unlink(struct vv_core *core, struct vv_req *req)
+static void req_unlink(struct vv_req *req)
 {
-    bool put = req->kind == VV_REQ_PUT || req->kind == VV_REQ_LEASE;
-    struct vv_req **list = put ? &core->puts : req->kind == VV_REQ_GET ? &core->gets : &core->waits;
-
-    if (req->prev)
-        req->prev->next = req->next;
-    else if (core->ordered == req)
-        core->ordered = req->next;
-    else
-        *list = req->next;
+    *(req->prev ? &req->prev->next : req->list) = req->next;
     if (req->next)
         req->next->prev = req->prev;
     req->next = req->prev = NULL;
@@ -247,8 +272,8 @@ static void see_interval(struct vv_core *core, struct hist *h)
 
 void vvi_req_issued(struct vv_core *core, struct vv_req *req)
 {
-    req_unlink(core, req);
-    req_link(&core->ordered, req);
+    req_unlink(req);
+    req_push(&core->ordered, NULL, req);
     /* For the application the call ends here. */
     vvi_hist(core, req->hist)->last_end_ns = core->now_ns;
 }
@@ -259,7 +284,7 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
     struct vv_object *obj = req->obj;
 
     vv_assert(req->inflight == 0 && req->status == -EINPROGRESS);
-    req_unlink(core, req);
+    req_unlink(req);
     req->status = status;
     free(req->issued);
     req->issued = NULL;
@@ -365,9 +390,11 @@ static bool passes_through(const struct vv_core *core, const struct vv_object *o
 }
 
 /* Somebody asks for it again: what kept it from being flushed may be over. */
+/* The error is reported once. After that it is tried again: at once, or when nothing uses the file that failed any
+ * more. */
 static void flush_again(struct vv_core *core, struct vv_object *obj)
 {
-    if (!obj->flush_err || obj->spoiled || obj->lost)
+    if (!obj->flush_err || (obj->spoiled && !obj->told))
         return;
     obj->flush_err = 0;
     vvi_hist(core, obj->hist)->nfailed--;
@@ -536,8 +563,6 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
         return -ENOENT;
     if (obj != vvi_gen_last(core, hist, version))
         return -ESTALE;
-    if (obj->lost)
-        return -EIO;
     issued = calloc(VV_MAX(vv_div_up(obj->nchunks, 64), (uint64_t)1), sizeof(*issued));
     if (!issued)
         return -ENOMEM;
@@ -548,6 +573,7 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     req->app_is_device = app_is_device;
     req->chunks_left = req->unissued = obj->nchunks;
     req->issued = issued;
+    req->number = core->issued;
     obj->restoring++;
     if (!req->again)
         vvi_restore_begins(core, obj);
@@ -578,7 +604,7 @@ int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_
         return -EINVAL;
     vvi_core_enter(core, now_ns);
     /* Waiting for the stream presses nobody to flush. */
-    req_start(core, cached ? &core->ordered : &core->waits, req, VV_REQ_WAIT, hist, obj);
+    req_start(core, cached ? &core->sights : &core->waits, req, VV_REQ_WAIT, hist, obj);
     if (!cached)
         flush_again(core, obj);
     retry_transit(core);
@@ -823,7 +849,7 @@ static bool only_copy(const struct vv_core *core, const struct vv_copy *copy, ui
     for (unsigned t = 0; t < core->ntiers; t++)
         if (t != copy->tier && vvi_chunk_valid(core, obj, t, c) &&
             (t < copy->tier || vvi_chunk_kept_by(core, obj, t, c)) &&
-            !(core->tier[t].is_arena && obj->copy[t]->page[c] >= core->tier[t].arena.npages))
+            !vvi_chunk_in_transit(core, obj, t, c))
             return false;
     return true;
 }
@@ -904,12 +930,11 @@ static void chunks_leave(struct vv_core *core, struct vv_order *o)
 static void drop_transit(struct vv_core *core, struct vv_order *o)
 {
     struct vv_copy *from = o->obj->copy[o->src_tier];
-    uint32_t first = core->tier[o->src_tier].arena.npages;
 
     if (o->src_tier != core->host || !from)
         return;
-    for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
-        if (from->page[c] == VV_PAGE_NONE || from->page[c] < first)
+    for (uint32_t c = o->chunk0; from->ntransit && c < o->chunk0 + o->nchunks; c++) {
+        if (!vvi_chunk_in_transit(core, o->obj, from->tier, c))
             continue;
         if (vvi_page(core, from, c)->class & CLASS_PASS)
             vvi_chunk_drop(core, from, c);
@@ -948,10 +973,12 @@ void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int
 }
 
 /* A flush that ran ahead failed, or what would have brought its bytes up again: are pages gone that it
- * should have saved? */
+ * should have saved? Then the version is: none that cannot be restored stays listed, or counts for
+ * retention. A put that has not ended fails. */
 static void lose(struct vv_core *core, const struct vv_order *o, int status)
 {
     struct vv_object *obj = o->obj;
+    struct hist *h = vvi_hist(core, obj->hist);
     bool lost = false;
 
     for (uint32_t c = o->chunk0; !obj->dead && c < o->chunk0 + o->nchunks; c++)
@@ -960,8 +987,29 @@ static void lose(struct vv_core *core, const struct vv_order *o, int status)
         return;
     obj->lost = true;
     vvi_fail_gets_of(core, obj, -EIO);
-    if (!obj->flush_err && o->dst_tier < o->src_tier)
-        vvi_flush_failed(core, obj, o->src_tier, status);
+    if (!obj->written) {
+        vvi_flush_failed(core, obj, core->host, status);
+        return;
+    }
+    core->stats.late_errors++;
+    vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version,
+              (uint64_t)core->host, 0, (uint64_t)(int64_t)status);
+    if (vvi_put_failed(core, obj, status))
+        return;
+    if (!core->cfg.version_lost ||
+        !core->cfg.version_lost(core->cfg.release_arg, obj->hist, obj->version, status)) {
+        h->late_err = status;
+        h->late_tier = core->host;
+        h->late_version = obj->version;
+    }
+}
+
+/* Restores that began after the read did order it again: what it met may be over. */
+static void fail_gets_behind(struct vv_core *core, const struct vv_order *o, int status)
+{
+    for (struct vv_req *req = core->gets; req; req = req->next)
+        if (req->obj == o->obj && req->number < o->number && !req->error)
+            req->error = status;
 }
 
 static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
@@ -974,14 +1022,16 @@ static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
         return;
     }
     if (o->dst_tier > o->src_tier) {
-        vvi_flush_failed(core, o->obj, o->dst_tier, status);
-        o->obj->spoiled |= core->tier[o->dst_tier].kind == VV_TIER_FILES;
+        bool file = core->tier[o->dst_tier].kind == VV_TIER_FILES;
+        if (!file || !o->obj->spoiled) /* that of a file that has failed already is no news */
+            vvi_flush_failed(core, o->obj, o->dst_tier, status);
+        o->obj->spoiled |= file;
     } else {
         /* The bytes stay where they are. Prefetching gives up on them; a restore that needs them
          * fails now and may be tried again. */
         o->obj->no_prefetch = true;
         if (o->src_tier == core->disk)
-            vvi_fail_gets_of(core, o->obj, status);
+            fail_gets_behind(core, o, status);
     }
 }
 
@@ -994,7 +1044,7 @@ static void req_filled(struct vv_core *core, struct vv_req *req)
         return;
     }
     req->obj->filled = true;
-    req_unlink(core, req); /* it waits for the disk, also where a stream ordered it */
+    req_unlink(req); /* it waits for the disk, also where a stream ordered it */
     req_link(&core->puts, req);
 }
 

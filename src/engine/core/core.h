@@ -122,6 +122,9 @@ struct vv_core_cfg {
     uint64_t (*file_bytes)(void *arg, uint64_t size, uint64_t user);
     /* These pages of a spill tier hold nothing any more. May be NULL. With release_arg. */
     void (*pages_gone)(void *arg, uint32_t first, uint32_t n);
+    /* The version was written and is gone: the copy that should have saved its bytes has failed after
+     * their room was used again. False: no memory to keep that. May be NULL. With release_arg. */
+    bool (*version_lost)(void *arg, uint32_t hist, uint64_t version, int status);
 };
 
 enum vv_order_kind {
@@ -159,6 +162,7 @@ struct vv_order {
     uint64_t wait[VV_LANES];
     uint64_t seq;    /* its place on the lane; 0: it does not stand there yet */
     uint64_t serial; /* enqueued as the so manieth of all. Private to the core */
+    uint64_t number; /* issued as the so manieth of all. Private to the core */
     bool poisoned;   /* what it was to read has not been written. Private to the core */
     uint32_t src_page[VV_ORDER_MAX_PAGES]; /* pages of each chunk, where that tier is an arena */
     uint32_t dst_page[VV_ORDER_MAX_PAGES];
@@ -218,18 +222,26 @@ struct vv_req {
     /* GET: chunks before these have been issued, or are in memory, or the tier cannot give them. */
     uint32_t need, look[VV_MAX_TIERS];
     uint32_t from_inflight[VV_MAX_TIERS];
-    uint64_t *issued; /* GET: one bit for each chunk */
-    struct vv_req *next, *prev;
+    uint64_t *issued;                   /* GET: one bit for each chunk */
+    uint64_t number;                    /* GET: orders up to this one were issued before it */
+    struct vv_req *next, *prev, **list; /* in that list */
 };
 
 /* On arena tiers: pages the tier's buffer must hold, transit pages included (they come last). */
 uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
+/* Behind these come the numbers of parts of pages, in which small objects stand. How many numbers
+ * there are in all, and where in the buffer a page or a part begins. */
+uint64_t vv_core_tier_records(const struct vv_core *core, unsigned tier);
+uint64_t vv_core_page_offset(const struct vv_core *core, unsigned tier, uint32_t page);
 
 /* The page size for caches of these sizes: small caches need small pages, or the ends of objects
  * waste too much of them. 64 KiB to 1 MiB. */
 uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes);
-/* Fills in slots, batches and transit pages that are 0, from the page size and the rates. */
+/* Fills in slots, batches and transit pages that are 0, from the page size and the rates. The transit
+ * pages of a host cache of 16 MiB or more are taken from its capacity, a quarter at most. */
 void vv_core_cfg_tune(struct vv_core_cfg *cfg);
+/* What the host cache has to be before that, so that `bytes` of it are left. */
+uint64_t vv_core_host_cache(const struct vv_core_cfg *cfg, uint64_t bytes);
 int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core) VV_WARN_UNUSED;
 /* All orders must have been completed. Accepts NULL. */
 void vv_core_free(struct vv_core *core);
@@ -454,6 +466,8 @@ int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_versio
 bool vv_core_dying(const struct vv_core *core, uint32_t hist);
 /* Does anything wait for space on the disk, or use it up? */
 bool vv_core_space_wanted(const struct vv_core *core);
+/* Orders that are out and have not ended. */
+uint64_t vv_core_inflight(const struct vv_core *core);
 /* Does the disk read for restores? */
 bool vv_core_disk_reads(const struct vv_core *core);
 uint64_t vv_object_user(const struct vv_object *obj);

@@ -42,7 +42,7 @@ enum {
     PREDICT_FIRST = 64,   /* when a pattern is found, */
     PREDICT_STEP = 16,    /* and more with each restore */
     OVERTAKEN_MOST = 3,   /* see hints.c, as the next two */
-    SURPRISES_MOST = 2,
+    SURPRISES_MOST = 1,
     WRONG_MOST = 8,
     MIXED_MOST = 8,  /* restores without a put until no more are expected between them */
     REUSE_MOST = 3,  /* restores without reuse until no more is expected */
@@ -55,8 +55,14 @@ enum {
     GENERATION_STEP = 8,
     AHEAD_BATCHES = 4, /* an order that runs ahead moves as much as so many others */
     PARTS = 32,        /* an object of unknown order loses this part of itself at a time */
-    REFLUSH_MOST = 64, /* times that a page is dropped before it is flushed, by and large */
+    /* Of what a stream has put last, this part of the device is not copied down before it is written. */
+    RECENT_PART = 4,
+    VICTIMS_LOOKED_AT = 64, /* in search of one */
+    REFLUSH_MOST = 64,      /* times that a page is dropped before it is flushed, by and large */
 };
+
+/* A stream that was not used for so long leaves its share to the others. */
+#define STREAM_IDLE_NS UINT64_C(1000000000)
 
 /* Where the sequence numbers of hints begin, which are counted up and down; half of what a rank
  * holds. */
@@ -82,9 +88,10 @@ enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_HELD, HEAP_KINDS };
 
 struct vv_copy {
     struct vv_object *obj;
-    uint8_t tier;
-    uint8_t state; /* enum vv_copy_state */
-    bool whole;    /* contiguous policies: all its pages are one run, taken at once */
+    uint8_t tier : 4;
+    uint8_t recent : 4; /* in the list of this family; 0: in none */
+    uint8_t state;      /* enum vv_copy_state */
+    bool whole;         /* contiguous policies: all its pages are one run, taken at once */
     bool commit_issued;
     bool failed;    /* whole: a transfer to it failed, it goes when no other uses it */
     bool salvaging; /* a SALVAGE order is out for it */
@@ -98,8 +105,16 @@ struct vv_copy {
         up_low;        /* no page of the class beyond here; a bound, not exact */
     uint32_t held_top; /* the same for pages of any class */
     uint32_t heap_pos[HEAP_KINDS];
-    uint64_t stamp_in, stamp_use; /* fifo, lru; flushes of contiguous policies go by stamp_in */
-    uint64_t flush_mark;          /* bytes queued for flushing before it, ever */
+    union {
+        struct {                          /* contiguous policies */
+            uint64_t stamp_in, stamp_use; /* fifo, lru; flushes go by stamp_in */
+            uint64_t flush_mark;          /* bytes queued for flushing before it, ever */
+        };
+        struct {             /* `next`: */
+            uint64_t put_at; /* put_bytes of its family behind its last chunk; 0: none has put it */
+            struct vv_copy *before, *behind; /* in family.recent */
+        };
+    };
     /* Of a file: orders that read it; the file that failed and has the chunks marked FILE_CHUNK_OLD,
      * 0: none; how many these are. */
     uint32_t nreading, nold;
@@ -156,9 +171,10 @@ struct vv_object {
     uint16_t restored : 1;   /* at least once */
     uint16_t used : 1;       /* it would be `consumed` without the hint that it has */
     uint32_t nmem;           /* chunks valid or filling on a memory tier */
-    uint32_t hist : 30;
-    uint32_t lost : 1;               /* a flush that ran ahead failed, and its pages are gone */
-    uint32_t spent : 1;              /* restored and consumed, on the time line of a stream */
+    uint32_t hist : 29;
+    uint32_t left : 1;  /* a file of it that failed is there: its removal failed, too */
+    uint32_t lost : 1;  /* a flush that ran ahead failed, and its pages are gone: its put fails */
+    uint32_t spent : 1; /* restored and consumed, on the time line of a stream */
     uint64_t hint_first, hint_last;  /* sequence numbers of its live hints; 0: none */
     struct vv_object *older, *newer; /* in order of writing; written objects only */
     /* The same, without those marked `exempt`. */
@@ -286,6 +302,8 @@ struct stamp {
     uint16_t reads, writes;
     uint8_t family; /* 0: none but EARLY; FAMILY_MIXED: several */
     uint8_t writer;
+    uint8_t
+        queued; /* the family of an order that will write it and is not on its lane yet; 0: none */
     bool planned;        /* the page is being filled, and that write stands on its lane */
     uint8_t limbo;       /* nobody's: in this family's list; LIMBO_ALONE: in none; 0: not */
     uint32_t next, prev; /* in the list */
@@ -294,12 +312,21 @@ struct stamp {
 enum { FAMILY_MIXED = 254, LIMBO_ALONE = 255 };
 
 struct family {
-    uint64_t id, used;     /* of its stream, 0: none; when it was last asked for */
-    uint32_t reqs, orders; /* that have not ended */
-    uint32_t flushes;      /* orders down, issued and not yet on their lane */
-    uint32_t down;         /* orders down that have not been seen to end */
-    bool refused;   /* a lane did not take a flush: no more of them before the next request */
-    uint32_t limbo; /* first page of the device that is nobody's, and may be this family's */
+    uint64_t id, used; /* of its stream, 0: none; when it was last asked for */
+    uint64_t used_ns;
+    uint32_t pages;                 /* of the device, in use by it alone and by EARLY */
+    uint32_t reqs, orders;          /* that have not ended */
+    uint32_t flushes;               /* orders down, issued and not yet on their lane */
+    uint32_t down;                  /* orders down that have not been seen to end */
+    uint64_t put_bytes, seen_bytes; /* put by its stream; of them, seen to end */
+    /* put_bytes when the lane down will have copied all that stands there; the same when something
+     * to be copied was sought last. See ahead.c. */
+    uint64_t down_at, due_at;
+    struct vv_copy *recent, *recent_last; /* not due yet, in the order in which they were put */
+    bool refused; /* a lane did not take a flush: no more of them before the next request */
+    /* Pages of the device that are nobody's and may be this family's, first and last: in the order in
+     * which they were left. */
+    uint32_t limbo, limbo_last;
 };
 
 struct ahead {
@@ -322,24 +349,26 @@ struct vv_core {
     uint32_t nhist;
     uint64_t now_ns, stamp;
     uint64_t round;                           /* times that a hop was looked at for prefetches */
-    uint64_t inflight;                        /* orders issued and not completed */
+    uint64_t inflight, issued;                /* orders issued and not completed; issued, ever */
     struct vv_order *ready_head, *ready_tail; /* to be handed out */
     struct vv_order *orders;                  /* all of them, handed out or not */
     struct vv_order *free_orders, wake_order;
     struct vv_req *wake_head, *wake_tail; /* ended, to be told */
     struct vv_req *puts, *gets, *waits;   /* pending, oldest first */
-    struct vv_req *ordered; /* puts and gets with all orders issued that wait for a stream of the
-                               application, and waits for such puts: none of them is blocked on
-                               anything that the core could do */
-    struct vv_lend *lends;  /* all of them */
-    uint32_t nending;       /* those whose return is under way */
-    bool lent_ever;         /* a lease was made: where pages stand matters to the next */
+    /* Puts and gets with all orders issued that wait for a stream of the application, newest first,
+     * and waits for such puts: none of them is blocked on anything that the core could do. There may
+     * be thousands of `ordered`: no call walks it, but where something has failed or ends. */
+    struct vv_req *ordered, *sights;
+    struct vv_lend *lends; /* all of them */
+    uint32_t nending;      /* those whose return is under way */
+    bool lent_ever;        /* a lease was made: where pages stand matters to the next */
     enum vv_phase phase;
-    uint64_t largest_bytes; /* object seen */
-    uint64_t put_bytes;     /* size of the last one */
-    uint32_t mixed;         /* above 0: puts come between restores */
-    bool put_short;         /* a put found no room when puts were last served */
-    bool stands_still;      /* and no flush is under way that would make any */
+    uint64_t largest_bytes;     /* object seen */
+    uint64_t put_bytes;         /* size of the last one */
+    uint32_t mixed;             /* above 0: puts come between restores */
+    uint32_t reads_since_write; /* on the disk; VV_NEXT_WRITE_TURN at most */
+    bool put_short;             /* a put found no room when puts were last served */
+    bool stands_still;          /* and no flush is under way that would make any */
     struct vv_object
         *filing; /* its file is being written: it is finished before another is begun */
     uint32_t
@@ -360,6 +389,12 @@ struct vv_core {
 static inline bool vvi_puts_over(const struct hist *h)
 {
     return h->hinted && h->unwritten == 0 && h->cfg.order == VV_RESTORE_BY_HINTS;
+}
+
+/* Histories take turns: while one of them waits or restores, another one's put may be blocked. */
+static inline enum vv_phase vvi_phase(const struct vv_core *core)
+{
+    return core->puts ? VV_PHASE_WRITING : core->phase;
 }
 
 /* object.c */
@@ -403,14 +438,26 @@ static inline bool vvi_chunk_valid(const struct vv_core *core, const struct vv_o
     return vvi_chunk_state(core, obj, tier, c) == VV_PAGE_VALID;
 }
 
-/* Does it stand in one of the pages behind the arena, for a moment? */
+/* Nothing of it is flushed: that was given up, or something still uses the file that failed. */
+static inline bool vvi_flush_rests(const struct vv_object *obj)
+{
+    return obj->flush_err || obj->spoiled;
+}
+
+/* One of the pages behind the arena. */
+static inline bool vvi_transit_page(const struct tier *t, uint32_t page)
+{
+    return page - t->arena.npages < 2 * t->transit_all; /* a page of the arena wraps around */
+}
+
+/* Does it stand in one of them, for a moment? */
 static inline bool vvi_chunk_in_transit(const struct vv_core *core, const struct vv_object *obj,
                                         unsigned tier, uint32_t c)
 {
     const struct vv_copy *copy = obj->copy[tier];
 
     return core->tier[tier].is_arena && copy && copy->page[c] != VV_PAGE_NONE &&
-           copy->page[c] >= core->tier[tier].arena.npages;
+           vvi_transit_page(&core->tier[tier], copy->page[c]);
 }
 
 /* Do chunks that were written to its file, which is not committed, let faster copies go? Only of the
@@ -599,6 +646,12 @@ static inline bool vvi_ahead_flushes(const struct vv_core *core, const struct hi
 enum fetch { FETCH_NOTHING, FETCH_ISSUED, FETCH_NO_ROOM };
 /* Host to device, on the family's lane, into pages that are free on its time line. */
 enum fetch vvi_ahead_fetch(struct vv_core *core, unsigned family, struct vv_object *obj);
+/* Does the family use as much of the device as every stream may that is in use? */
+bool vvi_ahead_has_share(const struct vv_core *core, unsigned family);
+/* The copy is about to be freed. */
+void vvi_ahead_forget(struct vv_core *core, struct vv_copy *copy);
+/* What the stream of the family has put, up to here, may be copied down by what is planned now. */
+uint64_t vvi_ahead_due(const struct vv_core *core, unsigned family);
 void vvi_ahead_fini(struct vv_core *core);
 
 /* space.c */
@@ -610,6 +663,8 @@ uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t 
 /* The copy whose farthest evictable page is farthest of all on the tier. */
 struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier);
 uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, uint32_t n);
+/* Lets all parts of a page go that may. */
+uint32_t vvi_space_evict_parts(struct vv_core *core, unsigned tier, uint32_t page);
 /* Makes room on the device for the put that will follow the one of `written`. */
 void vvi_space_ahead(struct vv_core *core, const struct vv_object *written);
 /* Lets one page go that may. */
@@ -643,6 +698,14 @@ bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj);
  * only, so that the cost for each call stays bounded. */
 void vvi_core_check_sometimes(struct vv_core *core);
 void vvi_sched(struct vv_core *core);
+
+/* ---- waits.c ---- */
+
+/* Ends the waits whose version or history has reached its level, or has failed. */
+void vvi_end_waits(struct vv_core *core);
+/* Nothing can be started: fails a request if nothing under way can help it, or lets a put go another way. True:
+ * something has changed, and the scheduler looks again. */
+bool vvi_fail_stuck(struct vv_core *core);
 /* Issues all of a new request at once if it is the only one and only the device has to do with it.
  * True: it is done with, and whatever else could be started can as well be started when it ends, in
  * less than a hundred microseconds, rather than while the application waits. */
@@ -776,7 +839,8 @@ void vvi_gen_durable(struct vv_core *core, struct vv_object *obj);
 void vvi_gen_retain(struct vv_core *core, struct hist *h);
 /* The history ends: its files stay. */
 void vvi_gen_close(struct vv_core *core, struct vv_object *obj);
-/* A put of a live object has failed or was taken back. */
-void vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status);
+/* A put of a live object has failed or was taken back, or its bytes are lost. True: a wait ends with
+ * `status`. */
+bool vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status);
 
 #endif

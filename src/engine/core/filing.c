@@ -12,12 +12,18 @@
 
 /* ---- a file that failed ---- */
 
-/* In a page that lasts, of a memory tier. */
+/* In a page that lasts, of a memory tier, or on its way there by what stands on a lane: then its page on the
+ * device may have been given away. */
 static bool in_memory(const struct vv_core *core, const struct vv_object *obj, uint32_t c)
 {
-    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
-        if (vvi_chunk_valid(core, obj, t, c) && !vvi_chunk_in_transit(core, obj, t, c))
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++) {
+        enum vv_page_state state = vvi_chunk_state(core, obj, t, c);
+        const struct stamp *st =
+            state == VV_PAGE_FILLING ? vvi_stamp(core, t, obj->copy[t]->page[c]) : NULL;
+        if ((state == VV_PAGE_VALID || (st && st->planned)) &&
+            !vvi_chunk_in_transit(core, obj, t, c))
             return true;
+    }
     return false;
 }
 
@@ -68,6 +74,7 @@ void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
     }
     obj->spoiled = false;
     vvi_core_reclass(core, obj, 0, obj->nchunks);
+    vvi_sched_salvage(core, obj); /* a wait may have asked for it before this could begin */
 }
 
 /* No flush creates the file of an object without chunks. */
@@ -97,7 +104,7 @@ void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
             no_commit(core, obj);
     }
     if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead ||
-        !(obj->written || obj->filled) || obj->flush_err || copy->nvalid < obj->nchunks ||
+        !(obj->written || obj->filled) || vvi_flush_rests(obj) || copy->nvalid < obj->nchunks ||
         copy->nold > 0 || (copy->old_generation && copy->nreading > 0))
         return;
     o = vvi_order_for(core, VV_ORDER_COMMIT, obj);
@@ -117,7 +124,7 @@ void vvi_sched_salvage(struct vv_core *core, struct vv_object *obj)
     uint32_t c = 0, n = 1, most = core->hop[VV_HOP_H2F].batch;
     struct vv_order *o;
 
-    if (!copy || copy->nold == 0 || copy->salvaging || obj->dead || obj->spoiled || obj->flush_err)
+    if (!copy || copy->nold == 0 || copy->salvaging || obj->dead || vvi_flush_rests(obj))
         return;
     while (copy->page[c] != FILE_CHUNK_OLD)
         c++;

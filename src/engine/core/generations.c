@@ -72,7 +72,7 @@ static void return_old(struct vv_core *core, struct vv_object *obj)
 
 static void move_waits(struct vv_core *core, struct vv_object *from, struct vv_object *to)
 {
-    struct vv_req *list[] = {core->waits, core->ordered};
+    struct vv_req *list[] = {core->waits, core->sights};
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
         for (struct vv_req *req = list[i]; req; req = req->next)
@@ -121,15 +121,19 @@ void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event 
     vvi_object_unref(core, obj);
 }
 
-/* Its waiters learn why it never came. */
-static void fail_waits_of(struct vv_core *core, const struct vv_object *obj, int status)
+/* Its waiters learn why it never came. False: there are none. */
+static bool fail_waits_of(struct vv_core *core, const struct vv_object *obj, int status)
 {
-    struct vv_req *list[] = {core->waits, core->ordered};
+    struct vv_req *list[] = {core->waits, core->sights};
+    bool any = false;
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
         for (struct vv_req *req = list[i]; req; req = req->next)
-            if (req->kind == VV_REQ_WAIT && req->obj == obj)
+            if (req->kind == VV_REQ_WAIT && req->obj == obj) {
                 req->error = status;
+                any = true;
+            }
+    return any;
 }
 
 /* May its file be committed, or become so? */
@@ -140,13 +144,15 @@ static bool may_be_committed(const struct vv_core *core, const struct vv_object 
     return obj->durable || (file && file->commit_issued);
 }
 
-void vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
+bool vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
 {
+    bool told = fail_waits_of(core, obj, status);
+
     /* The next one must not be taken for it as long as its file is there. Without memory it may be. */
     if (may_be_committed(core, obj))
         (void)!vvi_edition_ends(core, obj);
-    fail_waits_of(core, obj, status);
     vvi_gen_end(core, obj, VV_GEN_DROPPED);
+    return told;
 }
 
 void vvi_gen_close(struct vv_core *core, struct vv_object *obj)

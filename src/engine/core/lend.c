@@ -71,7 +71,7 @@ static bool in_one_run(const struct vv_core *core, const struct vv_object *obj, 
         return false;
     for (uint32_t c = chunk0; c < chunk0 + n; c++) {
         if (!vvi_chunk_valid(core, obj, LEND_TIER, c) ||
-            copy->page[c] >= core->tier[LEND_TIER].arena.npages ||
+            copy->page[c] >= core->tier[LEND_TIER].arena.npages || /* or a part of one */
             vvi_page(core, copy, c)->pins == UINT16_MAX)
             return false;
         if (c > chunk0 && copy->page[c] != copy->page[c - 1] + 1)
@@ -142,7 +142,8 @@ void vv_core_unlend(struct vv_core *core, struct vv_lend *lend, uint64_t now_ns)
     if (!lend->lease)
         unpin(core, lend);
     vvi_object_unref(core, lend->obj);
-    core->tier[LEND_TIER].freed_epoch++;
+    for (unsigned t = 0; t < core->ntiers; t++)
+        core->tier[t].freed_epoch++; /* no copy of a version that is lent goes from any tier */
     vvi_core_leave(core);
 }
 
@@ -160,12 +161,31 @@ void vv_core_consume(struct vv_core *core, uint32_t hist, uint64_t version, uint
 
 /* ---- leases ---- */
 
-/* A page that may go now: alone if copies are paged, with its whole copy otherwise. */
-static bool page_may_go(const struct vv_core *core, const struct vv_page *p)
+/* A page that is cut into parts may go if all of them may. */
+static bool parts_may_go(const struct vv_core *core, uint32_t page)
 {
+    const struct vv_arena *a = &core->tier[LEND_TIER].arena;
+    uint32_t each = a->cut ? a->cut[page].each : 0, part = a->first_part + page * a->units;
+
+    for (uint32_t u = 0; each && u + each <= a->units; u += each) {
+        const struct vv_page *p = &a->page[part + u];
+        const struct vv_copy *copy = p->u.owner;
+        if (p->state != VV_PAGE_FREE &&
+            (!copy || !(p->class & CLASS_EVICT) || copy->obj->lent > 0 || copy->readers > 0))
+            return false;
+    }
+    return each > 0;
+}
+
+/* A page that may go now: alone if copies are paged, with its whole copy otherwise. */
+static bool page_may_go(const struct vv_core *core, uint32_t page)
+{
+    const struct vv_page *p = &core->tier[LEND_TIER].arena.page[page];
     const struct vv_copy *copy = p->u.owner;
 
-    if (!copy || copy->obj->lent > 0 || copy->readers > 0)
+    if (!copy)
+        return parts_may_go(core, page);
+    if (copy->obj->lent > 0 || copy->readers > 0)
         return false;
     return core->paged ? (p->class & CLASS_EVICT) != 0 : vvi_space_whole_may_go(copy);
 }
@@ -200,15 +220,14 @@ static size_t list_runs(struct vv_core *core)
             core->frags[n] = (struct vv_frag){.pages = end - p, .gap = true};
             continue;
         }
-        bool may_go = page_may_go(core, &a->page[p]);
+        bool may_go = page_may_go(core, p);
         for (end = p + 1; end < a->nready && a->page[end].state != VV_PAGE_FREE &&
-                          a->page[end].u.owner == copy &&
-                          page_may_go(core, &a->page[end]) == may_go;)
+                          a->page[end].u.owner == copy && page_may_go(core, end) == may_go;)
             end++;
         core->frags[n] = (struct vv_frag){.pages = end - p, .barred = !may_go};
         if (may_go) {
-            const struct hist *h = vvi_hist(core, copy->obj->hist);
-            uint64_t first = copy->obj->hint_first;
+            const struct hist *h = copy ? vvi_hist(core, copy->obj->hist) : core->hist;
+            uint64_t first = copy ? copy->obj->hint_first : 0;
             core->frags[n].distance = first ? first - h->head : h->tail - h->head + 1;
             core->frags[n].stamp = UINT64_MAX - core->frags[n].distance; /* gaps: before all */
         }
@@ -223,7 +242,9 @@ static void make_way(struct vv_core *core, uint32_t first, uint32_t n)
     for (uint32_t p = first; p < first + n; p++) {
         if (a->page[p].state == VV_PAGE_FREE)
             continue;
-        if (core->paged)
+        if (core->paged && !a->page[p].u.owner)
+            vvi_space_evict_parts(core, LEND_TIER, p);
+        else if (core->paged)
             vvi_space_evict_page(core, a->page[p].u.owner, a->page[p].chunk);
         else
             vvi_space_evict_run(core, a->page[p].u.owner);
@@ -450,7 +471,8 @@ static void charge_flush(struct vv_core *core, struct vv_copy *copy)
     struct hop_state *down =
         &core->hop[core->tier[LEND_TIER].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F];
 
-    copy->flush_mark = down->queued_bytes;
+    if (!core->paged)
+        copy->flush_mark = down->queued_bytes;
     down->queued_bytes += copy->obj->size;
 }
 

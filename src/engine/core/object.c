@@ -151,7 +151,7 @@ void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uin
     vv_assert(copy->page[c] == VV_PAGE_NONE);
     if (core->tier[copy->tier].is_arena) {
         copy->page[c] = page;
-        copy->ntransit += page >= core->tier[copy->tier].arena.npages;
+        copy->ntransit += vvi_transit_page(&core->tier[copy->tier], page);
         copy->held_top = VV_MAX(copy->held_top, c);
         /* Of a page that was taken by plan, others may still read what stood there before. */
         *vvi_page(core, copy, c) = (struct vv_page){.u.owner = copy,
@@ -176,7 +176,7 @@ void vvi_chunks_fill(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
     for (uint32_t i = 0; i < n; i++) {
         vv_assert(copy->page[c0 + i] == VV_PAGE_NONE);
         copy->page[c0 + i] = pages[i];
-        copy->ntransit += pages[i] >= t->arena.npages;
+        copy->ntransit += vvi_transit_page(t, pages[i]);
         t->arena.page[pages[i]] = (struct vv_page){.u.owner = copy,
                                                    .chunk = c0 + i,
                                                    .pins = t->arena.page[pages[i]].pins,
@@ -265,8 +265,8 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
 
     if (!t->is_arena)
         return;
-    vv_assert(page < t->arena.npages || t->arena.page[page].pins == 0);
-    copy->ntransit -= page >= t->arena.npages;
+    vv_assert(!vvi_transit_page(t, page) || t->arena.page[page].pins == 0);
+    copy->ntransit -= vvi_transit_page(t, page);
     vvi_space_untake(core, copy->tier, &page, 1);
     if (t->kind == VV_TIER_SPILL && core->cfg.pages_gone)
         core->cfg.pages_gone(core->cfg.release_arg, page, 1);
@@ -302,7 +302,10 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
             dup += (p->class & CLASS_DUP) != 0;
             copy->page[c + run] = VV_PAGE_NONE;
         }
-        vv_arena_give(&t->arena, first, run);
+        if (vv_arena_is_part(&t->arena, first))
+            vv_arena_give_part(&t->arena, first);
+        else
+            vv_arena_give(&t->arena, first, run);
         if (t->kind == VV_TIER_SPILL && core->cfg.pages_gone)
             core->cfg.pages_gone(core->cfg.release_arg, first, run);
         for (uint32_t k = c; !elsewhere && k < c + run; k++)
@@ -378,7 +381,7 @@ static inline unsigned class_of(const struct vv_core *core, const struct vv_obje
         if (transit)
             class = CLASS_PASS;
     }
-    if (!e.to_slower && tier + 1 < core->ntiers && !obj->flush_err && !obj->dead &&
+    if (!e.to_slower && tier + 1 < core->ntiers && !vvi_flush_rests(obj) && !obj->dead &&
         !file_waits(core, obj, tier, transit))
         class |= CLASS_DIRTY;
     if (obj->home < tier && !e.to_faster)
@@ -451,7 +454,7 @@ static void heap_follow(struct vv_heap *heap, struct vv_copy *copy, enum heap_ki
 
 static void held_refresh(struct vv_core *core, struct vv_copy *copy)
 {
-    bool held = copy->nvalid + copy->nfilling > 0;
+    bool held = copy->nvalid + copy->nfilling > 0 && !copy->recent;
 
     while (copy->held_top > 0 && copy->page[copy->held_top] == VV_PAGE_NONE)
         copy->held_top--;
@@ -500,9 +503,10 @@ void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
 struct view {
     struct vv_copy *copy;
     struct vv_page *record; /* NULL: of a file */
-    uint32_t npages;        /* those beyond are transit pages */
-    bool keeps, passes;     /* what is valid there lets faster copies go: in the arena, beyond it */
-    bool freed;             /* a page may go that could not before */
+    uint32_t npages;        /* from there on, so many are transit pages */
+    uint32_t ntransit;
+    bool keeps, passes; /* what is valid there lets faster copies go: in the arena, beyond it */
+    bool freed;         /* a page may go that could not before */
     uint32_t evict, dirty, up, dup; /* changes in the numbers of each class */
 };
 
@@ -518,6 +522,7 @@ static unsigned views_of(const struct vv_core *core, const struct vv_object *obj
             view[n++] = (struct view){.copy = obj->copy[t],
                                       .record = tier->arena.page,
                                       .npages = tier->arena.npages,
+                                      .ntransit = 2 * tier->transit_all,
                                       .keeps = keeps || tier->is_arena || vvi_file_keeps(core, obj),
                                       .passes = keeps || !tier->is_arena};
     }
@@ -532,7 +537,7 @@ static inline uint32_t chunk_bits(const struct view *v, uint32_t c, struct vv_pa
 
     *ret_page = p;
     if (p)
-        return page_bits(p, page >= v->npages);
+        return page_bits(p, page - v->npages < v->ntransit);
     return page == VV_PAGE_NONE       ? VV_PAGE_FREE
            : page == FILE_CHUNK_VALID ? VV_PAGE_VALID
            : page == FILE_CHUNK_OLD   ? VV_PAGE_VALID | CHUNK_OLD
@@ -654,7 +659,8 @@ struct vv_copy *vvi_copy_get(struct vv_core *core, struct vv_object *obj, unsign
     copy->obj = obj;
     copy->tier = (uint8_t)tier;
     copy->up_low = UINT32_MAX;
-    copy->stamp_in = copy->stamp_use = ++core->stamp;
+    if (!core->paged)
+        copy->stamp_in = copy->stamp_use = ++core->stamp;
     for (int k = 0; k < HEAP_KINDS; k++)
         copy->heap_pos[k] = VV_HEAP_OUT;
     for (uint32_t c = 0; c < obj->nchunks; c++)
@@ -669,6 +675,7 @@ void vvi_copy_free(struct vv_core *core, struct vv_copy *copy)
 {
     struct hist *h = vvi_hist(core, copy->obj->hist);
 
+    vvi_ahead_forget(core, copy);
     for (int k = 0; k < HEAP_KINDS; k++)
         vv_heap_remove(&h->heap[copy->tier][k], &copy->heap_pos[k]);
     h->ncopies[copy->tier]--;
@@ -719,7 +726,7 @@ static void settle_copy(struct vv_core *core, struct vv_object *obj, struct vv_c
         vvi_copy_set_state(core, copy, VV_COPY_WRITE_COMPLETE);
     if (copy->state == VV_COPY_WRITE_COMPLETE && core->tier[copy->tier].is_arena &&
         (unsigned)copy->tier + 1 < core->ntiers && copy->ndirty == 0 && below_done &&
-        !obj->flush_err)
+        !vvi_flush_rests(obj))
         vvi_copy_set_state(core, copy, VV_COPY_FLUSHED);
     if (copy->state == VV_COPY_READ_IN_PROGRESS && copy->nvalid == obj->nchunks)
         vvi_copy_set_state(core, copy, VV_COPY_READ_COMPLETE);
@@ -924,9 +931,12 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
 {
     vv_assert(obj->refs > 0);
     if (--obj->refs > 0) {
-        /* What is lent are pages: the file need not wait for their return. */
-        if (obj->gen == VV_GEN_ENDED && !obj->nameless && obj->refs == obj->lent)
-            (void)vvi_removal_begin(core, obj);
+        /* What is lent are pages: neither the file nor its other pages need wait for their return. */
+        if (obj->dead && !obj->nameless && obj->refs == obj->lent) {
+            drop_idle_pages(core, obj);
+            if (obj->gen == VV_GEN_ENDED)
+                (void)vvi_removal_begin(core, obj);
+        }
         return;
     }
     if (!obj->dead) {
@@ -964,7 +974,7 @@ void vvi_object_consumed(struct vv_core *core, struct vv_object *obj)
     }
     obj->consumed |= !obj->hint_first;
     obj->used = obj->hint_first != 0;
-    for (unsigned t = 0; t < core->ntiers; t++)
+    for (unsigned t = 0; t < core->ntiers && !core->paged; t++)
         if (obj->copy[t])
             obj->copy[t]->stamp_use = ++core->stamp;
     vvi_object_refresh(core, obj);

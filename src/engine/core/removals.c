@@ -29,7 +29,7 @@ void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped)
  * the object is in the table: those behind it rely on its removal to go on. */
 static bool on_disk(const struct vv_core *core, const struct vv_object *obj)
 {
-    return obj->durable || obj->spoiled || obj->copy[core->disk];
+    return obj->durable || obj->spoiled || obj->left || obj->copy[core->disk];
 }
 
 /* The oldest generation of a version that has a file, among those in the table. */
@@ -136,6 +136,8 @@ void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t fi
     }
     vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version,
               (uint64_t)core->disk, 0, (uint64_t)(int64_t)status);
+    /* The store removes it with the next file of the object. */
+    obj->left |= file_generation != obj->file_generation;
     if (obj->removal == REMOVAL_NONE || file_generation != obj->file_generation)
         return;
     if (!h->used) {

@@ -15,7 +15,7 @@
  *
  * Progress: orders in flight always end, and so does the growing of a tier. With none in flight,
  * none to be started and no tier that grows, a request that is still pending can never end, and
- * fails here.
+ * fails (waits.c).
  */
 #include <errno.h>
 #include <string.h>
@@ -42,6 +42,7 @@ static enum vv_hop hop_between(const struct vv_core *core, int src, int dst, boo
 void vvi_core_push(struct vv_core *core, struct vv_order *o)
 {
     o->issued_ns = core->now_ns;
+    o->number = ++core->issued;
     o->next = NULL;
     if (core->ready_tail)
         core->ready_tail->next = o;
@@ -164,6 +165,10 @@ static bool issue_on(struct vv_core *core, unsigned family, enum vv_lane lane,
         vvi_core_reclass(core, obj, c0, n);
     else if (core->ahead.on)
         vvi_object_refresh(core, obj);
+    if (o->hop == VV_HOP_F2H && core->reads_since_write < VV_NEXT_WRITE_TURN)
+        core->reads_since_write++;
+    else if (o->hop == VV_HOP_H2F)
+        core->reads_since_write = 0;
     if (req)
         req->unissued -= n;
     else if (!family)
@@ -353,19 +358,23 @@ static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigne
     unsigned host = (unsigned)core->host;
     enum vv_hop hop = hop_between(core, VV_TIER_APP, (int)*tier, req->app_is_device);
     uint32_t want = VV_MIN(core->hop[hop].batch, obj->nchunks - req->scan), got;
+    bool ahead = req->family && (int)*tier == core->device;
+    bool own = ahead && vvi_ahead_has_share(core, req->family);
 
     for (got = 0; req->lent && got < want; got++)
         pages[got] = obj->copy[*tier]->page[req->scan + got];
     if (req->lent)
         return got;
-    got = vvi_space_take(core, *tier, obj, req->scan, want, VV_FOR_PUT, pages);
+    got = own ? 0 : vvi_space_take(core, *tier, obj, req->scan, want, VV_FOR_PUT, pages);
     if (got == 0 && obj->pass_through)
         got = vvi_space_transit(core, 0, false, want, pages);
-    if (got == 0 && req->family && (int)*tier == core->device) {
+    if (got == 0 && ahead) {
         got = vvi_ahead_take(core, req->family, obj, req->scan, want, VV_FOR_PUT, pages);
         if (got == 0 && vvi_ahead_flush(core, req->family, obj, req->scan, want, VV_FOR_PUT))
             return 0;
     }
+    if (got == 0 && own)
+        got = vvi_space_take(core, *tier, obj, req->scan, want, VV_FOR_PUT, pages);
     if (got > 0 || !core->paged || *tier == host || core->hop[VV_HOP_D2H].inflight > 0 ||
         farthest_dirty(core, *tier))
         return got;
@@ -544,7 +553,9 @@ bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj)
     return obj->nmem == obj->nchunks && (copy ? copy->nvalid : 0) >= vvi_device_share(core, obj);
 }
 
-static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
+/* `least`: of histories of this level and above. */
+static struct vv_copy *farthest_dirty_of(const struct vv_core *core, unsigned tier,
+                                         enum vv_core_level least)
 {
     struct vv_copy *best = NULL;
     uint64_t best_rank = 0;
@@ -553,7 +564,8 @@ static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
         const struct vv_heap *heap = &core->hist[i].heap[tier][HEAP_DIRTY];
         struct vv_copy *copy = vv_heap_top(heap);
         uint64_t rank = 0;
-        if ((int)tier == core->device && vvi_ahead_flushes(core, &core->hist[i]))
+        if (((int)tier == core->device && vvi_ahead_flushes(core, &core->hist[i])) ||
+            core->hist[i].cfg.level < least)
             continue;
         if (copy)
             rank = core->paged ? vvi_rank(core, copy->obj, tier, copy->dirty_top) : ~copy->stamp_in;
@@ -563,6 +575,11 @@ static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
         }
     }
     return best;
+}
+
+static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
+{
+    return farthest_dirty_of(core, tier, VV_CORE_CACHED);
 }
 
 /* A file is finished before another is begun: only a committed one lets memory go. */
@@ -776,6 +793,9 @@ static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, en
             claim(core, obj, tier);
             vvi_hint_close(h, set, s);
         }
+        /* On its way to its place in the order: what is wanted later would take the room first. */
+        if (ahead && !settled && obj && obj->writing && obj->ordered)
+            return false;
         if (settled || !fetchable(obj)) {
             s = vvi_hint_next_open(h, set, s + 1);
             looked += !settled;
@@ -800,16 +820,24 @@ static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, en
     return s == h->tail && prefetch_passed(core, h, tier);
 }
 
+/* When the hint will come true, by the pace of its history's calls. Not before now: a history that makes
+ * no calls is no more urgent than one that is about to. */
+static double due_ns(const struct vv_core *core, const struct hist *h, uint64_t seq)
+{
+    double calls = (double)(seq - h->head) + 1;
+
+    return VV_MAX((double)h->last_end_ns + calls * (double)h->interval_ns, (double)core->now_ns);
+}
+
 /* The history whose first missing version will be wanted soonest, of those that may have something
  * to fetch; NULL: there is none. */
 static struct hist *most_urgent(struct vv_core *core, unsigned tier)
 {
     struct hist *best = NULL;
-    double best_ns = 0;
+    uint64_t best_first = 0;
 
     for (uint32_t i = 0; i < core->nhist; i++) {
         struct hist *h = vvi_hist(core, i);
-        double ns;
         uint64_t first;
         if (!h->used || !h->started || h->idle[OPEN_TIER + tier] || h->round == core->round ||
             (h->family && (int)tier == core->device))
@@ -817,10 +845,10 @@ static struct hist *most_urgent(struct vv_core *core, unsigned tier)
         first = first_missing(core, h, tier);
         if (first == h->tail && h->passed_at == h->npassed)
             continue;
-        ns = (double)(first - h->head) * (double)h->interval_ns;
-        if (!best || ns < best_ns) {
+        /* Mostly there is one: then no time is computed. */
+        if (!best || due_ns(core, h, first) < due_ns(core, best, best_first)) {
             best = h;
-            best_ns = ns;
+            best_first = first;
         }
     }
     return best;
@@ -859,8 +887,10 @@ static bool prefetch_ahead(struct vv_core *core)
 
 /* ---- down ---- */
 
-/* May a flush pass a full host tier through a transit page? Only if the disk takes it next:
- * anything farther that is still to be flushed from there would hold the page up. */
+/* May a flush pass a full host tier through a transit page? While restoring, only if the disk takes it
+ * next, or after what is on its way there itself: anything farther that is still to be flushed from the
+ * cache would hold the page up. While writing, a page that is held up is memory like any other, and the
+ * next put finds room. */
 static bool may_pass(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     const struct vv_copy *next = farthest_dirty(core, (unsigned)core->host);
@@ -875,8 +905,28 @@ static bool may_pass(const struct vv_core *core, const struct vv_object *obj, ui
         return true;
     if (!core->paged)
         return core->puts || core->waits;
+    if (vvi_phase(core) != VV_PHASE_RESTORING ||
+        vvi_chunk_in_transit(core, next->obj, (unsigned)core->host, next->dirty_top))
+        return true;
     return vvi_rank(core, obj, (unsigned)core->host, chunk) >=
            vvi_rank(core, next->obj, (unsigned)core->host, next->dirty_top);
+}
+
+/* Beside reads: what has to become durable goes on, but not at their cost. So does, in its turn, a file that
+ * was begun: no other is written before it is finished. */
+static bool write_beside_reads(const struct vv_core *core, const struct vv_object *obj)
+{
+    const struct hist *h = vvi_hist(core, obj->hist);
+    bool turn = core->filing == obj && core->reads_since_write >= VV_NEXT_WRITE_TURN;
+    uint64_t dirty = 0;
+
+    for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
+        dirty += core->tier[t].ndirty;
+    return (h->cfg.level == VV_CORE_DURABLE || turn) && core->hop[VV_HOP_H2F].inflight == 0 &&
+           vv_next_write_beside_reads(
+               h->ready, h->interval_ns, h->missing_chunks * core->cfg.page_bytes,
+               dirty * core->cfg.page_bytes, (uint64_t)core->hop[VV_HOP_F2H].rate.bytes_per_s,
+               core->reads_since_write);
 }
 
 static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj)
@@ -886,8 +936,7 @@ static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj
     /* While restoring, one at a time: the next read must not wait for two. */
     if (core->hop[VV_HOP_F2H].inflight == 0)
         return core->phase != VV_PHASE_RESTORING || core->hop[VV_HOP_H2F].inflight == 0;
-    return vvi_hist(core, obj->hist)->cfg.level == VV_CORE_DURABLE &&
-           core->hop[VV_HOP_H2F].inflight == 0;
+    return write_beside_reads(core, obj);
 }
 
 /* Device to disk, past a full host tier: the last of chunks [c, c + n) that may go so. The end of an
@@ -975,6 +1024,16 @@ static bool waits_for_put(const struct vv_core *core, const struct vv_object *ob
     return dirty == 1;
 }
 
+/* Beside reads, what need not become durable does not stand before what has to. */
+static struct vv_copy *next_write(const struct vv_core *core)
+{
+    struct vv_copy *copy = next_dirty(core, (unsigned)core->host);
+
+    if (copy && copy->obj != core->filing && !flush_may_go(core, copy->obj))
+        copy = farthest_dirty_of(core, (unsigned)core->host, VV_CORE_DURABLE);
+    return copy && flush_may_go(core, copy->obj) ? copy : NULL;
+}
+
 static bool flush_host(struct vv_core *core)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES];
@@ -984,10 +1043,10 @@ static bool flush_host(struct vv_core *core)
         return false;
     files = core->tier[core->disk].kind == VV_TIER_FILES;
     while (slot_free(core, VV_HOP_H2F)) {
-        struct vv_copy *copy = next_dirty(core, (unsigned)core->host);
+        struct vv_copy *copy = next_write(core);
         struct vv_object *obj;
         uint32_t c, n, got;
-        if (!copy || !flush_may_go(core, copy->obj) || waits_for_put(core, copy->obj))
+        if (!copy || waits_for_put(core, copy->obj))
             break;
         obj = copy->obj;
         n = got = dirty_run(core, copy, core->hop[VV_HOP_H2F].batch, &c);
@@ -1007,130 +1066,6 @@ static bool flush_host(struct vv_core *core)
         any = true;
     }
     return any;
-}
-
-/* ---- waiting ---- */
-
-/* The late error may have been taken by somebody else meanwhile. */
-static int first_error(const struct hist *h)
-{
-    struct vv_object *obj = h->nfailed ? h->oldest : NULL;
-
-    while (obj && !obj->flush_err)
-        obj = obj->newer;
-    if (obj)
-        obj->told = true;
-    return obj ? obj->flush_err : h->late_err;
-}
-
-/* Versions of the history that a stream of the application has still to write. */
-static bool writes_to_come(const struct vv_core *core, uint32_t hist)
-{
-    for (const struct vv_req *req = core->ordered; req; req = req->next)
-        if (req->kind == VV_REQ_PUT && req->hist == hist)
-            return true;
-    return false;
-}
-
-static void end_waits(struct vv_core *core)
-{
-    struct vv_req *next;
-
-    for (struct vv_req *req = core->ordered; req; req = next) {
-        next = req->next;
-        if (req->kind != VV_REQ_WAIT)
-            continue;
-        if (req->error)
-            vvi_req_end(core, req, req->error);
-        else if (req->obj->written || req->obj->dead)
-            vvi_req_end(core, req, req->obj->dead ? -ENOENT : 0);
-    }
-    for (struct vv_req *req = core->waits; req; req = next) {
-        struct hist *h = vvi_hist(core, req->hist);
-        struct vv_object *obj = req->obj;
-        next = req->next;
-        if (req->kind == VV_REQ_WAIT_ALL) {
-            if (h->ndown == h->nwritten && !writes_to_come(core, req->hist))
-                vvi_req_end(core, req, first_error(h));
-        } else if (req->error) {
-            vvi_req_end(core, req, req->error);
-        } else if (obj->dead) {
-            vvi_req_end(core, req, obj->flush_err ? obj->flush_err : -ENOENT);
-        } else if (obj->durable) {
-            vvi_req_end(core, req, 0);
-        } else if (obj->flush_err) {
-            obj->told = true;
-            vvi_req_end(core, req, obj->flush_err);
-        }
-    }
-}
-
-/* A put that memory should have held until its file is committed, and cannot: parts of it have
- * passed a host tier that was full at the time, so that they are in the file and on the device,
- * where it needs their pages. From now on the file keeps them. */
-static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
-{
-    const struct vv_copy *file = obj->copy[core->disk];
-
-    if (obj->streams || !file || file->nvalid == 0 || obj->spoiled || obj->file_bytes == 0)
-        return false;
-    obj->streams = true;
-    vvi_core_reclass(core, obj, 0, obj->nchunks);
-    return true;
-}
-
-/* What is lent may leave no room for a put, or under the contiguous policies no window large enough.
- * Then it goes around that tier: to the host, or through it. */
-static bool go_around_lent(struct vv_core *core, struct vv_req *put)
-{
-    struct vv_object *obj = put->obj;
-    bool large = put->obj->nchunks > core->tier[core->host].arena.npromised;
-
-    if (!core->lends || put->kind != VV_REQ_PUT || put->lent || (put->scan > 0 && !core->paged))
-        return false;
-    if (obj->home == core->device && !core->paged && (core->disk >= 0 || !large)) {
-        obj->home = (uint8_t)core->host;
-        obj->pass_through = large;
-    } else if (obj->home == core->host && core->disk >= 0 && !obj->pass_through) {
-        obj->pass_through = true;
-    } else {
-        return false;
-    }
-    obj->streams |= obj->pass_through && core->tier[core->disk].kind == VV_TIER_FILES;
-    vvi_core_reclass(core, obj, 0, obj->nchunks);
-    return true;
-}
-
-/* Nothing is under way and nothing can be started: whoever still waits, waits in vain. */
-static bool fail_stuck(struct vv_core *core)
-{
-    struct vv_req *put = core->puts;
-
-    /* One that has failed already waits for its own copies to end. */
-    if (put && put->inflight == 0 && !put->error && !vvi_room_may_come(core)) {
-        uint64_t all = 0;
-        bool files = core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
-        if (files && put->kind == VV_REQ_PUT && stream_stuck(core, put->obj))
-            return true;
-        if (go_around_lent(core, put))
-            return true;
-        for (unsigned t = 0; t < core->ntiers; t++)
-            all += core->tier[t].is_arena ? core->tier[t].arena.npromised : 0;
-        files |= put->kind == VV_REQ_LEASE; /* of which there is always less than everything */
-        vvi_req_end(core, put, !files && put->obj->nchunks > all ? -EFBIG : -ENOSPC);
-        return true;
-    }
-    if (core->inflight > 0 || vvi_growing(core))
-        return false;
-    if (core->gets) {
-        vvi_req_end(core, core->gets, -EIO);
-        return true;
-    }
-    if (core->waits) {
-        vvi_req_end(core, core->waits, -ENOSPC);
-        return true;
-    }
-    return false;
 }
 
 static bool pass(struct vv_core *core)
@@ -1180,6 +1115,6 @@ void vvi_sched(struct vv_core *core)
     do {
         while (pass(core))
             ;
-        end_waits(core);
-    } while (put_stands_still(core) || fail_stuck(core));
+        vvi_end_waits(core);
+    } while (put_stands_still(core) || vvi_fail_stuck(core));
 }

@@ -7,6 +7,10 @@
  * anything that would have to be read again: tiers are exclusive where it matters. Nothing is ever
  * promised ahead: what cannot be had now is asked for again at the next completion.
  *
+ * An object of half a page at most takes part of one on the memory tiers, so that small objects do not
+ * fill them with what is behind their ends. Where a whole page is wanted, all parts of a page that may
+ * go do so together. Such pages do not change hands on the time line of a stream (ahead.c).
+ *
  * Contiguous (`score`, `score-now`, `fifo`, `lru`): an object's pages on a tier are one run, taken
  * at once, out of a window of consecutive fragments (policy/window.h). `score` commits to its
  * window and waits until all of it may go.
@@ -64,7 +68,7 @@ static bool may_evict(const struct vv_core *core, unsigned tier, const struct vv
         in_memory |= t != tier && vvi_chunk_valid(core, v, t, victim->evict_top);
     q = (struct vv_next_question){
         .purpose = purpose,
-        .phase = core->phase,
+        .phase = vvi_phase(core),
         .rank = vvi_rank(core, obj, tier, chunk),
         .rank_after = vvi_hint_after(core, obj),
         .victim = vvi_rank(core, v, tier, victim->evict_top),
@@ -211,6 +215,73 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
     return pages_gone(core, copy, low, high, gone);
 }
 
+/* As many of a page's parts are cut from a page as fit there. 0: the object takes whole pages. */
+static uint32_t part_units(const struct vv_core *core, unsigned tier, const struct vv_object *obj)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+    uint32_t need;
+
+    if (obj->size > core->cfg.page_bytes / 2 || a->units < 2 || obj->nchunks != 1 ||
+        (core->ahead.on && (int)tier == core->device))
+        return 0;
+    need = (uint32_t)vv_div_up(obj->size, (uint64_t)core->cfg.page_bytes / a->units);
+    return need <= a->units / 2 ? a->units / (a->units / need) : 0;
+}
+
+uint32_t vvi_space_evict_parts(struct vv_core *core, unsigned tier, uint32_t page)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+    uint32_t each = a->cut[page].each, part = a->first_part + page * a->units, gone = 0;
+
+    for (uint32_t u = 0; a->cut[page].each && u + each <= a->units; u += each) {
+        const struct vv_page *p = &a->page[part + u];
+        struct vv_copy *copy = p->u.owner;
+        if (p->state == VV_PAGE_FREE || !(p->class & CLASS_EVICT) || copy->readers > 0)
+            continue;
+        vvi_space_evict_page(core, copy, 0);
+        gone++;
+    }
+    return gone;
+}
+
+/* The page that the copy has a part of; VV_PAGE_NONE: it has whole pages. */
+static uint32_t part_of(const struct vv_core *core, const struct vv_copy *copy)
+{
+    const struct vv_arena *a = &core->tier[copy->tier].arena;
+    uint32_t page = copy->page[0];
+
+    if (copy->obj->nchunks > 1 || page == VV_PAGE_NONE || !vv_arena_is_part(a, page))
+        return VV_PAGE_NONE;
+    return vv_arena_page_of(a, page);
+}
+
+/* Are the places of the copy of the kind that `obj` takes there: whole pages, or parts of the same size? */
+static bool same_places(const struct vv_core *core, const struct vv_copy *copy,
+                        const struct vv_object *obj)
+{
+    const struct vv_arena *a = &core->tier[copy->tier].arena;
+    uint32_t page = part_of(core, copy);
+
+    return page == VV_PAGE_NONE || a->cut[page].each == part_units(core, copy->tier, obj);
+}
+
+/* May all that stands in the page go, for the sake of `obj`? */
+static bool parts_may_go(const struct vv_core *core, unsigned tier, uint32_t page,
+                         const struct vv_object *obj, uint32_t chunk, enum vv_purpose purpose)
+{
+    const struct vv_arena *a = &core->tier[tier].arena;
+    uint32_t each = a->cut[page].each, part = a->first_part + page * a->units;
+
+    for (uint32_t u = 0; u + each <= a->units; u += each) {
+        const struct vv_page *p = &a->page[part + u];
+        const struct vv_copy *copy = p->u.owner;
+        if (p->state != VV_PAGE_FREE && (!(p->class & CLASS_EVICT) || copy->readers > 0 ||
+                                         !may_evict(core, tier, obj, chunk, copy, purpose)))
+            return false;
+    }
+    return true;
+}
+
 /* Lets up to `n` pages of the farthest copy go. While its order is unknown, the same share of every
  * object stays: it loses a small part, and then another is farthest. */
 static uint32_t evict_farthest(struct vv_core *core, struct vv_copy *copy, uint32_t n)
@@ -250,6 +321,7 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
                            uint32_t chunk, uint32_t n, enum vv_purpose purpose)
 {
     struct vv_copy *copy;
+    uint32_t page;
 
     if (!vv_next_blocks(purpose)) {
         /* A flush takes the place of duplicates only of what is wanted earlier: those wanted
@@ -258,9 +330,9 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
         copy = nearest_duplicate(core, tier, rank);
         /* A flush must not take the place of what it has brought itself. */
         if (copy && (copy->obj != obj || purpose == VV_FOR_PREFETCH) &&
-            next_put_spares(core, copy->obj)) {
+            next_put_spares(core, copy->obj) && same_places(core, copy, obj)) {
             const struct vv_object *flushed = purpose == VV_FOR_FLUSH ? obj : copy->obj;
-            bool pressed = core->phase == VV_PHASE_WRITING &&
+            bool pressed = vvi_phase(core) == VV_PHASE_WRITING &&
                            headroom_low(core, tier, vvi_hist(core, flushed->hist));
             /* What has to be flushed again goes only for a page that is really had, and if
              * flushing it does not take that page back: else both would go on for ever. */
@@ -273,7 +345,15 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     copy = vvi_space_farthest(core, tier);
     if (!copy)
         return 0;
-    return may_evict(core, tier, obj, chunk, copy, purpose) ? evict_farthest(core, copy, n) : 0;
+    if (!may_evict(core, tier, obj, chunk, copy, purpose))
+        return 0;
+    if (same_places(core, copy, obj))
+        return evict_farthest(core, copy, n);
+    page = part_of(core, copy);
+    /* All of them, or else the page is not had: but a request that is blocked goes on with another. */
+    if (!vv_next_blocks(purpose) && !parts_may_go(core, tier, page, obj, chunk, purpose))
+        return 0;
+    return vvi_space_evict_parts(core, tier, page);
 }
 
 /* The next put will let go what is farthest: while more puts are to be expected, that is done before
@@ -286,11 +366,13 @@ void vvi_space_ahead(struct vv_core *core, const struct vv_object *written)
     uint32_t room = vvi_nchunks(core, core->largest_bytes);
 
     if (!core->paged || (int)tier != core->device || core->phase != VV_PHASE_WRITING ||
-        core->puts || vvi_puts_over(h) || room > t->arena.npages / AHEAD_PART)
+        core->puts || vvi_puts_over(h) || room > t->arena.npages / AHEAD_PART ||
+        part_units(core, tier, written))
         return;
     while (t->arena.nfree < room) {
         struct vv_copy *copy = vvi_space_farthest(core, tier);
-        if (!copy || !evict_farthest(core, copy, room - t->arena.nfree))
+        if (!copy || part_of(core, copy) != VV_PAGE_NONE ||
+            !evict_farthest(core, copy, room - t->arena.nfree))
             return;
     }
 }
@@ -299,10 +381,16 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
                            uint32_t chunk0, uint32_t want, enum vv_purpose purpose, uint32_t *pages)
 {
     struct tier *t = &core->tier[tier];
-    uint32_t got = 0;
+    uint32_t got = 0, each = part_units(core, tier, obj);
 
+    /* What a put has emptied of a page, for all of which it waits, is not for what it has evicted: the two
+     * would take turns for ever. */
+    if (each && purpose == VV_FOR_PREFETCH && core->puts && core->put_short)
+        return 0;
     while (got < want) {
         uint32_t n = VV_MIN(t->arena.nfree, want - got);
+        if (each && (pages[0] = vv_arena_take_part(&t->arena, each)) != VV_PAGE_NONE)
+            return 1;
         if (n == 0) {
             uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
             /* Where chunks of one object differ in rank, each asks for its own place: two
@@ -392,8 +480,8 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
         f.wait_ns = time_until_evictable(core, copy);
     /* A copy that is being filled, or whose flush has failed, goes at no time that could be
      * foretold. */
-    if (copy->nfilling || (copy->nreserved && !vvi_space_whole_may_go(copy)) || obj->flush_err ||
-        obj->lent)
+    if (copy->nfilling || (copy->nreserved && !vvi_space_whole_may_go(copy)) ||
+        vvi_flush_rests(obj) || obj->lent)
         f.barred = true;
     return f;
 }
@@ -648,11 +736,13 @@ void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages
     struct tier *t = &core->tier[tier];
 
     for (uint32_t i = 0; i < n; i++) {
-        if (pages[i] < t->arena.npages &&
+        if (!vvi_transit_page(t, pages[i]) &&
             (t->arena.page[pages[i]].pins > 0 || vvi_ahead_busy(core, tier, pages[i]))) {
             vvi_ahead_limbo(core, tier, pages[i]);
         } else if (pages[i] < t->arena.npages) {
             vv_arena_give(&t->arena, pages[i], 1);
+        } else if (vv_arena_is_part(&t->arena, pages[i])) {
+            vv_arena_give_part(&t->arena, pages[i]);
         } else {
             int up = pages[i] - t->arena.npages >= t->transit_all;
             t->arena.page[pages[i]] = (struct vv_page){0};
@@ -664,8 +754,10 @@ void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages
 /* Pages of a cache, or those through which flushes pass. */
 static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
 {
-    return tier != VV_TIER_APP && core->tier[tier].is_arena &&
-           page < core->tier[tier].arena.npages + core->tier[tier].transit_all;
+    const struct tier *t = tier != VV_TIER_APP ? &core->tier[tier] : NULL;
+
+    return t && t->is_arena &&
+           (page < t->arena.npages + t->transit_all || vv_arena_is_part(&t->arena, page));
 }
 
 /* May a put still get room? A tier that grows will have more. Of the orders in flight, flushes,

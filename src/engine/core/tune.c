@@ -25,6 +25,12 @@
  * what it costs to start it is what shows. */
 #define PACED_PAGES 64
 
+/* Transit pages are part of a host cache from COUNTED_LEAST on, and at most a TRANSIT_PART-th of it;
+ * beside a smaller one they have BESIDE_BYTES at most. */
+#define COUNTED_LEAST ((uint64_t)16 << 20)
+#define TRANSIT_PART  4
+#define BESIDE_BYTES  ((uint64_t)4 << 20)
+
 /* Small enough that the ends of objects waste little. Beyond what that asks for, pages are larger
  * where there are many: the books of a page cost the same whatever its size, and a call that copies
  * at a thousand GB/s feels them. */
@@ -57,6 +63,48 @@ static double link_bytes(const struct vv_core_cfg *cfg)
                           (uint64_t)LINK_BYTES_LEAST);
 }
 
+static int tier_of(const struct vv_core_cfg *cfg, bool disk)
+{
+    for (unsigned t = 0; t < cfg->ntiers; t++)
+        if (disk ? cfg->tier[t].kind > VV_TIER_HOST : cfg->tier[t].kind == VV_TIER_HOST)
+            return (int)t;
+    return -1;
+}
+
+/* Transit pages in each direction that keep the disk busy: as much as is in flight, since a page is
+ * emptied in a fraction of the time that the disk takes to fill the others. */
+static uint32_t in_flight(const struct vv_core_cfg *cfg)
+{
+    uint32_t down = cfg->batch_pages[VV_HOP_H2F] * cfg->slots[VV_HOP_H2F];
+    uint32_t up = cfg->batch_pages[VV_HOP_F2H] * cfg->slots[VV_HOP_F2H];
+    return VV_MAX(down, up);
+}
+
+/* Who asks for so much host memory means all of it: transit pages are taken from there. Of a cache
+ * that is smaller than they would be, too little would be left. */
+static void tune_transit(struct vv_core_cfg *cfg)
+{
+    int host = tier_of(cfg, false);
+    if (host < 0 || tier_of(cfg, true) < 0)
+        return; /* nothing passes */
+    uint64_t *bytes = &cfg->tier[host].capacity_bytes, page = cfg->page_bytes;
+    uint64_t pages = in_flight(cfg);
+    bool counted = *bytes >= COUNTED_LEAST;
+    if (*bytes > 0)
+        pages = VV_MIN(pages, (counted ? *bytes / TRANSIT_PART : BESIDE_BYTES) / 2 / page);
+    cfg->transit_pages = (uint32_t)VV_MAX(pages, (uint64_t)1);
+    if (counted)
+        *bytes -= 2 * cfg->transit_pages * page;
+}
+
+uint64_t vv_core_host_cache(const struct vv_core_cfg *cfg, uint64_t bytes)
+{
+    if (tier_of(cfg, true) < 0 || bytes < COUNTED_LEAST)
+        return bytes;
+    uint64_t flight = 2 * (uint64_t)in_flight(cfg) * cfg->page_bytes;
+    return bytes + VV_MIN(flight, vv_div_up(bytes, (uint64_t)TRANSIT_PART - 1));
+}
+
 void vv_core_cfg_tune(struct vv_core_cfg *cfg)
 {
     for (int hop = 0; hop < VV_HOP_COUNT; hop++) {
@@ -74,11 +122,6 @@ void vv_core_cfg_tune(struct vv_core_cfg *cfg)
         if (!cfg->slots[hop])
             cfg->slots[hop] = disk ? DISK_SLOTS : cfg->rate[hop] ? PACED_SLOTS : LINK_SLOTS;
     }
-    if (!cfg->transit_pages) {
-        /* As much as is in flight: a page is emptied in a fraction of the time that the disk takes
-         * to fill the others. They come on top of the host cache: no more than is needed. */
-        uint32_t down = cfg->batch_pages[VV_HOP_H2F] * cfg->slots[VV_HOP_H2F];
-        uint32_t up = cfg->batch_pages[VV_HOP_F2H] * cfg->slots[VV_HOP_F2H];
-        cfg->transit_pages = VV_MAX(down, up);
-    }
+    if (!cfg->transit_pages)
+        tune_transit(cfg);
 }

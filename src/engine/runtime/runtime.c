@@ -102,6 +102,9 @@ void vvi_engine_dispatch_locked(struct vv_engine *e)
         }
     }
     release_removals_locked(e);
+    /* It looks for itself before each poll. */
+    if (e->mover[VV_HOP_H2F].polling && vvi_disk_alone_locked(e, &e->mover[VV_HOP_H2F]))
+        e->mover[VV_HOP_H2F].kick = true;
     if (e->lingering)
         vv_cond_broadcast(&e->idle);
 }
@@ -211,6 +214,7 @@ static int core_init(struct vv_engine *e)
     core->file_bytes = file_bytes;
     core->release_arg = e;
     core->pages_gone = cfg->pages_gone ? pages_gone : NULL;
+    core->version_lost = vvi_on_lost_locked;
     if (cfg->device && cfg->device_cache_bytes >= cfg->page_bytes)
         add_tier(e, VV_TIER_DEVICE, cfg->device_cache_bytes);
     add_tier(e, VV_TIER_HOST, cfg->host_cache_bytes);
@@ -240,6 +244,11 @@ static int movers_start(struct vv_engine *e)
             rc = vvi_disk_mover_start(e, VV_HOP_F2H, e->cfg.read_store);
     }
     return rc;
+}
+
+uint64_t vv_engine_host_cache(const struct vv_engine *e, uint64_t bytes)
+{
+    return vv_core_host_cache(&e->core_cfg, bytes);
 }
 
 int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
@@ -513,6 +522,21 @@ static void keep_removal_error_locked(struct vv_engine *e, uint32_t hist)
     h->unremoved.version = version;
 }
 
+int vv_engine_wait_gone(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
+{
+    vvi_engine_lock(e);
+    /* A version discarded while it was being flushed has its file removed when the flush has ended:
+     * counting removals would miss those that are still to come. */
+    e->lingering++;
+    release_removals_locked(e);
+    int rc = 0;
+    while (rc == 0 && vv_core_dying(e->core, hist))
+        rc = vvi_engine_wait_locked(e, &e->idle, deadline_ns);
+    e->lingering--;
+    vvi_engine_unlock(e);
+    return rc;
+}
+
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
 {
     vvi_engine_lock(e);
@@ -520,18 +544,8 @@ int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
     struct vvi_req *r = vvi_req_new_locked(e, NULL, 0);
     int rc = r ? vv_core_wait_all(e->core, hist, vv_now_ns(), &r->req) : -ENOMEM;
     rc = vvi_request_finish(e, r, rc, deadline_ns);
-    vvi_engine_lock(e);
-    /* A version discarded while it was being flushed has its file removed when the flush has ended:
-     * counting removals would miss those that are still to come. */
-    e->lingering++;
-    release_removals_locked(e);
-    int late = 0;
-    while (rc != -ETIMEDOUT && late == 0 && vv_core_dying(e->core, hist))
-        late = vvi_engine_wait_locked(e, &e->idle, deadline_ns);
-    rc = rc ? rc : late;
-    e->lingering--;
-    vvi_engine_unlock(e);
-    return rc;
+    int late = rc != -ETIMEDOUT ? vv_engine_wait_gone(e, hist, deadline_ns) : 0;
+    return rc ? rc : late;
 }
 
 int vv_engine_hint(struct vv_engine *e, uint32_t hist, uint64_t version)

@@ -52,7 +52,7 @@ struct vv_engine_cfg {
     uint32_t (*describe_user)(void *arg, uint64_t user, uint64_t size,
                               struct vv_store_region *ret_regions, uint32_t max);
     void *user_arg;
-    struct vv_crew *crew; /* of threads that are started later; NULL: none */
+    struct vv_thread_group *group; /* of threads that are started later; NULL: none */
     int copy_helpers; /* threads that help to copy in host memory; 0: by the machine, -1: none */
     /* These pages of the spill hold nothing any more. Called with the lock held; must not call back.
      * NULL: nobody wants to know. */
@@ -137,6 +137,8 @@ int vv_engine_take_ordered_error(struct vv_engine *e, uint32_t hist, const uint6
 int vv_engine_wait_ordered(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
 /* Until every version is complete on the slowest tier and the files of discarded ones are gone. */
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
+/* Until the files of discarded versions are gone. */
+int vv_engine_wait_gone(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
 
 /*
  * Lending: memory of the first tier for the application to use itself, as vv_core_lend and
@@ -210,6 +212,8 @@ int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_versi
  * opening: why, and a text. 0: all is well, or it was told. Cheap. */
 int vv_engine_take_memory_error(struct vv_engine *e, char *text, size_t text_bytes);
 void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
+/* The `host_cache_bytes` that leaves `bytes` for versions. */
+uint64_t vv_engine_host_cache(const struct vv_engine *e, uint64_t bytes);
 void vv_engine_get_hist_stats(struct vv_engine *e, uint32_t hist,
                               struct vv_core_hist_stats *ret_stats);
 

@@ -211,13 +211,9 @@ static int parcel_put(struct vv_engine *e, struct parcel *p)
     struct vvi_segs s;
     int rc = vvi_batch_init(e, p->batch, &p->batch);
 
-    for (unsigned lane = 0; lane < VV_LANES && rc == 0; lane++) {
-        if (!p->event[lane])
-            continue;
-        rc = vv_device_stream_wait_event(d, p->stream, p->event[lane]);
-        if (rc == 0)
-            e->ahead.waited[p->stream_number][lane] = p->wait[lane];
-    }
+    for (unsigned lane = 0; lane < VV_LANES && rc == 0; lane++)
+        if (p->event[lane])
+            rc = vv_device_stream_wait_event(d, p->stream, p->event[lane]);
     if (rc)
         return rc;
     vvi_segs_init(&s);
@@ -233,6 +229,11 @@ static int parcel_put(struct vv_engine *e, struct parcel *p)
     rc = vv_device_event_record(d, p->batch->event, p->stream);
     if (rc)
         vvi_device_settle(e, p->stream, p->batch->event, rc);
+    /* Not before: only a batch keeps the number of the stream from being given to another one until
+     * all that it has waited for has ended. */
+    for (unsigned lane = 0; lane < VV_LANES && rc == 0; lane++)
+        if (p->event[lane])
+            e->ahead.waited[p->stream_number][lane] = p->wait[lane];
     return rc;
 }
 

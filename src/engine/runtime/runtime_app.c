@@ -28,7 +28,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/thread_group.h"
 #include "base/topo.h"
 #include "engine/runtime/runtime_private.h"
 #include "engine/runtime/spans.h"
@@ -176,13 +176,14 @@ struct vv_copy_pool *vvi_copy_pool(struct vv_engine *e, uint64_t bytes)
 
     if (pool || bytes < VV_COPY_ALONE_BYTES)
         return pool;
-    helpers = vv_crew_cores(e->cfg.crew) ? VV_MIN(vv_crew_cores(e->cfg.crew), COPIERS_MAX - 1)
-                                         : VV_MIN(vv_topo_threads(), COPIERS_MAX) - 1;
+    helpers = vv_thread_group_cores(e->cfg.group)
+                  ? VV_MIN(vv_thread_group_cores(e->cfg.group), COPIERS_MAX - 1)
+                  : VV_MIN(vv_topo_threads(), COPIERS_MAX) - 1;
     if (e->cfg.copy_helpers)
         helpers = (unsigned)VV_MAX(e->cfg.copy_helpers, 0);
-    struct vv_crew *before = vv_crew_enter(e->cfg.crew);
+    struct vv_thread_group *before = vv_thread_group_enter(e->cfg.group);
     int rc = helpers ? vv_copy_pool_new(helpers, &pool) : -ENODEV;
-    vv_crew_enter(before);
+    vv_thread_group_enter(before);
     if (rc)
         return NULL;
     if (atomic_compare_exchange_strong_explicit(&e->copy_pool, &none, pool, memory_order_acq_rel,

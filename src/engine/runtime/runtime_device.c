@@ -19,7 +19,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/thread.h"
-#include "engine/runtime/nap.h"
+#include "engine/runtime/copy_sleep.h"
 #include "engine/runtime/runtime_private.h"
 #include "trace/trace.h"
 
@@ -96,7 +96,7 @@ struct line {
     unsigned depth; /* places in use at most */
     unsigned head, count;
     uint64_t from_ns; /* since when the oldest is the one that the link carries */
-    struct vvi_nap nap;
+    struct vvi_copy_sleep sleep;
 };
 
 /* Puts an order on the stream. 0, or an error: nothing of it is running. */
@@ -158,10 +158,10 @@ static void queue_locked(struct line *l)
 
 /* Sleeps through most of the oldest copy. False: there is more to be queued. Engine lock held, but not
  * meanwhile. */
-static bool nap_locked(struct line *l)
+static bool sleep_locked(struct line *l)
 {
     struct vvi_mover *m = l->mover;
-    uint64_t until_ns = l->from_ns + vvi_nap_ns(&l->nap, l->place[l->head].order->bytes);
+    uint64_t until_ns = l->from_ns + vvi_copy_sleep_ns(&l->sleep, l->place[l->head].order->bytes);
     while (vv_now_ns() < until_ns) {
         vvi_engine_wait_locked(m->engine, &m->cond, until_ns);
         if (m->queue.head && l->count < l->depth)
@@ -184,7 +184,8 @@ static int ask(struct line *l)
         overslept = false;
         vv_sleep_until_ns(vv_now_ns() + ASK_REST_NS);
     }
-    vvi_nap_learn(&l->nap, l->place[l->head].order->bytes, vv_now_ns() - l->from_ns, overslept);
+    vvi_copy_sleep_learn(&l->sleep, l->place[l->head].order->bytes, vv_now_ns() - l->from_ns,
+                         overslept);
     return rc;
 }
 
@@ -207,7 +208,7 @@ static int line_new(struct vvi_mover *m, struct line **ret_line)
         return -ENOMEM;
     l->mover = m;
     l->depth = VV_MIN(m->engine->core_cfg.slots[m->hop], (unsigned)VVI_MOVER_DEPTH);
-    vvi_nap_init(&l->nap);
+    vvi_copy_sleep_init(&l->sleep);
     int rc = vv_device_stream_new(d, &l->stream);
     for (unsigned i = 0; rc == 0 && i < l->depth; i++)
         rc = vv_device_event_new(d, &l->place[i].event);
@@ -231,7 +232,7 @@ static void *device_mover_main(void *arg)
     for (;;) {
         queue_locked(l);
         if (l->count > 0) {
-            if (!nap_locked(l))
+            if (!sleep_locked(l))
                 continue;
             vvi_engine_unlock(e);
             int rc = ask(l);

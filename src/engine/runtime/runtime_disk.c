@@ -97,6 +97,13 @@ void vvi_disk_give_up_locked(struct vv_engine *e, uint32_t hist)
     }
 }
 
+bool vvi_disk_alone_locked(const struct vv_engine *e, const struct vvi_mover *m)
+{
+    const _Atomic unsigned *held = m->store ? m->store->held : NULL;
+    unsigned n = held ? atomic_load_explicit(held, memory_order_relaxed) : 0;
+    return n > 0 && vv_core_inflight(e->core) == n;
+}
+
 static int describe(struct vv_engine *e, struct disk_io *io)
 {
     const struct vv_engine_cfg *cfg = &e->cfg;
@@ -237,8 +244,11 @@ static void *disk_mover_main(void *arg)
             vvi_engine_wait_locked(e, &m->cond, VV_NEVER_NS);
             continue;
         }
+        bool alone = vvi_disk_alone_locked(e, m);
         m->polling = true;
         vvi_engine_unlock(e);
+        if (alone)
+            m->store->ops->alone(m->store);
         int n = m->store->ops->poll(m->store, done, POLL_MAX, POLL_NS);
         if (n < 0 && n != -ETIMEDOUT)
             vv_sleep_until_ns(vv_now_ns() + POLL_REST_NS);

@@ -48,11 +48,11 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "base/topo.h"
 #include "engine/runtime/runtime_private.h"
 #include "trace/trace.h"
@@ -390,18 +390,19 @@ int vvi_grow_start(struct vv_engine *e)
     struct vvi_grow *g = &e->grow;
     if (g->nready == g->nslices)
         return 0;
-    /* On the crew's cores where they are as many as the application has. Otherwise not: memory is
+    /* Use the thread group's cores if they are as many as the application's. Otherwise do not: memory is
      * where it is touched first, and not all of it shall be near a few cores that are free. */
-    unsigned own = vv_crew_cores(e->cfg.crew), shared = vv_topo_threads();
-    bool crew = g->own_cores = own >= shared;
+    unsigned own = vv_thread_group_cores(e->cfg.group), shared = vv_topo_threads();
+    bool own_cores = g->own_cores = own >= shared;
     /* With the pinner, three quarters of the processors: the others are the application's and the
      * movers'. It touches as well, so that none of these is indispensable. */
-    unsigned want = VV_MIN(VV_MAX((crew ? own : shared) * 3 / 4, 2u) - 1, (unsigned)VVI_TOUCHERS);
+    unsigned want =
+        VV_MIN(VV_MAX((own_cores ? own : shared) * 3 / 4, 2u) - 1, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)want, npieces(g) - g->next);
-    struct vv_crew *before = vv_crew_enter(crew ? e->cfg.crew : NULL);
+    struct vv_thread_group *before = vv_thread_group_enter(own_cores ? e->cfg.group : NULL);
     while (g->ntouchers < want && vv_thread_start(&g->toucher[g->ntouchers], toucher_main, e) == 0)
         g->ntouchers++;
-    vv_crew_enter(before);
+    vv_thread_group_enter(before);
     /* Last: it goes by how many there are, and they by its turns. */
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     g->runs = rc == 0;

@@ -38,7 +38,7 @@ int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_
     uint64_t available = vvi_memory_available();
     if (available == 0 || cfg->host_cache_bytes <= available)
         return 0;
-    snprintf(err, err_bytes, "host cache: %s wanted, %s available",
+    snprintf(err, err_bytes, "host cache: %s wanted, %s available; set host_cache lower",
              vv_bytes_human(cfg->host_cache_bytes, want, sizeof(want)),
              vv_bytes_human(available, have, sizeof(have)));
     return -ENOMEM;
@@ -121,7 +121,8 @@ int vvi_engine_mem_init(struct vv_engine *e, char *err, size_t err_bytes)
     for (unsigned t = 0; t < e->ntiers; t++) {
         if (e->kind[t] != VV_TIER_DEVICE && e->kind[t] != VV_TIER_HOST)
             continue;
-        uint64_t bytes = vv_core_tier_pages(e->core, t) * e->cfg.page_bytes;
+        e->first_part[t] = vv_core_tier_pages(e->core, t);
+        uint64_t bytes = e->first_part[t] * e->cfg.page_bytes;
         if (bytes == 0)
             continue;
         int rc = e->kind[t] == VV_TIER_DEVICE ? device_init(e, t, bytes, err, err_bytes)

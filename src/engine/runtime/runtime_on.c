@@ -29,8 +29,8 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "engine/runtime/runtime_private.h"
 #include "engine/runtime/spans.h"
 #include "trace/trace.h"
@@ -80,11 +80,32 @@ void vvi_ordered_end_locked(struct vv_engine *e, uint32_t hist)
         vv_cond_broadcast(&e->idle);
 }
 
+static void keep_failed_locked(struct vvi_engine_hist *h, struct vvi_on *on)
+{
+    struct vvi_on **at = &h->failed;
+    while (*at)
+        at = &(*at)->next;
+    *at = on;
+}
+
+bool vvi_on_lost_locked(void *arg, uint32_t hist, uint64_t version, int status)
+{
+    struct vv_engine *e = arg;
+    struct vvi_on *on = e->hist[hist].dropped ? NULL : calloc(1, sizeof(*on));
+    if (!on)
+        return e->hist[hist].dropped;
+    vv_cond_init(&on->r.cond);
+    on->r.req.kind = VV_REQ_WAIT; /* neither of its calls has failed */
+    on->r.req.status = status;
+    on->version = version;
+    keep_failed_locked(&e->hist[hist], on);
+    return true;
+}
+
 /* The caller is gone and the request has ended. */
 static void on_finish_locked(struct vv_engine *e, struct vvi_on *on)
 {
     struct vvi_engine_hist *h = &e->hist[on->hist];
-    struct vvi_on **at = &h->failed;
     vvi_ordered_end_locked(e, on->hist);
     on_unuse_locked(e, on);
     /* A version that was discarded meanwhile has not failed. */
@@ -92,9 +113,7 @@ static void on_finish_locked(struct vv_engine *e, struct vvi_on *on)
         on_free(on);
         return;
     }
-    while (*at)
-        at = &(*at)->next;
-    *at = on;
+    keep_failed_locked(h, on);
 }
 
 void vvi_on_ended_locked(struct vv_engine *e, struct vvi_on *on)
@@ -270,9 +289,9 @@ static int watcher_start(struct vv_engine *e)
         if (rc == 0 && !w->settled)
             rc = vv_device_event_new(d, &w->settled);
         if (rc == 0) {
-            struct vv_crew *before = vv_crew_enter(e->cfg.crew);
+            struct vv_thread_group *before = vv_thread_group_enter(e->cfg.group);
             rc = vv_thread_start(&w->thread, watcher_main, e);
-            vv_crew_enter(before);
+            vv_thread_group_enter(before);
         }
         if (rc == 0)
             atomic_store_explicit(&w->started, true, memory_order_release);

@@ -238,7 +238,8 @@ struct vv_engine {
     struct vv_core_cfg core_cfg; /* immutable */
     unsigned ntiers;             /* immutable, as is all of this block once open */
     enum vv_tier_kind kind[VV_MAX_TIERS];
-    char *base[VV_MAX_TIERS]; /* buffers of the memory tiers */
+    char *base[VV_MAX_TIERS];          /* buffers of the memory tiers */
+    uint64_t first_part[VV_MAX_TIERS]; /* numbers from here on are those of parts of pages */
     size_t base_bytes[VV_MAX_TIERS];
     struct vvi_grow grow; /* see there */
     struct vvi_pacer h2h;
@@ -313,8 +314,11 @@ static inline struct vvi_bad_chunk *vvi_bad_chunk_find(struct vvi_engine_hist *h
     return NULL;
 }
 
+/* A page, or a part of one. */
 static inline char *vvi_engine_page(const struct vv_engine *e, int tier, uint32_t page)
 {
+    if (page >= e->first_part[tier])
+        return e->base[tier] + vv_core_page_offset(e->core, (unsigned)tier, page);
     return e->base[tier] + (uint64_t)page * e->cfg.page_bytes;
 }
 
@@ -402,6 +406,8 @@ int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 /* ---- runtime_disk.c ---- */
 /* The history is given up: its requests wait for no rate any more. */
 void vvi_disk_give_up_locked(struct vv_engine *e, uint32_t hist);
+/* Does the store hold all that is under way? Then nothing will make room for it. */
+bool vvi_disk_alone_locked(const struct vv_engine *e, const struct vvi_mover *m);
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);
 
 /* ---- runtime_app.c ---- */
@@ -494,6 +500,8 @@ void vvi_watcher_drain_locked(struct vv_engine *e);
 void vvi_watcher_fini(struct vv_engine *e);
 /* The core has ended the request. Engine lock held. */
 void vvi_on_ended_locked(struct vv_engine *e, struct vvi_on *on);
+/* The core's `version_lost`: kept for the next caller. Engine lock held. */
+bool vvi_on_lost_locked(void *arg, uint32_t hist, uint64_t version, int status);
 /* Forgets what nobody was told. Engine lock held. */
 void vvi_on_forget_locked(struct vv_engine *e, uint32_t hist);
 

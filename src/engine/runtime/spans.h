@@ -45,7 +45,7 @@ static inline int vvi_order_spans(const struct vv_engine *e, const struct vv_eng
     const uint32_t *page = put ? o->dst_page : o->src_page, *end = page + o->nchunks;
     uint64_t page_bytes = e->cfg.page_bytes, whole = o->bytes, run = 0, offset;
     const struct vv_engine_piece *p = vvi_piece_at(app, o->chunk0 * page_bytes, &offset);
-    char *base = vvi_engine_page(e, tier, 0), *mem = base;
+    char *mem = NULL;
 
     for (; whole > 0; p++, offset = 0) {
         uint64_t left = VV_MIN(whole, p->bytes - offset), bytes;
@@ -59,7 +59,7 @@ static inline int vvi_order_spans(const struct vv_engine *e, const struct vv_eng
                 uint32_t first = *page++, next = first + 1;
                 for (; page < end && *page == next; page++)
                     next++;
-                mem = base + first * page_bytes;
+                mem = vvi_engine_page(e, tier, first);
                 run = (next - first) * page_bytes; /* the last page need not be full */
             }
             bytes = VV_MIN(left, run);

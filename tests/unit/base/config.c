@@ -218,6 +218,15 @@ static void set(void)
     vv_config_init(&cfg);
     T_ERR(vv_config_set(&cfg, "nothing", "1", err, sizeof(err)), -EINVAL);
     T_STREQ(err, "unknown key 'nothing'");
+    T_ERR(vv_config_set(&cfg, "hostCache", "1", err, sizeof(err)), -EINVAL);
+    T_STREQ(err, "unknown key 'hostCache'; did you mean 'host_cache'?");
+    T_ERR(vv_config_set(&cfg, "locl", "1", err, sizeof(err)), -EINVAL);
+    T_STREQ(err, "unknown key 'locl'; did you mean 'local'?");
+    T_ERR(vv_config_set(&cfg, "", "1", err, sizeof(err)), -EINVAL);
+    T_STREQ(err, "unknown key ''");
+    memset(long_text, 'x', sizeof(long_text));
+    long_text[VV_CONFIG_TEXT] = 0;
+    T_ERR(vv_config_set(&cfg, long_text, "1", err, sizeof(err)), -EINVAL);
     T_ERR(vv_config_set(&cfg, NULL, "1", err, sizeof(err)), -EINVAL);
     T_ERR(vv_config_set(&cfg, "rank", NULL, err, sizeof(err)), -EINVAL);
     memset(long_text, 'x', VV_CONFIG_TEXT);

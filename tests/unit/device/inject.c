@@ -195,7 +195,7 @@ static const struct vv_store_ops plain_ops = {
 
 static void store_requests_fail(void)
 {
-    struct plain_store plain = {.base = {&plain_ops}};
+    struct plain_store plain = {.base = {.ops = &plain_ops}};
     struct vv_store_io io[4], *done[8];
     struct vv_store *s;
 

@@ -53,6 +53,29 @@ static void a_read_fails(void)
     }
 }
 
+/* A read that was under way before the restore began fails: the restore orders its own, and fails with that one
+ * only. */
+static void an_older_read_fails(void)
+{
+    for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
+        uint32_t h = hand_open(&d, "H2F", (enum vv_policy)policy, VV_CORE_DURABLE);
+        struct drive_call first, call;
+        T_OK(drive_adopt(&d, h, 1, 1, 2 * DRIVE_PAGE));
+        T_OK(drive_hint(&d, h, 1));
+        drive_start(&d, h);
+        T_OK(drive_get(&d, &first, h, 1));
+        hand_end(&d, VV_ORDER_COPY, 1, 0, 1, -EIO);
+        T_CHECK(first.pending);
+        T_OK(drive_get(&d, &call, h, 1)); /* after the read that the first one has ordered */
+        hand_end(&d, VV_ORDER_COPY, 1, 0, 1, -EIO);
+        T_EQ(first.req.status, -EIO);
+        T_CHECK(call.pending);
+        hand_end(&d, VV_ORDER_COPY, 1, 0, 1, 0);
+        T_OK(drive_finish(&d, &call));
+        hand_close(&d);
+    }
+}
+
 /* The put has ended well: the error is told later, by whoever asks, and the bytes stay. */
 static void a_flush_fails(void)
 {
@@ -95,7 +118,7 @@ static void a_flush_fails(void)
 static void a_flush_fails_beside_another(void)
 {
     struct vv_core_cfg cfg;
-    struct drive_call call;
+    struct drive_call call, all;
     uint64_t spoiled;
 
     drive_cfg(&cfg, "H8F", VV_POLICY_NEXT);
@@ -113,12 +136,16 @@ static void a_flush_fails_beside_another(void)
     T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
     T_EQ(d.norders, 1);
     T_ERR(call.req.status, -ENOSPC);
-    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, 0);
+    /* The next one waits for that write, and then tries again. */
+    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
+    T_OK(drive_wait_all(&d, &all, h));
+    T_EQ(d.norders, 1);
+    T_CHECK(call.pending && all.pending);
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -ENOSPC); /* the same error once more */
     T_CHECK(hand_object(&d, h, 1)->file_generation != spoiled);
     hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, 0);
-    T_EQ(d.norders, 0);
-    T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
     T_OK(drive_finish(&d, &call));
+    T_OK(drive_finish(&d, &all));
     hand_close(&d);
 }
 
@@ -203,6 +230,23 @@ static void a_removal_fails(void)
     vv_core_get_stats(d.core, &stats);
     T_EQ(stats.files_bytes, 0);
     T_EQ(d.nreleased, 1);
+    hand_close(&d);
+}
+
+/* A file failed, and could not be removed either. When its version is discarded, it has to go, although nothing was
+ * written in its place. */
+static void a_failed_file_stays(void)
+{
+    uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
+
+    hand_put(&d, h, 1, 1);
+    hand_end(&d, VV_ORDER_COPY, 0, 1, 1, 0);
+    hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, -EIO);
+    hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, -EIO);
+    T_EQ(d.norders, 0);
+    T_OK(drive_discard(&d, h, 1));
+    hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, 0);
+    T_EQ(d.norders, 0);
     hand_close(&d);
 }
 
@@ -495,11 +539,13 @@ int main(void)
     T_RUN(a_put_fails);
     T_RUN(a_restore_fails);
     T_RUN(a_read_fails);
+    T_RUN(an_older_read_fails);
     T_RUN(a_flush_fails);
     T_RUN(a_flush_fails_beside_another);
     T_RUN(a_commit_fails);
     T_RUN(a_commit_of_nothing_fails);
     T_RUN(a_removal_fails);
+    T_RUN(a_failed_file_stays);
     T_RUN(two_removals_fail);
     T_RUN(cancelled);
     T_RUN(discarded_in_flight_and_written_again);

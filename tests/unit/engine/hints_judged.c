@@ -51,6 +51,23 @@ static void half_right(void)
     hand_close(&d);
 }
 
+/* Hints in the reverse order are passed over as soon as a second restore goes the other way. */
+static void reversed(void)
+{
+    uint32_t h = open_with("H64F", 16);
+    const struct hist *hist;
+
+    for (uint64_t v = 1; v <= 16; v++)
+        T_OK(drive_hint(&d, h, v));
+    hand_get(&d, h, 16);
+    hist = vvi_hist(d.core, h);
+    T_CHECK(hist->ngiven > 0);
+    hand_get(&d, h, 15);
+    T_EQ(hist->ngiven, 0);
+    T_CHECK(hist->npredicted > 0);
+    hand_close(&d);
+}
+
 /* What hints got wrong in one shot is not held against those of the next. */
 static void next_shot(void)
 {
@@ -148,6 +165,7 @@ int main(void)
 {
     T_RUN(confirms_the_first_only);
     T_RUN(half_right);
+    T_RUN(reversed);
     T_RUN(next_shot);
     T_RUN(kept);
     T_RUN(predicted_behind_a_repeat);

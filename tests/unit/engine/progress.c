@@ -51,6 +51,80 @@ static void a_prefetch_revokes_nothing_nearer(void)
     }
 }
 
+/* Reads of the disk that are out, and the first of them. */
+static unsigned reads_out(int *ret_first)
+{
+    unsigned n = 0;
+
+    *ret_first = -1;
+    for (unsigned i = d.norders; i > 0; i--) {
+        if (d.order[i - 1]->hop != VV_HOP_F2H)
+            continue;
+        *ret_first = (int)i - 1;
+        n++;
+    }
+    return n;
+}
+
+/* Restores come as fast as the disk reads. A version that is still to be written goes beside the reads once in
+ * a while, not whenever the last write has ended: its level is durable, but no call waits for it. */
+static void restores_beside_a_write(bool other)
+{
+    enum { READ = 160, FIRST = 1000, SECOND = 1001, OTHER = 2000 };
+    struct vv_core_cfg cfg;
+    struct drive_call call;
+    unsigned nreads = 0, turn = 0;
+    int i;
+
+    drive_cfg(&cfg, "H16W", VV_POLICY_NEXT);
+    cfg.check = cfg.disk_shared = true;
+    cfg.slots[VV_HOP_F2H] = 2;
+    cfg.slots[VV_HOP_H2F] = 1;
+    drive_init(&d, &cfg);
+    uint32_t h = drive_history(&d, false, 0, VV_CORE_DURABLE);
+    for (uint64_t v = 1; v <= READ; v++)
+        T_OK(drive_adopt(&d, h, v, v, DRIVE_PAGE));
+    for (uint64_t v = FIRST; v <= SECOND; v++) {
+        T_OK(drive_put(&d, &call, h, v, DRIVE_PAGE));
+        hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, v, 0);
+    }
+    T_CHECK(drive_find(&d, VV_ORDER_COPY, 0, 1, FIRST) >= 0);
+    if (other) {
+        uint32_t g = drive_history(&d, false, 0, VV_CORE_CACHED);
+        T_OK(drive_put(&d, &call, g, OTHER, DRIVE_PAGE));
+        hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, OTHER, 0);
+    }
+    for (uint64_t v = 1; v <= READ; v++)
+        T_OK(drive_hint(&d, h, v));
+    drive_start(&d, h);
+    hand_end(&d, VV_ORDER_COPY, 0, 1, FIRST, 0);
+    for (uint64_t v = 1; v <= READ && turn == 0; v++) {
+        T_CHECK(reads_out(&i) == 2);
+        drive_end(&d, (unsigned)i, 0);
+        nreads++;
+        T_OK(drive_get(&d, &call, h, v));
+        hand_end(&d, VV_ORDER_APP, 0, VV_TIER_APP, v, 0);
+        T_CHECK(!call.pending);
+        if (drive_find(&d, VV_ORDER_COPY, 0, 1, SECOND) >= 0)
+            turn = nreads;
+    }
+    T_CHECK(turn >= VV_NEXT_WRITE_TURN / 2 && turn <= VV_NEXT_WRITE_TURN);
+    drive_run(&d);
+    T_CHECK(hand_object(&d, h, SECOND)->durable);
+    hand_close(&d);
+}
+
+static void writes_give_way_to_reads(void)
+{
+    restores_beside_a_write(false);
+}
+
+/* And what need not become durable does not stand before it. */
+static void a_cached_version_holds_up_no_durable_one(void)
+{
+    restores_beside_a_write(true);
+}
+
 /* The host is full and its flush under way: the device's goes through a transit page. */
 static void a_flush_passes_a_full_host(void)
 {
@@ -251,6 +325,8 @@ int main(void)
 {
     T_RUN(a_put_revokes_the_farthest);
     T_RUN(a_prefetch_revokes_nothing_nearer);
+    T_RUN(writes_give_way_to_reads);
+    T_RUN(a_cached_version_holds_up_no_durable_one);
     T_RUN(a_flush_passes_a_full_host);
     T_RUN(without_cache_space);
     T_RUN(larger_than_a_tier);

@@ -20,8 +20,8 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* The first registrations: the transit pages, and the first slice. */
-enum { AT_OPEN = 2 };
+/* Registrations of an opening: the first slice, and before it, with a disk, the transit pages. */
+enum { AT_OPEN = 1, AT_OPEN_DISK = 2 };
 
 static struct {
     struct vv_mutex lock;
@@ -75,7 +75,7 @@ static struct varve_ctx *open_gated(size_t device_cache, unsigned slices, unsign
     struct vv_ckpt_hooks hooks = {.device = catch_device};
     struct ck_cfg cfg = {.device = true,
                          .device_cache = device_cache,
-                         .host_cache = (uint64_t)slices * VVI_SLICE_BYTES,
+                         .host_cache = (uint64_t)slices * VVI_SLICE_BYTES + (local ? 16 * MIB : 0),
                          .page_bytes = 64 << 10,
                          .local = local,
                          .level = local ? VARVE_LEVEL_LOCAL : VARVE_LEVEL_CACHED};
@@ -168,7 +168,7 @@ static void *waiting_main(void *arg)
 /* The device cache serves checkpoints and restores while a slice is being registered. */
 static void test_hits_meanwhile(void)
 {
-    struct varve_ctx *ctx = open_gated(8 * MIB, 3, AT_OPEN, t_tmpdir());
+    struct varve_ctx *ctx = open_gated(8 * MIB, 3, AT_OPEN_DISK, t_tmpdir());
     struct varve_history *h = ck_history(ctx, "hits");
     size_t bytes = MIB;
     char *buf = ck_alloc(ctx, true, bytes);
@@ -179,7 +179,7 @@ static void test_hits_meanwhile(void)
         T_OK(varve_restore_for(h, v, CK_LIMIT_MS));
         ck_check(buf, bytes, v, 0);
         if (v == 20)
-            gate_set(AT_OPEN + 1);
+            gate_set(AT_OPEN_DISK + 1);
     }
     gate_set(100);
     T_OK(varve_flush(h, CK_LIMIT_MS));

@@ -61,6 +61,7 @@ static void test_spans(void)
 
     e.cfg.page_bytes = PAGE;
     e.base[0] = tier;
+    e.first_part[0] = sizeof(tier) / PAGE;
     e.kind[0] = VV_TIER_HOST;
     o.size = o.bytes = size;
     memcpy(o.src_page, pages, sizeof(pages));

@@ -19,12 +19,14 @@ enum { PAGE = 4096, HISTORIES = 2, LIMIT_MS = 20000 };
 /* ---- a store that waits ---- */
 
 struct slow_store {
-    struct vv_store base; /* first */
+    struct vv_store base;   /* first */
+    _Atomic unsigned nheld; /* of history 0, if they count as held for want of room */
     struct vv_mutex lock;
     struct vv_cond cond;
     /* Synchronization: lock, all below. */
     struct vv_store_io *held;
     bool allowed[HISTORIES], kicked;
+    bool limited, alone; /* writes of history 0 are held; the engine has nothing else under way */
 };
 
 /* Only addresses: nothing looks into them. */
@@ -51,6 +53,7 @@ static int slow_submit(struct vv_store *store, struct vv_store_io *io)
     vv_mutex_lock(&s->lock);
     io->next = s->held;
     s->held = io;
+    s->nheld += s->limited && history_of(io) == 0;
     vv_mutex_unlock(&s->lock);
     return 0;
 }
@@ -59,10 +62,12 @@ static struct vv_store_io *take_allowed_locked(struct slow_store *s)
 {
     for (struct vv_store_io **at = &s->held; *at; at = &(*at)->next) {
         struct vv_store_io *io = *at;
-        if (!s->allowed[history_of(io)])
+        bool fails = s->limited && s->alone && history_of(io) == 0;
+        if (!s->allowed[history_of(io)] && !fails)
             continue;
         *at = io->next;
-        io->status = 0;
+        io->status = fails ? -ENOSPC : 0;
+        s->nheld -= s->limited && history_of(io) == 0;
         return io;
     }
     return NULL;
@@ -94,6 +99,15 @@ static void slow_kick(struct vv_store *store)
     vv_mutex_unlock(&s->lock);
 }
 
+static void slow_alone(struct vv_store *store)
+{
+    struct slow_store *s = slow_of(store);
+    vv_mutex_lock(&s->lock);
+    T_CHECK(s->allowed[1]); /* before that its requests are under way */
+    s->alone = true;
+    vv_mutex_unlock(&s->lock);
+}
+
 static void slow_allow(struct slow_store *s, unsigned history)
 {
     vv_mutex_lock(&s->lock);
@@ -111,7 +125,8 @@ static const struct vv_store_ops slow_ops = {.name = "slow",
                                              .close = slow_close,
                                              .submit = slow_submit,
                                              .poll = slow_poll,
-                                             .kick = slow_kick};
+                                             .kick = slow_kick,
+                                             .alone = slow_alone};
 
 static void slow_init(struct slow_store *s)
 {
@@ -238,8 +253,37 @@ static void others_keep_busy(void)
     slow_fini(&store);
 }
 
+/* A store holds a write until there is room. It hears of it when all else has ended: then none comes. */
+static void nothing_makes_room(void)
+{
+    const struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE};
+    static struct slow_store store;
+    uint32_t hist[HISTORIES];
+
+    slow_init(&store);
+    store.limited = true;
+    store.base.held = &store.nheld;
+    struct vv_engine *e = engine_new(&store);
+    for (unsigned i = HISTORIES; i-- > 0;) {
+        T_OK(vv_engine_history_new(e, &cfg, files_of(i), 1, &hist[i]));
+        put(e, hist[i], 1);
+    }
+    T_ERR(vv_engine_wait(e, hist[0], 1, VV_CORE_DURABLE, vv_now_ns() + 50 * VV_NS_PER_MS),
+          -ETIMEDOUT);
+    slow_allow(&store, 1);
+    T_OK(vv_engine_wait(e, hist[1], 1, VV_CORE_DURABLE, VV_NEVER_NS));
+    T_ERR(vv_engine_wait(e, hist[0], 1, VV_CORE_DURABLE, vv_now_ns() + LIMIT_MS * VV_NS_PER_MS),
+          -ENOSPC);
+    slow_allow(&store, 0);
+    for (unsigned i = 0; i < HISTORIES; i++)
+        vv_engine_history_drop(e, hist[i]);
+    vv_engine_close(e);
+    slow_fini(&store);
+}
+
 int main(void)
 {
+    T_RUN(nothing_makes_room);
     T_RUN(written_again);
     T_RUN(others_keep_busy);
     return t_done();

@@ -365,7 +365,7 @@ static _Atomic uint64_t failed_reads, good_reads;
 
 struct reading {
     uint64_t bytes;
-    bool until_told; /* the servers go for good: a block reads until it is told so */
+    bool until_gone; /* the servers end for good: a block reads until it gets -ENOTCONN */
 };
 
 static void read_until_error(void *arg)
@@ -375,9 +375,9 @@ static void read_until_error(void *arg)
     int64_t n;
     uint64_t bytes = reading->bytes;
     unsigned b = varve_d_block();
-    bool told = false;
+    bool gone = false;
 
-    for (int round = 0; round < 40 || (reading->until_told && !told); round++) {
+    for (int round = 0; round < 40 || (reading->until_gone && !gone); round++) {
         if (varve_gopen(&gf_handle, 0, VARVE_GBLOCK, &f) != 0)
             continue;
         for (uint64_t off = 0; off < bytes; off += 32 * KIB) {
@@ -391,7 +391,7 @@ static void read_until_error(void *arg)
                     probe.wrong = true;
             }
             varve_d_sync_block();
-            told = told || n == -ENOTCONN;
+            gone = gone || n == -ENOTCONN;
             if (n == -ENOTCONN)
                 break;
         }
@@ -408,7 +408,7 @@ static void servers_go_and_come(void)
     o.cache_bytes = 128 * KIB;
     o.bypass = VARVE_GBYPASS_NEVER;
     for (int how = 0; how < 4; how++) {
-        reading.until_told = how % 2 == 0;
+        reading.until_gone = how % 2 == 0;
         o.queue = how < 2 ? VARVE_GQUEUE_TICKETS : VV_GQUEUE_SLOTS;
         gf_bad_os(300, 100, 0);
         gf_open(&o);
@@ -419,7 +419,7 @@ static void servers_go_and_come(void)
         gf_launch(BLOCKS, THREADS, BLOCKS, read_until_error, &reading);
         T_OK(-pthread_join(t, NULL));
         T_CHECK(!probe.wrong);
-        if (reading.until_told) {
+        if (reading.until_gone) {
             T_CHECK(failed_reads > 0);
             T_OK(varve_gpufs_start(gf_fs, 0));
         }
@@ -430,7 +430,7 @@ static void servers_go_and_come(void)
     }
 }
 
-/* A group that was told so goes on when there are servers again, with the file it has open. */
+/* A group that got -ENOTCONN goes on when there are servers again, with the file it has open. */
 static _Atomic int phase;
 
 static void read_in_phases(void *arg)
@@ -487,7 +487,7 @@ static void servers_come_back(void)
     T_OK(gf_close());
 }
 
-/* A server ends with a request in its hands: whoever waits for it is told in time, others go on. */
+/* A server ends with a request in its hands: the group that waits for it gets an error in time, others go on. */
 static void a_server_is_lost(void)
 {
     struct reading reading = {.bytes = 200 * KIB};
@@ -513,7 +513,7 @@ static void a_server_is_lost(void)
     T_OK(gf_close());
 }
 
-/* A clock that is set back: nobody is late for that. */
+/* A clock that is set back makes no request late. */
 static void a_clock_that_steps_back(void)
 {
     struct varve_gfs fs = {.timeout_ns = 1000};
@@ -603,7 +603,7 @@ static void garbage_in_the_ring(void)
 }
 
 /* The record of the context is that of this call, and says what was wrong. */
-static void told(int rc, int err, const char *operation, const char *text)
+static void fails_with(int rc, int err, const char *operation, const char *text)
 {
     struct varve_error e = {.error_size = sizeof(e)};
 
@@ -629,35 +629,37 @@ static void texts(void)
     o.map_limit = 3 * MIB;
     gf_open(&o);
     T_ERR(varve_last_error(gf_ctx, &e), -ENODATA);
-    told(varve_gpufs_register(gf_fs, "nofile", VARVE_GFILE_READ, &id), -ENOENT, "gpufs_register",
-         "cannot open nofile: No such file or directory");
+    fails_with(varve_gpufs_register(gf_fs, "nofile", VARVE_GFILE_READ, &id), -ENOENT,
+               "gpufs_register", "cannot open nofile: No such file or directory");
     o.cache_bytes = 1;
-    told(varve_gpufs_open(gf_ctx, &o, &fs), -EINVAL, "gpufs_open", "cache_bytes");
-    told(varve_gpufs_register(gf_fs, "some", 0, &id), -EINVAL, "gpufs_register", "some: flags 0");
-    told(varve_gpufs_register(gf_fs, "some", VARVE_GFILE_WRITE | VARVE_GFILE_MAP, &id), -EINVAL,
-         "gpufs_register", "some: flags 10");
-    told(varve_gpufs_register(gf_fs, "", VARVE_GFILE_READ, &id), -ENOENT, "gpufs_register",
-         "no path");
-    told(varve_gpufs_register(gf_fs, ".", VARVE_GFILE_READ, &id), -EISDIR, "gpufs_register",
-         "cannot open .: Is a directory");
-    told(varve_gpufs_register(gf_fs, "/dev/null", VARVE_GFILE_READ, &id), -EINVAL, "gpufs_register",
-         "/dev/null is not a regular file");
-    told(varve_gpufs_map(gf_fs, 3, 0, 0, NULL), -EINVAL, "gpufs_map", "file 3, from 0 on: no file");
-    told(varve_gpufs_unmap(gf_fs, 3), -EINVAL, "gpufs_unmap", "file 3: no file");
-    told(varve_gpufs_unregister(gf_fs, 3), -EINVAL, "gpufs_unregister", "file 3: no file");
-    told(varve_gpufs_start(gf_fs, 0), -EALREADY, "gpufs_start", "run already");
-    told(varve_gpufs_start(gf_fs, 65), -EINVAL, "gpufs_start", "64 at most");
-    told(varve_gpufs_stats(gf_fs, &s), -EINVAL, "gpufs_stats", "size");
-    told(varve_gpufs_handle(gf_fs, NULL), -EINVAL, "gpufs_handle", "nowhere");
+    fails_with(varve_gpufs_open(gf_ctx, &o, &fs), -EINVAL, "gpufs_open", "cache_bytes");
+    fails_with(varve_gpufs_register(gf_fs, "some", 0, &id), -EINVAL, "gpufs_register",
+               "some: flags 0");
+    fails_with(varve_gpufs_register(gf_fs, "some", VARVE_GFILE_WRITE | VARVE_GFILE_MAP, &id),
+               -EINVAL, "gpufs_register", "some: flags 10");
+    fails_with(varve_gpufs_register(gf_fs, "", VARVE_GFILE_READ, &id), -ENOENT, "gpufs_register",
+               "no path");
+    fails_with(varve_gpufs_register(gf_fs, ".", VARVE_GFILE_READ, &id), -EISDIR, "gpufs_register",
+               "cannot open .: Is a directory");
+    fails_with(varve_gpufs_register(gf_fs, "/dev/null", VARVE_GFILE_READ, &id), -EINVAL,
+               "gpufs_register", "/dev/null is not a regular file");
+    fails_with(varve_gpufs_map(gf_fs, 3, 0, 0, NULL), -EINVAL, "gpufs_map",
+               "file 3, from 0 on: no file");
+    fails_with(varve_gpufs_unmap(gf_fs, 3), -EINVAL, "gpufs_unmap", "file 3: no file");
+    fails_with(varve_gpufs_unregister(gf_fs, 3), -EINVAL, "gpufs_unregister", "file 3: no file");
+    fails_with(varve_gpufs_start(gf_fs, 0), -EALREADY, "gpufs_start", "run already");
+    fails_with(varve_gpufs_start(gf_fs, 65), -EINVAL, "gpufs_start", "64 at most");
+    fails_with(varve_gpufs_stats(gf_fs, &s), -EINVAL, "gpufs_stats", "size");
+    fails_with(varve_gpufs_handle(gf_fs, NULL), -EINVAL, "gpufs_handle", "nowhere");
     id = add("writable", 100, VARVE_GFILE_WRITE);
-    told(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -EINVAL, "gpufs_map", "for writing");
+    fails_with(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -EINVAL, "gpufs_map", "for writing");
     /* What registering maps no further is served: nothing has failed. */
     id = add("large", 6 * MIB, VARVE_GFILE_READ | VARVE_GFILE_MAP);
-    told(varve_gpufs_map(gf_fs, id, 6 * MIB + 1, 0, NULL), -EINVAL, "gpufs_map", "beyond");
-    told(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -ENOSPC, "gpufs_map", "map_limit");
+    fails_with(varve_gpufs_map(gf_fs, id, 6 * MIB + 1, 0, NULL), -EINVAL, "gpufs_map", "beyond");
+    fails_with(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -ENOSPC, "gpufs_map", "map_limit");
     path = gf_file("third", 100);
-    told(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id), -EMFILE, "gpufs_register",
-         "third: there are 2 files");
+    fails_with(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id), -EMFILE, "gpufs_register",
+               "third: there are 2 files");
     T_ERR(varve_gpufs_drop(NULL), -EINVAL);
     T_OK(varve_last_error(NULL, &e));
     T_STREQ(e.operation, "gpufs_drop");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is wrong with an argument is told, also where there is no context to tell it: the thread's record has it. And
- * a cache that the device has no room for is told with what the device has. */
+/* Errors of arguments have a text, also without a context: then it is in the thread's record. The error of a
+ * cache that does not fit the device says how much memory the device has. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +25,8 @@ static void open_context(void)
 }
 
 /* The last record, of a context or of this thread, is this call's and has these words. */
-static void told(struct varve_ctx *where, int rc, int want, const char *operation,
-                 const char *words)
+static void fails_with(struct varve_ctx *where, int rc, int want, const char *operation,
+                       const char *words)
 {
     struct varve_error e = {.error_size = sizeof(e)};
 
@@ -38,7 +38,7 @@ static void told(struct varve_ctx *where, int rc, int want, const char *operatio
         t_fail(__FILE__, __LINE__, "%s: '%s' does not say '%s'", operation, e.text, words);
 }
 
-#define TOLD(call, operation, words) told(NULL, call, -EINVAL, operation, words)
+#define FAILS(call, operation, words) fails_with(NULL, call, -EINVAL, operation, words)
 
 static int launch_blocks(void *arg, const struct varve_blocks_view *view,
                          struct CUstream_st *stream)
@@ -55,35 +55,35 @@ static void blocks(void)
     uint64_t bytes = 0;
     char cells[4096] = {0};
 
-    TOLD(varve_blocks_opts_init(NULL, sizeof(o)), "blocks_opts_init", "opts is NULL");
-    TOLD(varve_blocks_opts_init(&o, 1), "blocks_opts_init", "opts_size is absurd");
+    FAILS(varve_blocks_opts_init(NULL, sizeof(o)), "blocks_opts_init", "opts is NULL");
+    FAILS(varve_blocks_opts_init(&o, 1), "blocks_opts_init", "opts_size is absurd");
     T_OK(varve_blocks_opts_init(&o, sizeof(o)));
     o.cells[0] = 1024;
     o.edge[0] = 64;
     absurd = o;
     absurd.opts_size = 1;
-    TOLD(varve_blocks_bytes(NULL, &bytes), "blocks_bytes", "opts is NULL");
-    TOLD(varve_blocks_bytes(&absurd, &bytes), "blocks_bytes", "opts_size is absurd");
-    TOLD(varve_blocks_bytes(&o, NULL), "blocks_bytes", "ret_bytes is NULL");
-    TOLD(varve_blocks_pack(NULL, cells, cells), "blocks_pack", "opts is NULL");
-    TOLD(varve_blocks_pack(&o, NULL, cells), "blocks_pack", "array is NULL");
-    TOLD(varve_blocks_pack(&o, cells, NULL), "blocks_pack", "ret_packed is NULL");
-    TOLD(varve_blocks_open(NULL, &o, &b), "blocks_open", "ctx is NULL");
-    TOLD(varve_blocks_open(ctx, &o, NULL), "blocks_open", "ret_blocks is NULL");
-    told(ctx, varve_blocks_open(ctx, NULL, &b), -EINVAL, "blocks_open", "opts is NULL");
+    FAILS(varve_blocks_bytes(NULL, &bytes), "blocks_bytes", "opts is NULL");
+    FAILS(varve_blocks_bytes(&absurd, &bytes), "blocks_bytes", "opts_size is absurd");
+    FAILS(varve_blocks_bytes(&o, NULL), "blocks_bytes", "ret_bytes is NULL");
+    FAILS(varve_blocks_pack(NULL, cells, cells), "blocks_pack", "opts is NULL");
+    FAILS(varve_blocks_pack(&o, NULL, cells), "blocks_pack", "array is NULL");
+    FAILS(varve_blocks_pack(&o, cells, NULL), "blocks_pack", "ret_packed is NULL");
+    FAILS(varve_blocks_open(NULL, &o, &b), "blocks_open", "ctx is NULL");
+    FAILS(varve_blocks_open(ctx, &o, NULL), "blocks_open", "ret_blocks is NULL");
+    fails_with(ctx, varve_blocks_open(ctx, NULL, &b), -EINVAL, "blocks_open", "opts is NULL");
     T_CHECK(b == NULL);
-    TOLD(varve_blocks_run(NULL, 1, launch_blocks, NULL, NULL), "blocks_run", "blocks is NULL");
-    TOLD(varve_blocks_stats(NULL, &stats), "blocks_stats", "blocks is NULL");
+    FAILS(varve_blocks_run(NULL, 1, launch_blocks, NULL, NULL), "blocks_run", "blocks is NULL");
+    FAILS(varve_blocks_stats(NULL, &stats), "blocks_stats", "blocks is NULL");
     o.memory = cells;
     o.cache_bytes = 4096;
     o.policy = VV_BLOCKS_PAPER;
-    told(ctx, varve_blocks_open(ctx, &o, &b), -EINVAL, "blocks_open",
-         "policy is VARVE_BLOCKS_CLOCK");
+    fails_with(ctx, varve_blocks_open(ctx, &o, &b), -EINVAL, "blocks_open",
+               "policy is VARVE_BLOCKS_CLOCK");
     o.policy = VARVE_BLOCKS_CLOCK;
     T_OK(varve_blocks_open(ctx, &o, &b));
-    TOLD(varve_blocks_stats(b, NULL), "blocks_stats", "ret_stats is NULL");
+    FAILS(varve_blocks_stats(b, NULL), "blocks_stats", "ret_stats is NULL");
     stats.stats_size = 0;
-    TOLD(varve_blocks_stats(b, &stats), "blocks_stats", "stats_size");
+    FAILS(varve_blocks_stats(b, &stats), "blocks_stats", "stats_size");
     T_OK(varve_blocks_close(b));
 }
 
@@ -97,36 +97,36 @@ static void tables(void)
     uint64_t each = 4096, bytes = 0;
     char memory[4096] = {0};
 
-    TOLD(varve_tables_opts_init(NULL, sizeof(o)), "tables_opts_init", "opts is NULL");
+    FAILS(varve_tables_opts_init(NULL, sizeof(o)), "tables_opts_init", "opts is NULL");
     T_OK(varve_tables_opts_init(&o, sizeof(o)));
     o.tables = 1;
     o.bytes = &each;
     o.memory = memory;
     o.cache_bytes = 1 << 20;
-    TOLD(varve_tables_open(NULL, &o, &t), "tables_open", "ctx is NULL");
-    TOLD(varve_tables_open(ctx, &o, NULL), "tables_open", "ret_tables is NULL");
-    told(ctx, varve_tables_open(ctx, NULL, &t), -EINVAL, "tables_open", "opts is NULL");
+    FAILS(varve_tables_open(NULL, &o, &t), "tables_open", "ctx is NULL");
+    FAILS(varve_tables_open(ctx, &o, NULL), "tables_open", "ret_tables is NULL");
+    fails_with(ctx, varve_tables_open(ctx, NULL, &t), -EINVAL, "tables_open", "opts is NULL");
     T_CHECK(t == NULL);
-    TOLD(varve_tables_run(NULL, &work), "tables_run", "tables is NULL");
-    TOLD(varve_tables_stats(NULL, &stats), "tables_stats", "tables is NULL");
-    TOLD(varve_tables_plan(NULL, &work, &speeds, &stats), "tables_plan", "opts is NULL");
-    TOLD(varve_tables_plan(&o, NULL, &speeds, &stats), "tables_plan", "work is NULL");
-    TOLD(varve_tables_plan(&o, &work, NULL, &stats), "tables_plan", "speeds is NULL");
-    TOLD(varve_tables_plan(&o, &work, &speeds, NULL), "tables_plan", "ret_stats is NULL");
-    TOLD(varve_tables_least(&o, &work, NULL), "tables_least", "ret_bytes is NULL");
-    TOLD(varve_tables_least(NULL, &work, &bytes), "tables_least", "opts is NULL");
+    FAILS(varve_tables_run(NULL, &work), "tables_run", "tables is NULL");
+    FAILS(varve_tables_stats(NULL, &stats), "tables_stats", "tables is NULL");
+    FAILS(varve_tables_plan(NULL, &work, &speeds, &stats), "tables_plan", "opts is NULL");
+    FAILS(varve_tables_plan(&o, NULL, &speeds, &stats), "tables_plan", "work is NULL");
+    FAILS(varve_tables_plan(&o, &work, NULL, &stats), "tables_plan", "speeds is NULL");
+    FAILS(varve_tables_plan(&o, &work, &speeds, NULL), "tables_plan", "ret_stats is NULL");
+    FAILS(varve_tables_least(&o, &work, NULL), "tables_least", "ret_bytes is NULL");
+    FAILS(varve_tables_least(NULL, &work, &bytes), "tables_least", "opts is NULL");
     speeds.link_bytes = -1;
-    TOLD(varve_tables_plan(&o, &work, &speeds, &stats), "tables_plan", "0 or more");
+    FAILS(varve_tables_plan(&o, &work, &speeds, &stats), "tables_plan", "0 or more");
     T_OK(varve_tables_open(ctx, &o, &t));
-    told(ctx, varve_tables_run(t, NULL), -EINVAL, "tables_run", "work is NULL");
-    TOLD(varve_tables_stats(t, NULL), "tables_stats", "ret_stats is NULL");
+    fails_with(ctx, varve_tables_run(t, NULL), -EINVAL, "tables_run", "work is NULL");
+    FAILS(varve_tables_stats(t, NULL), "tables_stats", "ret_stats is NULL");
     T_OK(varve_tables_close(t));
 }
 
 static void emulate(void)
 {
-    TOLD(varve_emulate(NULL, NULL, NULL, NULL), "emulate", "ctx is NULL");
-    TOLD(varve_emulate(ctx, NULL, NULL, NULL), "emulate", "kernel is NULL");
+    FAILS(varve_emulate(NULL, NULL, NULL, NULL), "emulate", "ctx is NULL");
+    FAILS(varve_emulate(ctx, NULL, NULL, NULL), "emulate", "kernel is NULL");
 }
 
 /* More than any device here has; none of it is touched. */
@@ -144,15 +144,15 @@ static void larger_than_the_device(void)
     to.bytes = &each;
     to.memory = memory;
     to.cache_bytes = UINT64_C(1) << 46;
-    told(ctx, varve_tables_open(ctx, &to, &t), -ENOMEM, "tables_open",
-         "a cache of 70368744177664 bytes: ");
-    told(ctx, varve_tables_open(ctx, &to, &t), -ENOMEM, "tables_open", "; the device has ");
+    fails_with(ctx, varve_tables_open(ctx, &to, &t), -ENOMEM, "tables_open",
+               "a cache of 70368744177664 bytes: ");
+    fails_with(ctx, varve_tables_open(ctx, &to, &t), -ENOMEM, "tables_open", "; the device has ");
     T_OK(varve_blocks_opts_init(&bo, sizeof(bo)));
     bo.cells[0] = UINT64_C(1) << 44;
     bo.edge[0] = 1 << 24;
     bo.memory = memory; /* not looked at before there is a cache */
     bo.cache_bytes = UINT64_C(1) << 46;
-    told(ctx, varve_blocks_open(ctx, &bo, &b), -ENOMEM, "blocks_open", "; the device has ");
+    fails_with(ctx, varve_blocks_open(ctx, &bo, &b), -ENOMEM, "blocks_open", "; the device has ");
 }
 
 int main(void)

@@ -145,6 +145,17 @@ static void time_of_the_disk(void)
     T_CHECK(vv_next_disk_has_time(UINT32_MAX, UINT32_MAX, UINT64_MAX / 2, UINT64_MAX / 2));
 }
 
+/* What has to become durable is written beside reads while they leave time for all of it, and now and then
+ * where they leave none. */
+static void writes_beside_reads(void)
+{
+    /* Ten restores, 1 s apart; reads and writes of 9 s, then of 11 s. */
+    T_CHECK(vv_next_write_beside_reads(10, 1000000000, 6000, 3000, 1000, 0));
+    T_CHECK(!vv_next_write_beside_reads(10, 1000000000, 6000, 5000, 1000, 0));
+    T_CHECK(!vv_next_write_beside_reads(10, 1000000000, 6000, 5000, 1000, VV_NEXT_WRITE_TURN - 1));
+    T_CHECK(vv_next_write_beside_reads(10, 1000000000, 6000, 5000, 1000, VV_NEXT_WRITE_TURN));
+}
+
 /* The disk is given room for the very next version, as much as it reads in one interval. For what comes
  * later, and for more, it has to wait: others would be pushed out for it. */
 static void idle_disks(void)
@@ -167,6 +178,7 @@ int main(void)
     T_RUN(a_flush_makes_room_only_when_puts_press);
     T_RUN(between_restores_a_put_spares_what_comes_back);
     T_RUN(time_of_the_disk);
+    T_RUN(writes_beside_reads);
     T_RUN(idle_disks);
     return t_done();
 }

@@ -182,6 +182,29 @@ static void copy(uint64_t from, uint64_t to, uint64_t route, uint64_t version, u
         at(to, VV_TRACE_COPY_END, route, HIST, version, chunk, (uint64_t)status);
 }
 
+/* For how long a commit was pending and nothing was copied: commits that overlap count once, and copies may begin
+ * and end at any time of them. */
+static void commits_alone(void)
+{
+    const uint64_t down = VV_TRACE_ROUTE(H2F, 0, 1);
+
+    begin();
+    copy(0, 10, down, 1, 0, 0);
+    at(5, VV_TRACE_COMMIT_START, HIST, 1, 200, 0, 0);
+    copy(12, 30, down, 2, 0, 0); /* 10 to 12 */
+    copy(14, 20, down, 3, 0, 0);
+    at(25, VV_TRACE_COMMIT_START, HIST, 2, 200, 0, 0);
+    at(40, VV_TRACE_COMMIT_END, HIST, 1, 0, 0, 0);
+    at(50, VV_TRACE_COMMIT_END, HIST, 2, 0, 0, 0); /* 30 to 50 */
+    copy(60, 70, down, 3, 8, 0);
+    at(80, VV_TRACE_COMMIT_START, HIST, 3, 200, 0, 0);
+    at(85, VV_TRACE_COMMIT_END, HIST, 3, 0, 0, 0); /* 80 to 85 */
+    struct reading r = end();
+    T_EQ(r.t->lanes[0].kind_ns[VV_SPAN_COMMIT], 50);
+    T_EQ(r.t->lanes[0].commit_alone_ns, 27);
+    forget(r);
+}
+
 static void movers(void)
 {
     const uint64_t down = VV_TRACE_ROUTE(H2F, 0, 1), up = VV_TRACE_ROUTE(5, 1, 0);
@@ -213,6 +236,7 @@ static void movers(void)
     T_EQ(h2f->bytes, 300);
     T_EQ(h2f->kind_ns[VV_SPAN_COPY], 40);
     T_EQ(h2f->kind_ns[VV_SPAN_COMMIT], 20);
+    T_EQ(h2f->commit_alone_ns, 20);
     expect(&r, &h2f->spans[2], 25, 35, VV_SPAN_COPY, "h2f");
     T_EQ(h2f->spans[2].status, -EIO);
     T_EQ(h2f->spans[2].row, 2);
@@ -352,6 +376,7 @@ int main(void)
     T_RUN(without_phases);
     T_RUN(with_phases);
     T_RUN(movers);
+    T_RUN(commits_alone);
     T_RUN(occupancy);
     T_RUN(torn_calls);
     T_RUN(any_records);

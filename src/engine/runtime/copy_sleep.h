@@ -10,42 +10,42 @@
  *     had the link, counts as one of twice the time expected: a single one does not slow down those
  *     behind it, and what is slow for good is learnt within some copies.
  */
-#ifndef VV_ENGINE_NAP_H
-#define VV_ENGINE_NAP_H
+#ifndef VV_ENGINE_COPY_SLEEP_H
+#define VV_ENGINE_COPY_SLEEP_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/util.h"
 
-struct vvi_nap {
+struct vvi_copy_sleep {
     uint64_t ns_per_mib; /* of a copy, the one before it on the link included */
 };
 
 /* No link is much faster than this. */
-#define VVI_NAP_FIRST_NS_PER_MIB 16000
+#define VVI_COPY_SLEEP_FIRST_NS_PER_MIB 16000
 
-static inline void vvi_nap_init(struct vvi_nap *n)
+static inline void vvi_copy_sleep_init(struct vvi_copy_sleep *n)
 {
-    n->ns_per_mib = VVI_NAP_FIRST_NS_PER_MIB;
+    n->ns_per_mib = VVI_COPY_SLEEP_FIRST_NS_PER_MIB;
 }
 
 /* What is smaller than a MiB takes about as long. */
-static inline uint64_t vvi_nap_mib(uint64_t bytes)
+static inline uint64_t vvi_copy_sleep_mib(uint64_t bytes)
 {
     return VV_MAX(bytes >> 20, (uint64_t)1);
 }
 
-static inline uint64_t vvi_nap_ns(const struct vvi_nap *n, uint64_t bytes)
+static inline uint64_t vvi_copy_sleep_ns(const struct vvi_copy_sleep *n, uint64_t bytes)
 {
-    return n->ns_per_mib * vvi_nap_mib(bytes) / 4 * 3;
+    return n->ns_per_mib * vvi_copy_sleep_mib(bytes) / 4 * 3;
 }
 
 /* A copy has ended, `took_ns` after it was submitted; `overslept`: it was over when first asked. */
-static inline void vvi_nap_learn(struct vvi_nap *n, uint64_t bytes, uint64_t took_ns,
-                                 bool overslept)
+static inline void vvi_copy_sleep_learn(struct vvi_copy_sleep *n, uint64_t bytes, uint64_t took_ns,
+                                        bool overslept)
 {
-    uint64_t old = n->ns_per_mib, now = took_ns / vvi_nap_mib(bytes);
+    uint64_t old = n->ns_per_mib, now = took_ns / vvi_copy_sleep_mib(bytes);
 
     n->ns_per_mib = overslept ? old - old / 4 : old - old / 4 + VV_MIN(now, 2 * old) / 4;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Crews. A member is on its crew's list from the first thing that it does to the last: so whoever
- * holds the lock may ask for the processor time of any thread on the list, and the sum of what ended
- * threads took is exact. Binding and priority are set by the thread itself when it joins; where the
- * system refuses, it runs as it is, and the lists tell how. A crew that moves binds those on the list
+ * Thread groups. A member is on its group's list from its first action to its last: a thread that
+ * holds the lock may ask for the processor time of any thread on the list, and the sum over ended
+ * threads is exact. Binding and priority are set by the thread itself when it joins; where the
+ * system refuses, it runs as it is, and the lists tell how. A group that moves binds those on the list
  * under the lock, so that none that joins meanwhile is left behind.
  */
-#include "base/crew.h"
+#include "base/thread_group.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -27,10 +27,10 @@ struct member {
     struct member *next;
     pthread_t thread;
     pid_t tid;
-    char name[VV_CREW_NAME];
+    char name[VV_THREAD_GROUP_NAME];
 };
 
-struct vv_crew {
+struct vv_thread_group {
     cpu_set_t home; /* where who made it may run; immutable, as the next */
     int nice;
     struct vv_mutex lock;
@@ -41,10 +41,10 @@ struct vv_crew {
 };
 
 /* Owner: the thread. */
-static _Thread_local struct vv_crew *current;
+static _Thread_local struct vv_thread_group *current;
 static _Thread_local struct member *me;
 
-/* Threads of all crews, so that none takes another's for the application's. */
+/* Threads of all groups, so that none takes another's for the application's. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct vv_mutex ours_lock;
 static pid_t ours[THREADS_MAX]; /* Synchronization: ours_lock, as the next */
@@ -52,7 +52,7 @@ static size_t nours;
 
 static void init(void)
 {
-    vv_mutex_init(&ours_lock, "threads of all crews", VV_RANK_CREW);
+    vv_mutex_init(&ours_lock, "threads of all groups", VV_RANK_THREAD_GROUP);
 }
 
 static void ours_add(pid_t tid)
@@ -87,7 +87,7 @@ static bool is_ours(pid_t tid)
 
 /* ---- the application's threads ---- */
 
-cpu_set_t *vv_crew_app_masks(size_t *ret_n)
+cpu_set_t *vv_thread_group_app_masks(size_t *ret_n)
 {
     DIR *dir = opendir("/proc/self/task");
     cpu_set_t *masks = NULL;
@@ -112,9 +112,9 @@ cpu_set_t *vv_crew_app_masks(size_t *ret_n)
     return masks;
 }
 
-/* ---- crews ---- */
+/* ---- thread groups ---- */
 
-static int take_list(const char *list, char *err, size_t err_bytes, struct vv_crew *crew)
+static int take_list(const char *list, char *err, size_t err_bytes, struct vv_thread_group *group)
 {
     cpu_set_t cpus, now, got;
     bool usable;
@@ -126,7 +126,7 @@ static int take_list(const char *list, char *err, size_t err_bytes, struct vv_cr
                  list);
         return -EINVAL;
     }
-    /* Whether the system lets a thread run there is found out by trying, in this one. */
+    /* The only way to learn whether the system lets a thread run there is to try, in this one. */
     if (sched_getaffinity(0, sizeof(now), &now) != 0)
         return -errno;
     usable = sched_setaffinity(0, sizeof(cpus), &cpus) == 0 &&
@@ -137,103 +137,104 @@ static int take_list(const char *list, char *err, size_t err_bytes, struct vv_cr
         snprintf(err, err_bytes, "helper_cores: none of processors %.60s may be used", list);
         return -EINVAL;
     }
-    crew->cpus = got;
-    crew->cores = (unsigned)CPU_COUNT(&got);
+    group->cpus = got;
+    group->cores = (unsigned)CPU_COUNT(&got);
     return 0;
 }
 
-int vv_crew_new(const char *cores, int nice, char *err, size_t err_bytes, struct vv_crew **ret_crew)
+int vv_thread_group_new(const char *cores, int nice, char *err, size_t err_bytes,
+                        struct vv_thread_group **ret_group)
 {
-    struct vv_crew *crew = calloc(1, sizeof(*crew));
+    struct vv_thread_group *group = calloc(1, sizeof(*group));
     int rc = 0;
 
-    if (!crew)
+    if (!group)
         return -ENOMEM;
-    vv_mutex_init(&crew->lock, "crew", VV_RANK_CREW);
-    crew->nice = nice;
+    vv_mutex_init(&group->lock, "thread group", VV_RANK_THREAD_GROUP);
+    group->nice = nice;
     pthread_once(&once, init);
-    if (sched_getaffinity(0, sizeof(crew->home), &crew->home) != 0)
-        CPU_ZERO(&crew->home);
+    if (sched_getaffinity(0, sizeof(group->home), &group->home) != 0)
+        CPU_ZERO(&group->home);
     if (nice < -20 || nice > 19) {
         snprintf(err, err_bytes, "helper_nice: %d is not between -20 and 19", nice);
         rc = -EINVAL;
     } else if (strcmp(cores, "auto") != 0 && strcmp(cores, "none") != 0 &&
                strcmp(cores, "any") != 0) {
-        rc = take_list(cores, err, err_bytes, crew);
+        rc = take_list(cores, err, err_bytes, group);
     }
     if (rc) {
-        vv_crew_free(crew);
+        vv_thread_group_free(group);
         return rc;
     }
-    *ret_crew = crew;
+    *ret_group = group;
     return 0;
 }
 
-void vv_crew_free(struct vv_crew *crew)
+void vv_thread_group_free(struct vv_thread_group *group)
 {
-    if (!crew)
+    if (!group)
         return;
-    vv_mutex_fini(&crew->lock);
-    free(crew);
+    vv_mutex_fini(&group->lock);
+    free(group);
 }
 
-struct vv_crew *vv_crew_enter(struct vv_crew *crew)
+struct vv_thread_group *vv_thread_group_enter(struct vv_thread_group *group)
 {
-    struct vv_crew *before = current;
+    struct vv_thread_group *before = current;
 
-    current = crew;
+    current = group;
     return before;
 }
 
-struct vv_crew *vv_crew_current(void)
+struct vv_thread_group *vv_thread_group_current(void)
 {
     return current;
 }
 
-unsigned vv_crew_cores(struct vv_crew *crew)
+unsigned vv_thread_group_cores(struct vv_thread_group *group)
 {
-    if (!crew)
+    if (!group)
         return 0;
-    vv_mutex_lock(&crew->lock);
-    unsigned cores = crew->cores;
-    vv_mutex_unlock(&crew->lock);
+    vv_mutex_lock(&group->lock);
+    unsigned cores = group->cores;
+    vv_mutex_unlock(&group->lock);
     return cores;
 }
 
-void vv_crew_move(struct vv_crew *crew, const cpu_set_t *cpus, unsigned cores)
+void vv_thread_group_move(struct vv_thread_group *group, const cpu_set_t *cpus, unsigned cores)
 {
-    const cpu_set_t *to = cores ? cpus : &crew->home;
+    const cpu_set_t *to = cores ? cpus : &group->home;
 
-    vv_mutex_lock(&crew->lock);
-    crew->cpus = *to;
-    crew->cores = cores;
-    for (const struct member *m = crew->members; m; m = m->next)
+    vv_mutex_lock(&group->lock);
+    group->cpus = *to;
+    group->cores = cores;
+    for (const struct member *m = group->members; m; m = m->next)
         (void)!sched_setaffinity(m->tid, sizeof(*to), to);
-    vv_mutex_unlock(&crew->lock);
+    vv_mutex_unlock(&group->lock);
 }
 
 /* ---- members ---- */
 
-int vv_crew_join(struct vv_crew *crew)
+int vv_thread_group_join(struct vv_thread_group *group)
 {
     struct member *m = calloc(1, sizeof(*m));
 
-    current = crew;
+    current = group;
     pid_t tid = (pid_t)syscall(SYS_gettid);
-    if (crew->nice)
-        (void)!setpriority(PRIO_PROCESS, (id_t)tid, crew->nice);
+    if (group->nice)
+        (void)!setpriority(PRIO_PROCESS, (id_t)tid, group->nice);
     if (!m)
         return -ENOMEM;
     m->thread = pthread_self();
     m->tid = tid;
     me = m;
     ours_add(tid);
-    vv_mutex_lock(&crew->lock);
-    if (crew->cores)
-        (void)!sched_setaffinity(0, sizeof(crew->cpus), &crew->cpus);
-    m->next = crew->members;
-    crew->members = m;
-    vv_mutex_unlock(&crew->lock);
+    vv_mutex_lock(&group->lock);
+    if (group->cores)
+        (void)!sched_setaffinity(0, sizeof(group->cpus), &group->cpus);
+    m->next = group->members;
+    group->members = m;
+    vv_mutex_unlock(&group->lock);
     return 0;
 }
 
@@ -246,25 +247,25 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)ts.tv_sec * UINT64_C(1000000000) + (uint64_t)ts.tv_nsec;
 }
 
-void vv_crew_leave(struct vv_crew *crew)
+void vv_thread_group_leave(struct vv_thread_group *group)
 {
     struct member *m = me;
 
-    vv_mutex_lock(&crew->lock);
-    struct member **at = &crew->members;
+    vv_mutex_lock(&group->lock);
+    struct member **at = &group->members;
     while (*at != m)
         at = &(*at)->next;
     *at = m->next;
-    crew->ended++;
-    crew->ended_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    vv_mutex_unlock(&crew->lock);
+    group->ended++;
+    group->ended_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    vv_mutex_unlock(&group->lock);
     ours_remove(m->tid);
     me = NULL;
     current = NULL;
     free(m);
 }
 
-void vv_crew_name(const char *name)
+void vv_thread_group_name(const char *name)
 {
     if (!me)
         return;
@@ -282,22 +283,23 @@ static uint64_t member_ns(const struct member *m)
     return pthread_getcpuclockid(m->thread, &clock) == 0 ? clock_ns(clock) : 0;
 }
 
-void vv_crew_get_stats(struct vv_crew *crew, struct vv_crew_stats *ret_stats)
+void vv_thread_group_get_stats(struct vv_thread_group *group,
+                               struct vv_thread_group_stats *ret_stats)
 {
-    struct vv_crew_stats s = {.where = "any"};
+    struct vv_thread_group_stats s = {.where = "any"};
 
-    if (crew) {
-        vv_mutex_lock(&crew->lock);
-        s.cores = crew->cores;
-        if (crew->cores)
-            vv_cpus_format(&crew->cpus, s.where, sizeof(s.where));
-        s.ended = crew->ended;
-        s.cpu_ns = crew->ended_ns;
-        for (const struct member *m = crew->members; m; m = m->next) {
+    if (group) {
+        vv_mutex_lock(&group->lock);
+        s.cores = group->cores;
+        if (group->cores)
+            vv_cpus_format(&group->cpus, s.where, sizeof(s.where));
+        s.ended = group->ended;
+        s.cpu_ns = group->ended_ns;
+        for (const struct member *m = group->members; m; m = m->next) {
             s.threads++;
             s.cpu_ns += member_ns(m);
         }
-        vv_mutex_unlock(&crew->lock);
+        vv_mutex_unlock(&group->lock);
     }
     *ret_stats = s;
 }
@@ -325,21 +327,22 @@ static int last_cpu(pid_t tid)
     return cpu;
 }
 
-size_t vv_crew_list(struct vv_crew *crew, struct vv_crew_member *ret_members, size_t max)
+size_t vv_thread_group_list(struct vv_thread_group *group,
+                            struct vv_thread_group_member *ret_members, size_t max)
 {
     size_t n = 0;
 
-    if (!crew)
+    if (!group)
         return 0;
-    vv_mutex_lock(&crew->lock);
-    for (const struct member *m = crew->members; m; m = m->next, n++) {
+    vv_mutex_lock(&group->lock);
+    for (const struct member *m = group->members; m; m = m->next, n++) {
         if (n >= max)
             continue;
-        struct vv_crew_member *r = &ret_members[n];
-        *r = (struct vv_crew_member){.cpu = m->tid, .cpu_ns = member_ns(m)};
+        struct vv_thread_group_member *r = &ret_members[n];
+        *r = (struct vv_thread_group_member){.cpu = m->tid, .cpu_ns = member_ns(m)};
         memcpy(r->name, m->name, sizeof(r->name));
     }
-    vv_mutex_unlock(&crew->lock);
+    vv_mutex_unlock(&group->lock);
     /* Files are not read under a lock; a thread that has ended meanwhile has none. */
     for (size_t i = 0; i < VV_MIN(n, max); i++) {
         pid_t tid = ret_members[i].cpu;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists of processors as text, and threads that run where they are told to. */
-#include "base/crew.h"
+#include "base/thread_group.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -53,7 +53,7 @@ static void *work(void *arg)
 {
     volatile uint64_t sum = 0;
 
-    vv_crew_name(arg);
+    vv_thread_group_name(arg);
     for (uint64_t i = 0; i < 2000000; i++)
         sum += i;
     (void)sum;
@@ -66,12 +66,12 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* A thread of a crew starts another, which is of the crew too. */
+/* A thread of a group starts another, which is of the group too. */
 static void *parent(void *arg)
 {
     pthread_t child;
 
-    T_CHECK(vv_crew_current() == arg);
+    T_CHECK(vv_thread_group_current() == arg);
     T_OK(vv_thread_start(&child, work, (void *)"child with a name that is cut"));
     work((void *)"parent");
     T_EQ(pthread_join(child, NULL), 0);
@@ -80,9 +80,9 @@ static void *parent(void *arg)
 
 static void members(void)
 {
-    struct vv_crew *crew;
-    struct vv_crew_stats s;
-    struct vv_crew_member m[4];
+    struct vv_thread_group *group;
+    struct vv_thread_group_stats s;
+    struct vv_thread_group_member m[4];
     cpu_set_t mine;
     char err[160] = "", one[64];
     pthread_t thread;
@@ -94,23 +94,23 @@ static void members(void)
     for (int i = 0; i < CPU_SETSIZE; i++)
         last = CPU_ISSET(i, &mine) ? i : last;
     snprintf(one, sizeof(one), "%d", last);
-    T_OK(vv_crew_new(one, 3, err, sizeof(err), &crew));
-    T_EQ(vv_crew_cores(crew), 1);
-    T_CHECK(vv_crew_enter(crew) == NULL);
-    T_OK(vv_thread_start(&thread, parent, crew));
-    T_CHECK(vv_crew_enter(NULL) == crew);
+    T_OK(vv_thread_group_new(one, 3, err, sizeof(err), &group));
+    T_EQ(vv_thread_group_cores(group), 1);
+    T_CHECK(vv_thread_group_enter(group) == NULL);
+    T_OK(vv_thread_start(&thread, parent, group));
+    T_CHECK(vv_thread_group_enter(NULL) == group);
     vv_mutex_lock(&lock);
     while (running < 2)
         vv_cond_wait(&changed, &lock);
     vv_mutex_unlock(&lock);
-    vv_crew_get_stats(crew, &s);
+    vv_thread_group_get_stats(group, &s);
     T_EQ(s.threads, 2);
     T_EQ(s.ended, 0);
     T_EQ(s.cores, 1);
     T_STREQ(s.where, one);
     T_CHECK(s.cpu_ns > 0);
-    T_EQ(vv_crew_list(crew, NULL, 0), 2);
-    T_EQ(vv_crew_list(crew, m, 4), 2);
+    T_EQ(vv_thread_group_list(group, NULL, 0), 2);
+    T_EQ(vv_thread_group_list(group, m, 4), 2);
     for (int i = 0; i < 2; i++) {
         T_EQ(m[i].cpu, last);
         T_EQ(m[i].nice, 3);
@@ -123,11 +123,11 @@ static void members(void)
     vv_mutex_unlock(&lock);
     T_EQ(pthread_join(thread, NULL), 0);
     uint64_t before = s.cpu_ns;
-    vv_crew_get_stats(crew, &s);
+    vv_thread_group_get_stats(group, &s);
     T_EQ(s.threads, 0);
     T_EQ(s.ended, 2);
     T_CHECK(s.cpu_ns >= before); /* what ended threads took is not forgotten */
-    vv_crew_free(crew);
+    vv_thread_group_free(group);
     /* The caller runs where it ran. */
     cpu_set_t now;
     T_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
@@ -138,31 +138,32 @@ static void members(void)
 
 static void refused(void)
 {
-    struct vv_crew *crew = NULL;
-    struct vv_crew_stats s;
+    struct vv_thread_group *group = NULL;
+    struct vv_thread_group_stats s;
     char err[160] = "";
 
-    T_ERR(vv_crew_new("all", 0, err, sizeof(err), &crew), -EINVAL);
+    T_ERR(vv_thread_group_new("all", 0, err, sizeof(err), &group), -EINVAL);
     T_CHECK(strstr(err, "\"all\""));
-    T_ERR(vv_crew_new("1023", 0, err, sizeof(err), &crew), -EINVAL);
+    T_ERR(vv_thread_group_new("1023", 0, err, sizeof(err), &group), -EINVAL);
     T_CHECK(strstr(err, "1023"));
-    T_ERR(vv_crew_new("any", 20, err, sizeof(err), &crew), -EINVAL);
-    T_CHECK(strstr(err, "20") && !crew);
-    T_OK(vv_crew_new("auto", 0, err, sizeof(err), &crew));
-    vv_crew_free(crew);
-    vv_crew_free(NULL);
-    vv_crew_get_stats(NULL, &s);
-    T_CHECK(s.threads == 0 && vv_crew_cores(NULL) == 0 && vv_crew_list(NULL, NULL, 0) == 0);
-    vv_crew_name("nobody");
+    T_ERR(vv_thread_group_new("any", 20, err, sizeof(err), &group), -EINVAL);
+    T_CHECK(strstr(err, "20") && !group);
+    T_OK(vv_thread_group_new("auto", 0, err, sizeof(err), &group));
+    vv_thread_group_free(group);
+    vv_thread_group_free(NULL);
+    vv_thread_group_get_stats(NULL, &s);
+    T_CHECK(s.threads == 0 && vv_thread_group_cores(NULL) == 0 &&
+            vv_thread_group_list(NULL, NULL, 0) == 0);
+    vv_thread_group_name("nobody");
 }
 
-/* A crew that moves takes along the threads that it has and those to come; with no cores, all are
- * where who made the crew may run. Which threads are the application's does not count them. */
+/* A group that moves takes along the threads that it has and those to come; with no cores, all are
+ * where who made the group may run. Which threads are the application's does not count them. */
 static void moves(void)
 {
-    struct vv_crew *crew;
-    struct vv_crew_member m[2];
-    struct vv_crew_stats s;
+    struct vv_thread_group *group;
+    struct vv_thread_group_member m[2];
+    struct vv_thread_group_stats s;
     char err[160] = "", one[16], home[64];
     cpu_set_t mine, last;
     pthread_t thread[2];
@@ -175,35 +176,35 @@ static void moves(void)
     snprintf(one, sizeof(one), "%d", cpu);
     vv_cpus_format(&mine, home, sizeof(home));
     last = set(one);
-    free(vv_crew_app_masks(&before));
+    free(vv_thread_group_app_masks(&before));
     vv_mutex_init(&lock, "test", VV_RANK_LOG);
     vv_cond_init(&changed);
     running = 0;
     stop = false;
-    T_OK(vv_crew_new("auto", 0, err, sizeof(err), &crew));
-    T_EQ(vv_crew_cores(crew), 0);
-    T_CHECK(vv_crew_enter(crew) == NULL);
+    T_OK(vv_thread_group_new("auto", 0, err, sizeof(err), &group));
+    T_EQ(vv_thread_group_cores(group), 0);
+    T_CHECK(vv_thread_group_enter(group) == NULL);
     T_OK(vv_thread_start(&thread[0], work, (void *)"there"));
     vv_mutex_lock(&lock);
     while (running < 1)
         vv_cond_wait(&changed, &lock);
     vv_mutex_unlock(&lock);
-    vv_crew_move(crew, &last, 1);
+    vv_thread_group_move(group, &last, 1);
     T_OK(vv_thread_start(&thread[1], work, (void *)"to come"));
-    T_CHECK(vv_crew_enter(NULL) == crew);
+    T_CHECK(vv_thread_group_enter(NULL) == group);
     vv_mutex_lock(&lock);
     while (running < 2)
         vv_cond_wait(&changed, &lock);
     vv_mutex_unlock(&lock);
-    T_EQ(vv_crew_cores(crew), 1);
-    vv_crew_get_stats(crew, &s);
+    T_EQ(vv_thread_group_cores(group), 1);
+    vv_thread_group_get_stats(group, &s);
     T_STREQ(s.where, one);
-    T_EQ(vv_crew_list(crew, m, 2), 2);
+    T_EQ(vv_thread_group_list(group, m, 2), 2);
     T_EQ(m[0].cpu, cpu);
-    free(vv_crew_app_masks(&after));
+    free(vv_thread_group_app_masks(&after));
     T_EQ(after, before);
-    vv_crew_move(crew, &last, 0);
-    vv_crew_get_stats(crew, &s);
+    vv_thread_group_move(group, &last, 0);
+    vv_thread_group_get_stats(group, &s);
     T_EQ(s.cores, 0);
     T_STREQ(s.where, "any");
     for (int i = 0; i < 2; i++) {
@@ -218,7 +219,7 @@ static void moves(void)
     vv_mutex_unlock(&lock);
     for (int i = 0; i < 2; i++)
         T_EQ(pthread_join(thread[i], NULL), 0);
-    vv_crew_free(crew);
+    vv_thread_group_free(group);
     vv_cond_fini(&changed);
     vv_mutex_fini(&lock);
 }

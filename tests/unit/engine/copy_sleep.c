@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long movers sleep while the device copies: in virtual time, with links of every speed. */
-#include "engine/runtime/nap.h"
+#include "engine/runtime/copy_sleep.h"
 
 #include "t.h"
 
@@ -8,14 +8,14 @@
 #define LOOK_NS 20000
 
 /* One copy that takes copy_ns; returns by how much its end is noticed late. */
-static uint64_t one(struct vvi_nap *n, uint64_t bytes, uint64_t copy_ns)
+static uint64_t one(struct vvi_copy_sleep *n, uint64_t bytes, uint64_t copy_ns)
 {
-    uint64_t now = vvi_nap_ns(n, bytes);
+    uint64_t now = vvi_copy_sleep_ns(n, bytes);
     bool overslept = now >= copy_ns;
 
     while (now < copy_ns)
         now += LOOK_NS;
-    vvi_nap_learn(n, bytes, now, overslept);
+    vvi_copy_sleep_learn(n, bytes, now, overslept);
     return now - copy_ns;
 }
 
@@ -24,15 +24,15 @@ static uint64_t one(struct vvi_nap *n, uint64_t bytes, uint64_t copy_ns)
 static void steady(void)
 {
     for (uint64_t per_mib = 20000; per_mib < 1000000000; per_mib *= 3) {
-        struct vvi_nap n;
+        struct vvi_copy_sleep n;
 
-        vvi_nap_init(&n);
+        vvi_copy_sleep_init(&n);
         for (int i = 0; i < 100; i++) {
             uint64_t late = one(&n, 32 * MIB, 32 * per_mib);
 
             T_CHECK(late <= LOOK_NS);
             if (i >= 80)
-                T_CHECK(vvi_nap_ns(&n, 32 * MIB) > 32 * per_mib * 7 / 10);
+                T_CHECK(vvi_copy_sleep_ns(&n, 32 * MIB) > 32 * per_mib * 7 / 10);
         }
     }
 }
@@ -41,10 +41,10 @@ static void steady(void)
 static void held_up(void)
 {
     for (int in_a_row = 1; in_a_row <= 4; in_a_row++) {
-        struct vvi_nap n;
+        struct vvi_copy_sleep n;
         uint64_t copy_ns = 32 * 20000, late = 0;
 
-        vvi_nap_init(&n);
+        vvi_copy_sleep_init(&n);
         for (int i = 0; i < 50; i++)
             one(&n, 32 * MIB, copy_ns);
         for (int i = 0; i < in_a_row; i++)
@@ -62,20 +62,20 @@ static void held_up(void)
 /* Nothing is known of the first copy, which may take much longer than all others. */
 static void slow_at_first(void)
 {
-    struct vvi_nap n;
+    struct vvi_copy_sleep n;
 
-    vvi_nap_init(&n);
+    vvi_copy_sleep_init(&n);
     one(&n, 50000, 100000000);
-    T_CHECK(vvi_nap_ns(&n, 50000) <= LOOK_NS);
+    T_CHECK(vvi_copy_sleep_ns(&n, 50000) <= LOOK_NS);
 }
 
 /* A link that becomes faster is found out in a few copies. */
 static void faster(void)
 {
-    struct vvi_nap n;
+    struct vvi_copy_sleep n;
     int i;
 
-    vvi_nap_init(&n);
+    vvi_copy_sleep_init(&n);
     for (i = 0; i < 100; i++)
         one(&n, 8 * MIB, 8 * 1000000);
     for (i = 0; i < 100 && one(&n, 8 * MIB, 8 * 20000) > LOOK_NS; i++)
@@ -86,15 +86,15 @@ static void faster(void)
 /* Small copies end within the shortest sleep, and large ones after them are not guessed from it. */
 static void tiny(void)
 {
-    struct vvi_nap n;
+    struct vvi_copy_sleep n;
 
-    vvi_nap_init(&n);
+    vvi_copy_sleep_init(&n);
     for (int i = 0; i < 1000; i++)
         one(&n, 1, 1);
     T_CHECK(one(&n, 64 * MIB, 64 * 20000) <= LOOK_NS);
     for (int i = 0; i < 100; i++)
         one(&n, 64 * MIB, 64 * 20000);
-    T_CHECK(vvi_nap_ns(&n, 64 * MIB) > 64 * 20000 / 2);
+    T_CHECK(vvi_copy_sleep_ns(&n, 64 * MIB) > 64 * 20000 / 2);
 }
 
 int main(void)

@@ -17,7 +17,7 @@ static float field[CELLS], sums[POINTS]; /* of each point: what it has seen on i
 
 static struct varve_ctx *ctx;
 
-/* What a kernel is given. */
+/* Arguments of a kernel. */
 struct job {
     struct varve_blocks_view view;
     uint32_t step;

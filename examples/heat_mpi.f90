@@ -37,7 +37,7 @@ program heat_mpi
     call get_command_argument(3, arg)
     if (arg /= '') read (arg, *) stop_at
     call varve_open_mpi(MPI_COMM_WORLD%MPI_VAL, ctx, opts)
-    call h%open(ctx, 'rod', keep=2_varve_version)
+    call h%open(ctx, 'rod', keep=2)
     call h%protect(0, now)
     if (rank == 0) now(0) = 100 ! the end that is heated
 

@@ -5,8 +5,8 @@
  *     nvcc -arch=sm_90 histogram.cu $(pkg-config --cflags --libs varve) -o histogram
  *     ./histogram FILE
  *
- * The kernel reads the file itself: each block opens it and reads one piece after another. Nobody has to
- * cut the file into parts that fit, copy them, and keep two of them under way at once; threads of the
+ * The kernel reads the file itself: each block opens it and reads one piece after another. The program does
+ * not cut the file into parts that fit, copy them, and keep two of them under way at once; threads of the
  * library bring the bytes from the file while the blocks count. A file of 40 GB takes as long as
  * its bytes need from the page cache or the disk.
  */

@@ -9,7 +9,7 @@
 
 enum { BLOCKS = 4, THREADS = 8, PIECE = 8192, LINES = 5000 };
 
-/* What the kernel is given. */
+/* Arguments of the kernel. */
 struct arguments {
     struct varve_gfs fs;
     uint32_t file;

@@ -27,7 +27,7 @@ program restart
     if (arg /= '') read (arg, *) stop_at
 
     call ctx%open(opts)
-    call h%open(ctx, 'state', keep=2_varve_version)
+    call h%open(ctx, 'state', keep=2)
     call h%protect(0, state)
 
     state = 0

@@ -29,7 +29,7 @@ static double element(uint32_t table, uint64_t i)
     return 1000.0 * table + (double)i;
 }
 
-/* What a kernel is given. */
+/* Arguments of a kernel. */
 struct job {
     struct varve_tables_view view;
     double *sums; /* on the device */

@@ -34,6 +34,7 @@ enum fault_call {
     FAULT_AIO_READ,
     FAULT_AIO_WRITE,
     FAULT_AIO_FSYNC,
+    FAULT_AIO_RANGE,
     FAULT_CALLS
 };
 
@@ -201,7 +202,8 @@ static inline int64_t fault_aio(const struct vv_os *os, enum vv_os_aio op, int f
     const struct fault_os *f = (const struct fault_os *)os;
     if (fault_hit(os, op == VV_OS_AIO_READ    ? FAULT_AIO_READ
                       : op == VV_OS_AIO_WRITE ? FAULT_AIO_WRITE
-                                              : FAULT_AIO_FSYNC))
+                      : op == VV_OS_AIO_FSYNC ? FAULT_AIO_FSYNC
+                                              : FAULT_AIO_RANGE))
         return FAULT_ERR(os);
     return bytes > (size_t)f->short_bytes ? f->short_bytes : 0;
 }

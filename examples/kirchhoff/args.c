@@ -110,15 +110,15 @@ static const struct rtm_options options = {
     .table = table,
     .nr = sizeof(table) / sizeof(table[0]),
     .count_max = 1000000,
-    .head = "Usage: varve-kirchhoff [OPTION]...\n"
-            "Migrates seismic traces by the times that waves need, with the velocity model and "
-            "the tables of\ntimes in caches of Varve.\n",
+    .head = "usage: varve-kirchhoff [OPTION]...\n\n"
+            "Migrates seismic traces by the times that waves need, with the velocity model\n"
+            "and the tables of times in caches of Varve.\n",
     .tail = "\nWrites image.png, image.raw (floats, depth fastest), model.png, smooth.png and\n"
             "summary.json into the folder of --out.\n",
     .own = parse_own,
 };
 
-/* What goes together, and what is chosen. */
+/* Checks that the options go together, and fills in defaults that depend on others. */
 static int finish(struct kir_params *p)
 {
     if (!p->stations[0]) {

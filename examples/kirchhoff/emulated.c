@@ -21,7 +21,7 @@ static void rays_thread(void *arg)
     kir_rays_kernel(&k->view, &k->args);
 }
 
-/* The emulated device has nobody to tell that a grid could not be started: no memory for it is the end. */
+/* The emulated device cannot report that a grid did not start: without memory for it the program ends. */
 static void rays_grid(void *arg)
 {
     if (varve_emu_launch(BLOCKS, THREADS, RESIDENT, 1, rays_thread, arg) != 0)

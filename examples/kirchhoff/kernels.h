@@ -69,7 +69,7 @@ VARVE_D_FN void kir_rays_kernel(const struct varve_blocks_view *v, const struct 
     }
 }
 
-/* What the items of a batch add to the image: a thread has cells, and goes through all items. */
+/* Adds the items of a batch to the image: a thread has cells, and goes through all items. */
 VARVE_D_FN void kir_migrate_kernel(const struct varve_tables_view *v,
                                    const struct kir_migrate_args *a)
 {

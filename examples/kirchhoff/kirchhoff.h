@@ -72,7 +72,7 @@ struct kir_station {
     float at[KIR_AXES];
 };
 
-/* What migrating an item needs besides the tables: of the survey, or copies on a device. */
+/* Data for migrating an item besides the tables: the survey's, or copies on a device. */
 struct kir_shots {
     struct kir_grid grid;
     const struct kir_table *tables;
@@ -105,7 +105,7 @@ struct kir_survey {
     int64_t *image;
 };
 
-/* What happened, for the report. */
+/* Figures for the report. */
 struct kir_summary {
     double model_s, rays_s, traces_s, migrate_s;
     uint64_t model_bytes, model_cache;
@@ -154,7 +154,7 @@ float kir_cpu_time(const struct kir_survey *s, uint32_t station, const int cell[
 
 /* ---- device.c: the same with caches on a device ---- */
 
-/* What the kernel of rays is given besides the view; pointers are the device's. */
+/* Arguments of the kernel of rays besides the view; pointers are the device's. */
 struct kir_rays_args {
     struct kir_grid grid;
     const struct kir_table *tables;
@@ -170,7 +170,7 @@ struct kir_migrate_args {
     int64_t *image;
 };
 
-/* Who launches kernels. */
+/* Launches kernels on a device. */
 struct kir_launcher {
     int varve_device;   /* enum varve_device_kind */
     int (*check)(void); /* -ENODEV: there is no device; NULL: there always is one */

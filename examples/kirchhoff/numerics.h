@@ -138,9 +138,9 @@ KIR_FN void kir_ray_whole(const struct kir_grid *g, const float c[8], const floa
     r->length += g->dt * v;
 }
 
-/* ---- tables while they are made: a word for each node, of which the largest stays ---- */
+/* ---- tables while they are made: a word for each node, where the largest value stays ---- */
 
-/* The nearer, the larger; 0: nobody was there. */
+/* The nearer, the larger; 0: no ray was there. */
 KIR_FN uint64_t kir_word(float distance2, float time)
 {
     uint32_t near, when;
@@ -171,7 +171,7 @@ KIR_FN int kir_near(const struct kir_grid *g, const struct kir_table *t, const s
     return first > 0 ? first : 0;
 }
 
-/* What the ray tells node (z, x, y) of the table, `time` after it left; 0: nothing. */
+/* The word that the ray adds to node (z, x, y) of the table, `time` after it left; 0: none. */
 KIR_FN uint64_t kir_tell(const struct kir_grid *g, const struct kir_table *t,
                          const struct kir_ray *r, float time, const int node[KIR_AXES])
 {
@@ -237,7 +237,7 @@ KIR_FN float kir_steep(const float station[KIR_AXES], const int cell[KIR_AXES])
     return dz > 0 ? dz / sqrtf(dd) : 0;
 }
 
-/* What a trace says about a cell, in units of the image. */
+/* The value of a trace for a cell, in units of the image. */
 KIR_FN int64_t kir_add(const struct kir_grid *g, const float *trace, float there, float back,
                        float weight)
 {

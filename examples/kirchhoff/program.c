@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is around a migration: the order of things, what is printed and written. */
+/* The program around a migration: the order of steps, printing and writing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done with one ray and one cell of the image, wherever velocities and times are kept. Whoever
- * includes this header says so before:
+ * The steps for one ray and one cell of the image, wherever velocities and times are kept. A file that
+ * includes this header defines before:
  *
  *     KIR_BODY                                             what functions are: static, or on a device
  *     struct kir_model                                     where velocities are, and
  *     int kir_velocity(model, z, x, y, &velocity)          0: not there yet
  *     struct kir_times                                     where the tables of an item are, and
  *     float kir_node_time(times, which, node)              of its which-th table
- *     void kir_raise(&word, value)                         the larger stays, whoever else does the same
+ *     void kir_raise(&word, value)                         atomically keeps the larger value
  */
 #ifndef KIR_STEPS_H
 #define KIR_STEPS_H
@@ -90,7 +90,7 @@ KIR_BODY float kir_time_at(struct kir_times *times, uint32_t which, const struct
     return kir_time(c, f);
 }
 
-/* What an item adds to a cell of the image. Its tables are the source's and then, trace by trace, those of
+/* The sum that an item adds to a cell of the image. Its tables are the source's and then, trace by trace, those of
  * the receivers. */
 KIR_BODY int64_t kir_item_cell(struct kir_times *times, const struct kir_shots *shots,
                                const struct kir_item *item, const int cell[KIR_AXES])

@@ -268,7 +268,7 @@ int kir_survey_init(const struct kir_params *p, struct kir_survey *ret_survey)
     return s->samples && s->image ? 0 : no_memory("traces");
 }
 
-/* What comes back to the receiver if the source sends a spike. */
+/* The signal at the receiver if the source sends a spike. */
 static void spikes(const struct kir_survey *s, uint32_t source, uint32_t receiver, float *spike)
 {
     const int *n = s->grid.n;

@@ -21,7 +21,7 @@ static const char *const accesses[] = {"auto", "copy", "lend", NULL};
 
 #define AT(field) offsetof(struct rtm_params, field)
 
-/* Of VARVE, `more` is the key. */
+/* For an option of type VARVE, `more` is the key. */
 static const struct rtm_option table[] = {
     {NULL, NULL, TEXT, 0, NULL, "The ground"},
     {"model", "NAME|FILE", TEXT, AT(model), NULL,
@@ -50,8 +50,8 @@ static const struct rtm_option table[] = {
     {"memory", "SIZE", SIZE, AT(memory), NULL,
      "memory for the history: the host cache, on a GPU the device cache (1G)"},
     {"device-cache", "SIZE", VARVE, 0, "device_cache",
-     "the same, each by itself; these and VARVE_*"},
-    {"host-cache", "SIZE", VARVE, 0, "host_cache", "variables are the library's settings"},
+     "memory of the device for the history; VARVE_* variables are read as by the library"},
+    {"host-cache", "SIZE", VARVE, 0, "host_cache", "memory of the host for the history"},
     {"local", "FOLDER", LOCAL, 0, NULL, "on local disk; none: no disk (OUT/history)"},
     {"local-cache", "SIZE", VARVE, 0, "local_cache", "space on disk that is never exceeded"},
     {"local-io", "KIND", VARVE, 0, "local_io", "auto, direct, buffered"},
@@ -150,10 +150,10 @@ static const struct rtm_options options = {
     .table = table,
     .nr = sizeof(table) / sizeof(table[0]),
     .count_max = 1000000000,
-    .head = "Usage: varve-rtm [OPTION]...\n"
+    .head = "usage: varve-rtm [OPTION]...\n\n"
             "Migrates seismic shots in reverse time, with the history of wavefields in Varve.\n",
-    .tail = "\nWrites image.png, image.raw (floats, depth fastest), model.png, migration.png and\n"
-            "summary.json into the folder of --out.\n",
+    .tail = "\nWrites image.png, image.raw (floats, depth fastest), model.png, migration.png\n"
+            "and summary.json into the folder of --out.\n",
     .own = parse_own,
 };
 
@@ -177,7 +177,7 @@ int rtm_args(int argc, char **argv, FILE *out, struct rtm_params *ret_params)
     rtm_params_init(&p);
     rc = varve_opts_init(&p.varve, sizeof(p.varve));
     if (rc)
-        return rtm_error_varve(NULL, rc, "environment");
+        return rtm_error_varve(NULL, rc, "settings");
     rc = rtm_options_read(&options, argc, argv, out, &p);
     if (rc)
         return rc;
@@ -185,7 +185,7 @@ int rtm_args(int argc, char **argv, FILE *out, struct rtm_params *ret_params)
         return rtm_error(-EINVAL, "--spacing and --frequency have to be above 0");
     if (p.border < RTM_HALF)
         return rtm_error(-EINVAL, "--border %d: %d cells at least", p.border, RTM_HALF);
-    /* What is said exactly goes over what is said roughly. */
+    /* An exact option overrides a rough one. */
     if (p.memory && p.device == RTM_CUDA && !given(argc, argv, "device-cache"))
         p.varve.device_cache = p.memory;
     else if (p.memory && p.device != RTM_CUDA && !given(argc, argv, "host-cache"))

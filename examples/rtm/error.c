@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What went wrong, in words; time; sizes as people write them. */
+/* Error texts; time; sizes as people write them. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>

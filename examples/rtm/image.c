@@ -49,7 +49,7 @@ void rtm_image_finish(const struct rtm_grid *g, const float *image, const float 
     long points = rtm_grid_points(g);
     float brightest = 0, floor;
 
-    /* What has hardly any light is not lifted further. */
+    /* Points with hardly any illumination are not amplified further. */
     for (long k = 0; k < points; k++)
         brightest = light[k] > brightest ? light[k] : brightest;
     floor = 1e-4f * brightest;

@@ -96,7 +96,7 @@ RTM_FN float rtm_psi(float psi, float a, float b, const float *p, long s)
     return b * psi + a * rtm_d1(p, s);
 }
 
-/* What a border adds to the Laplacian of one cell, along one axis. Moves its zeta a step on. */
+/* The term that a border adds to the Laplacian of one cell, along one axis. Advances its zeta by a step. */
 RTM_FN float rtm_stretch(const float *psi, long psi_s, float *zeta, float a, float b,
                          const float *p, long s)
 {

@@ -11,6 +11,24 @@
 
 #include "rtm.h"
 
+/* Words in lines of 80 columns, behind and below what has been printed. */
+static void words(FILE *out, const char *text)
+{
+    const int column = 31, last = 80;
+    int at = column;
+
+    while (*text) {
+        int n = (int)strcspn(text, " ");
+        if (at > column && at + 1 + n > last)
+            at = fprintf(out, "\n%*s", column, "") - 1;
+        else if (at > column)
+            at += fprintf(out, " ");
+        at += fprintf(out, "%.*s", n, text);
+        text += n + (text[n] == ' ');
+    }
+    fputc('\n', out);
+}
+
 static void help(const struct rtm_options *options, FILE *out)
 {
     fputs(options->head, out);
@@ -24,7 +42,8 @@ static void help(const struct rtm_options *options, FILE *out)
         }
         snprintf(head, sizeof(head), "--%s%s%s", o->name, o->value ? " " : "",
                  o->value ? o->value : "");
-        fprintf(out, "  %-28s %s\n", head, o->help);
+        fprintf(out, "  %-28s ", head);
+        words(out, o->help);
     }
     fputs(options->tail, out);
 }
@@ -59,7 +78,7 @@ static int read_number(const struct rtm_option *o, const char *text, double *ret
     return 0;
 }
 
-/* "host|emulated" is a word, and another for the same, which is not told of. */
+/* "host|emulated" is a word and a synonym, which help texts leave out. */
 static int read_choice(const struct rtm_option *o, const char *text, int *ret)
 {
     const char *const *words = o->more;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is around a migration: the command line, signals, what is printed and written. */
+/* The program around a migration: the command line, signals, printing and writing. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

@@ -199,7 +199,7 @@ static void psi_across(struct cpu *c, int d)
         }
 }
 
-/* What the border along x or y adds to cells z0 to z0 + cells of a column. */
+/* Adds the border along x or y to cells z0 to z0 + cells of a column. */
 static void add_across(struct cpu *c, int d, int x, int y, int z0, int cells, float *lap)
 {
     const struct rtm_grid *g = &c->g;

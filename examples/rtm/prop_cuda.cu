@@ -28,7 +28,7 @@
 
 enum { WIDE = 32, HIGH = 8, MARCH = 32, FLAT = 256, AHEAD = 2 };
 
-/* What the borders of one axis have. */
+/* The borders of one axis. */
 struct edge {
     float *psi, *zeta, *a, *b;
 };
@@ -93,7 +93,7 @@ __global__ void psi_kernel(struct rtm_grid g, int d, struct edge e, const float 
     e.psi[to] = rtm_psi(e.psi[to], e.a[s], e.b[s], now + from, g.stride[d]);
 }
 
-/* What the borders add at one cell: along z, x and y, in this order. */
+/* The sum that the borders add at one cell: along z, x and y, in this order. */
 __device__ __forceinline__ float borders(const struct rtm_grid *g, const struct edges *edges, int z,
                                          int x, int y, const float *now, float lap)
 {

@@ -95,7 +95,7 @@ struct rtm_summary {
     struct varve_stats stats; /* Varve only; stats_size 0: none */
 };
 
-/* What migrating leaves: arrays of n[z] * n[x] * n[y] floats, z fastest. */
+/* Results of a migration: arrays of n[z] * n[x] * n[y] floats, z fastest. */
 struct rtm_result {
     struct rtm_summary summary;
     float *image;     /* filtered */

@@ -13,7 +13,7 @@
  * differentiated first, in the direction they travel, so that reflectors are imaged with the phase of the wavelet's
  * autocorrelation, the peak at the reflector.
  *
- * Images of shots are added in the order of the shots, whoever computed them.
+ * Images of shots are added in the order of the shots, whichever process computed them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -703,7 +703,7 @@ static int tear_down(struct job *j, int rc)
     char why[1024];
     int closed;
 
-    /* What went wrong first is told, not what that did to the closing. */
+    /* Report the first error, not an error of closing that follows from it. */
     snprintf(why, sizeof(why), "%s", rtm_error_text());
     closed = j->store ? j->store->ops->close(j->store) : 0;
     if (rc)

@@ -176,7 +176,7 @@ static int varve_store_close(struct rtm_store *store)
     struct varve_store *s = store_of(store);
     int rc = 0;
 
-    /* What an error or a signal left half-way. */
+    /* An error or a signal may have left these. */
     if (s->reserved || s->acquired)
         (void)s->prop->ops->sync(s->prop);
     if (s->reserved)
@@ -241,7 +241,7 @@ static int choose(const struct rtm_store_opts *opts, struct varve_opts *o)
         o->local[0] = 0;
     else if (!o->local[0])
         snprintf(o->local, sizeof(o->local), "%s", opts->folder);
-    /* What `varve top` looks at, in our own folder: a run that is killed leaves nothing elsewhere. */
+    /* The page for `varve top` goes to our own folder, so that a killed run leaves nothing elsewhere. */
     if (p->out[0] && strcmp(o->stats, "auto") == 0)
         snprintf(o->stats, sizeof(o->stats), "%s", p->out);
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks: a large read-only array of cells, cut into blocks, of which a GPU holds those that kernels
- * ask for. This header is the host's part; what kernels call is in <varve/blocks_device.h>.
+ * Blocks: a large read-only array of cells, cut into blocks. A GPU holds the blocks that kernels
+ * ask for. This header is the host's part; <varve/blocks_device.h> has the functions that kernels call.
  *
  * Which blocks a kernel needs is known only when it runs. So work is cut into items, and a kernel
  * looks cells up through the cache: if one is not there, the block is asked for and the item left

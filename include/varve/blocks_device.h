@@ -30,7 +30,7 @@
 
 #include <varve/detail/device_dual.h>
 
-/* What a kernel is given, by value, for one round. Only `items` is for the kernel itself. */
+/* Argument of a kernel, by value, for one round. Only `items` is for the kernel itself. */
 struct varve_blocks_view {
     uint32_t items; /* to be done in this round */
     uint32_t cell_bytes;

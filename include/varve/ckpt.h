@@ -118,11 +118,32 @@ VARVE_API int varve_history_ranks(struct varve_ctx *ctx, const char *name,
  * with it the completeness of versions that they had a part in. 0: the whole history, before it is
  * opened, whatever number of ranks has written it. The number of ranks of the job: what a job with more
  * of them has left. All processes of a job may call it at the same time; what others of them have
- * written since is kept. Copies at partners stay. 0 also if there is nothing. Blocks while files are removed.
+ * written since is kept. Parity goes with the files; copies at partners stay. 0 also if there is nothing.
+ * Blocks while files are removed.
  *   -EBUSY    the history is open here, or in another program as this rank or as one the job does not have
  */
 VARVE_API int varve_history_remove(struct varve_ctx *ctx, const char *name,
                                    int first_rank) VARVE_CHECK;
+/*
+ * Reading what another job has written, by any number of ranks. varve_parts tells how many ranks have written a
+ * history: its parts are numbered from 0. varve_part_open opens what one of them has written, in any process of any
+ * job, as a history for reading only: its versions are those of that rank, and regions, restores, hints,
+ * prefetching and leases work as in any other; a process may have several parts open, and the same one twice.
+ * varve_history_close ends it. Neither call takes the history's lock or is collective. The context has to be at
+ * level remote or complete. At level complete a part has the versions that are complete, each as its
+ * group record names it, so that all parts of a version are of one run. At level remote it has what the rank brought
+ * to the remote folder: parts of a version belong together if varve_version_run tells the same run.
+ *
+ * What is listed is what was there at opening. Calls that would change something give -EROFS: checkpoints,
+ * varve_reserve, varve_discard, varve_revert, varve_confirm, varve_resume. A version that the job has removed since,
+ * or a history that was removed and written again, gives -EIDRM from restores: never bytes of another run. Damage is
+ * healed in passing where the local folder has a good copy, and is not repaired. Blocks while the folder is read.
+ *   -ENOENT   there is no such history
+ *   -EINVAL   a name or rank that cannot be, or the level is below remote
+ */
+VARVE_API int varve_parts(struct varve_ctx *ctx, const char *name, int *ret_parts) VARVE_CHECK;
+VARVE_API int varve_part_open(struct varve_ctx *ctx, const char *name, int rank,
+                              struct varve_history **ret_part) VARVE_CHECK;
 /* The context of a history, for varve_last_error and the like. NULL: no history. Does not block. */
 VARVE_API struct varve_ctx *varve_history_ctx(struct varve_history *h);
 
@@ -236,7 +257,8 @@ VARVE_API int varve_wait(struct varve_history *h, uint64_t version, enum varve_l
                          int timeout_ms) VARVE_CHECK;
 /* Waits until every version has reached the level of the context, and at level `cached` is complete on
  * the slowest tier there is, and the files of discarded versions are gone, so that nothing is left to
- * flush. At level `complete` that takes the other ranks. */
+ * flush. At level `complete` that takes the other ranks. With a late error it waits for the files of
+ * discarded versions only. */
 VARVE_API int varve_flush(struct varve_history *h, int timeout_ms) VARVE_CHECK;
 
 /* Removes a version, from disk and the remote folder too. It is gone at once and may be written

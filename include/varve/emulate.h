@@ -3,8 +3,8 @@
  * Kernels on the emulated device, in their place on the stream: for programs whose kernels compile as
  * C as well (<varve/detail/device_dual.h>), so that they run and can be tested where there is no GPU.
  *
- * What a function of the library asks an application to launch on a stream, as varve_blocks_run does,
- * begins there when all that was put on the stream before has ended. varve_emulate is the launch:
+ * Functions such as varve_blocks_run ask the application to launch a kernel on a stream. The kernel begins
+ * when all work that was put on the stream before has ended. varve_emulate is the launch:
  *
  *     static void gather(void *arg) { ... one thread of the kernel ... }
  *     static void grid(void *arg) { (void)varve_emu_launch(64, 8, 2, 1, gather, arg); }

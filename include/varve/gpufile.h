@@ -181,13 +181,13 @@ VARVE_API int varve_gpufs_handle(struct varve_gpufs *fs, struct varve_gfs *ret_h
 
 struct varve_gpufs_stats {
     size_t stats_size; /* in: sizeof(struct varve_gpufs_stats) */
-    /* Told by kernels when they close a file. */
+    /* Reported by kernels when they close a file. */
     uint64_t hits, misses;               /* pages found on the GPU, or not */
     uint64_t mapped_bytes, served_bytes; /* pulled from mapped files, and from servers' memory */
     uint64_t bypassed_bytes;             /* of both, past the cache */
     uint64_t requests, requested_bytes;  /* sent to servers, and bytes that they asked for */
     uint64_t waits_ns;                   /* waited for answers, added up over groups */
-    /* Told by servers. */
+    /* Reported by servers. */
     uint64_t answered, failed;          /* requests, and those of them that got an error */
     uint64_t read_bytes, written_bytes; /* of files */
     uint64_t windows, window_bytes;     /* mapped now */

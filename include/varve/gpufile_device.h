@@ -121,7 +121,7 @@ struct varve_g_told {
     int rc;
 };
 
-/* What the first thread has got, to all. */
+/* Passes what the first thread has got to all threads. */
 VARVE_D_FN int varve_g_tell_source(const struct varve_gfile *f, int rc, struct varve_g_source *src)
 {
     struct varve_g_team t = varve_g_group(f);
@@ -156,7 +156,7 @@ enum { VARVE_G_DONE = 0, VARVE_G_MISSED = 1 };
  * and then passes it by. */
 enum { VARVE_G_TRIES = 16 };
 
-/* A frame that is pinned, once whoever fills it has done so; or -EAGAIN: what was there is old, or
+/* Waits until a pinned frame has been filled, and returns it; or -EAGAIN: its bytes are out of date, or
  * -ETIMEDOUT. One thread. */
 VARVE_D_FN int64_t varve_g_settle(const struct varve_gfile *f, uint32_t frame)
 {
@@ -244,8 +244,8 @@ VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t
 
     if (t->rank != 0)
         return;
-    /* The bytes may have been asked for before a write that has ended since; then nobody else shall
-     * use them, not even those who have found the page already and wait. A write that ends after this
+    /* The bytes may have been requested before a write that has ended since; then no other group may
+     * use them, not even groups that have found the page already and wait. A write that ends after this
      * look finds the page, which is linked. The same for the page in which the file ends, as far as
      * this group knows: others may know of more bytes in it, which were written since. */
     if (f->flags & VARVE_G_WRITABLE &&
@@ -339,7 +339,7 @@ struct varve_g_piece {
 };
 
 /* A frame that was VALID and had the key of the page, pinned. Only after the next varve_d_acquire_all_dev
- * can be told whether it still had it then. One lane. */
+ * is it known whether it still had the key then. One lane. */
 VARVE_D_FN uint32_t varve_g_find_early(const struct varve_gfs *fs, uint32_t file, uint64_t page)
 {
     uint32_t f =
@@ -373,8 +373,8 @@ VARVE_D_FN void varve_g_piece_part(const struct varve_gfile *f, const struct var
     *ret_dst = p->dst + (at + *ret_lo - p->off);
 }
 
-/* What a warp finds of its pages, index, index + teams and so on, below n: each lane looks for one, all
- * copy, and two fences serve for all of them. One bit for each page that was there. */
+/* Copies those of a warp's pages (index, index + teams and so on, below n) that are in the cache: each lane looks
+ * for one, all copy, and two fences serve for all of them. One bit for each page that was there. */
 VARVE_D_FN uint64_t varve_g_piece_hits(struct varve_gfile *f, const struct varve_g_share *s,
                                        const struct varve_g_piece *p, uint32_t n)
 {
@@ -417,7 +417,7 @@ VARVE_D_FN uint64_t varve_g_piece_hits(struct varve_gfile *f, const struct varve
     return found;
 }
 
-/* Whether warps take frames for many pages at once, fill and then link them: nobody writes the file, and
+/* True if warps take frames for many pages at once, fill and then link them: the file is not written, and
  * every stream has frames for all pages of a piece. */
 VARVE_D_FN int varve_g_fills_many(const struct varve_gfile *f, const struct varve_g_team *t)
 {
@@ -456,8 +456,8 @@ VARVE_D_FN void varve_g_piece_fill(struct varve_gfile *f, const struct varve_g_t
         varve_g_count(f, src, bytes, frame != VARVE_G_NONE);
 }
 
-/* Those of a warp's pages in [first, end) that are wanted, none of which was in the cache: each lane takes a
- * frame, all copy, each lane links one, so that what has to be waited for is waited for once and not for
+/* Fills the wanted pages of a warp in [first, end), which were not in the cache: each lane takes a
+ * frame, all copy, each lane links one, so that the warp waits once and not for
  * each page. Two groups that want a page at once may both get it. One bit for each page that there was a
  * place for. */
 VARVE_D_FN uint64_t varve_g_piece_many(struct varve_gfile *f, const struct varve_g_share *s,
@@ -548,7 +548,7 @@ VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve
         if (src.pages > last - first + 1)
             src.pages = last - first + 1;
         found = varve_g_piece_pages(f, p, first, first + (uint32_t)src.pages, missing, &src);
-        /* Nobody looks at the window any more when the first thread asks for the next. */
+        /* No thread reads the window any more when the first one requests the next. */
         found = varve_g_gather(f, varve_g_page_share(f).team.rank, found);
         if (found.failed)
             return -(int)found.failed;
@@ -578,9 +578,9 @@ VARVE_D_FN int varve_g_piece_read(struct varve_gfile *f, const struct varve_g_pi
     return found.missing ? varve_g_piece_missing(f, p, found.missing) : 0;
 }
 
-/* Whether this read goes on where the one before ended, and what follows from it. The first read of a
- * handle does so if it begins the file, or is large: who reads much at once mostly goes on, and all groups
- * of a kernel begin at the same time, when the link has nothing else to do. */
+/* Decides whether this read continues the one before, and sets what follows from it. The first read of a
+ * handle counts as continuing if it begins the file, or is large: a group that reads much at once mostly goes on, and
+ * all groups of a kernel begin at the same time, when the link has nothing else to do. */
 VARVE_D_FN void varve_g_follow(struct varve_gfile *f, uint64_t off, uint64_t bytes)
 {
     if (off == f->next || (f->next == VARVE_G_NOWHERE &&
@@ -817,7 +817,7 @@ VARVE_D_COLD int varve_gadvise(struct varve_gfile *f, int advice, uint64_t off, 
 
 /* ---- opening and closing ---- */
 
-/* A stream that nobody has, and all of whose answers have come. First thread. */
+/* A stream that is not in use and has no answers outstanding. First thread. */
 VARVE_D_COLD int varve_g_take_stream(struct varve_gfile *f, uint32_t from)
 {
     const struct varve_gfs *fs = f->fs;
@@ -969,8 +969,8 @@ VARVE_D_FN uint64_t varve_gsize(const struct varve_gfile *f)
 }
 
 /* Closes a file, whatever it returns. 0, or -ENODATA: it had been mapped, and has become shorter since, so that
- * what was read may be bytes of its former life; or what kept a server from saying so, -ETIMEDOUT, or
- * -EBADF: the host has unregistered the file. Without servers it is 0, and the host is told when it
+ * bytes that were read may be out of date; or the error that kept a server from checking this, -ETIMEDOUT, or
+ * -EBADF: the host has unregistered the file. Without servers it is 0, and the host gets the error when it
  * unregisters the file. */
 VARVE_D_COLD int varve_gclose(struct varve_gfile *f)
 {

@@ -46,8 +46,8 @@ extern "C" {
  */
 VARVE_API int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts,
                              struct varve_ctx **ret_ctx) VARVE_CHECK;
-/* Closes the contexts, as varve_close does. 0: every process has flushed what it had. Errors are told as
- * those of varve_open_mpi. */
+/* Closes the contexts, as varve_close does. 0: every process has flushed what it had. Errors are returned as
+ * by varve_open_mpi. */
 VARVE_API int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx);
 /*
  * The newest version that all processes of `comm` have, at the level of the context, and that one run

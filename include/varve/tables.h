@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables: many read-only tables of different sizes, of which GPUs hold those that launches need. This
- * header is the host's part; what kernels call is in <varve/tables_device.h>.
+ * Tables: many read-only tables of different sizes. GPUs hold the tables that launches need. This
+ * header is the host's part; <varve/tables_device.h> has the functions that kernels call.
  *
  * Which tables an item of work uses is known before it runs. So the whole order of work is handed
  * over at once; items are launched in batches whose tables fit the cache together, while the tables
@@ -15,7 +15,7 @@
  * compute side by side, on several streams: items do not depend on one another, and what two of them write
  * to the same place they add by atomic operations, as within a launch. With `lanes` of 1 launches follow
  * one another, on the stream of the work. Tables
- * stay when nobody uses them, also from one run to the next, until the space is needed; then those go
+ * stay when they are not in use, also from one run to the next, until the space is needed; then those go
  * first that are needed last.
  *
  * Layouts. Flat: a table is contiguous on the device, and kernels get a pointer; tables that no
@@ -184,7 +184,7 @@ struct varve_tables_speeds {
 };
 
 /*
- * What a run would do with an empty cache, on a device (and as many as `nr_more` says) of such speeds:
+ * Simulates a run that begins with an empty cache, on a device (and `nr_more` others) of the given speeds:
  * the decisions are those of a run, the times are computed. Nothing is read, launched or moved; `opts`
  * needs no source, and `more`, `launch` and `host` are not looked at.
  *   -EINVAL   an option makes no sense, or an item uses a table that there is none of

@@ -39,7 +39,7 @@ struct varve_tables_ref {
     uint32_t unused;
 };
 
-/* What a kernel is given, by value, for one batch. Only `items` is for the kernel itself. */
+/* Argument of a kernel, by value, for one batch. Only `items` is for the kernel itself. */
 struct varve_tables_view {
     uint32_t items;
     uint32_t item_bytes;
@@ -68,7 +68,7 @@ VARVE_D_FN uint32_t varve_tables_item(const struct varve_tables_view *v, uint32_
     return v->item[i];
 }
 
-/* What the item handed over. Aligned to 16 bytes if item_bytes is a multiple of that. */
+/* The bytes that the item passed. Aligned to 16 bytes if item_bytes is a multiple of that. */
 VARVE_D_FN const void *varve_tables_meta(const struct varve_tables_view *v, uint32_t i)
 {
     return v->meta + (uint64_t)i * v->item_bytes;

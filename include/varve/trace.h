@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-/* Whether events are being recorded: not 0 if they are. For applications that prepare something for the trace only. */
+/* Not 0 while events are being recorded. For applications that prepare something for the trace only. */
 VARVE_API int varve_trace_on(void);
 
 /*

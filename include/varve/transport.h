@@ -8,13 +8,19 @@
  *     struct varve_transport t = {.transport_size = sizeof(t), .rank = me, .ranks = n, ...};
  *     varve_open_with(&opts, &t, &ctx);
  *
- * Who is whose partner. Processes that call their node the same (`node`; by default the machine) are
+ * Parity. With the option `parity` sets of processes keep parity of each other's checkpoints instead, which
+ * takes less space (docs/durability.md). What follows holds for it too: "the copy is safe at the partner" then
+ * says that all of the set have written the version and committed their parity, and `local_cache` is divided
+ * as parity needs it. A version that not all write has none: waiting for it ends with -ETIMEDOUT, or the error of
+ * the process that could not, and with -ENODATA if it was found so at opening.
+ *
+ * Partners. Processes with the same `node` (by default the name of the machine) are
  * on one node. The partner of a process is on the next node, in the order of ranks. Its copies are in
  * the folder `.partner` of the partner's local folder. `local_cache` is then halved: one half is for
  * a process's own versions, one for those that it keeps for others.
  *
  * Collective calls. With partner copies, varve_open_with, varve_history_open (in both forms) and
- * varve_history_mend are called by all processes of the transport, in the same order and for the same
+ * varve_history_repair are called by all processes of the transport, in the same order and for the same
  * histories, and fail on all if they fail on one; varve_history_close and varve_close are called by
  * all, too, and wait until those whose copies are here have what they need, for at most
  * `partner_timeout_ms`.
@@ -84,9 +90,10 @@ struct varve_transport {
 
 /*
  * Opens a context as varve_open does, on every process of `transport`, with partner copies (the option
- * `partner` is set). The transport is copied; what it stands on outlives the context. With NULL it is
+ * `partner` is set), or with parity. The transport is copied; what it stands on outlives the context. With NULL it is
  * varve_open. Collective.
- *   -EINVAL   all processes are on one node; two that are partners have the same local folder; the
+ *   -EINVAL   all processes are on one node, or cannot be divided into sets; two that are partners, or in
+ *             one set, have the same local folder; the
  *             level is not `local`; runs differ; a process has an option that makes no sense
  *   other     as of varve_open, on any process
  */
@@ -94,14 +101,16 @@ VARVE_API int varve_open_with(const struct varve_opts *opts,
                               const struct varve_transport *transport,
                               struct varve_ctx **ret_ctx) VARVE_CHECK;
 /*
- * Puts the local files of a version right from its partner copies: on the processes that call with
+ * Puts the local files of a version right from its partner copies, or parity: on the processes that call with
  * `needed` other than 0, because a restore has failed with -EBADMSG, -EIO or -ENOENT. Collective; each
  * process gets a result of its own. What memory holds of the version is not asked for.
  *   -EBADMSG  there is no good copy
  *   -ENOENT   the version is not known here
  *   -ENOTSUP  the context has no partner copies
  */
-VARVE_API int varve_history_mend(struct varve_history *h, uint64_t version, int needed) VARVE_CHECK;
+VARVE_API int varve_history_repair(struct varve_history *h, uint64_t version,
+                                   int needed) VARVE_CHECK;
+#define varve_history_mend varve_history_repair /* its former name, until 0.3 */
 /*
  * Writes the record that varve_last_error gives, of the context, or with NULL that of this thread: for
  * libraries whose calls fail on a process because they have failed on another one. `text` is cut to

@@ -83,6 +83,7 @@ enum {
     VARVE_RATE_BYTES = 1024,
     VARVE_RUN_BYTES = 256,
     VARVE_NODE_BYTES = 256,
+    VARVE_PARITY_BYTES = 16,
     VARVE_CORES_BYTES = 256
 };
 
@@ -97,8 +98,8 @@ struct varve_opts {
     int level;                /* enum varve_level: how far every version shall come */
     int local_io;             /* enum varve_local_io */
     uint64_t device_cache;    /* bytes of device memory for copies; 0: no cache on the device */
-    uint64_t host_cache;      /* bytes of host memory for copies; 0: only what is needed to pass
-                                 through */
+    uint64_t host_cache;      /* bytes of host memory for copies, buffers for the disk included (see
+                                 varve.conf(5)); 0: only what is needed to pass through */
     uint64_t local_cache;     /* bytes on local disk at most; 0: no limit of ours */
     uint32_t page_bytes;      /* unit of space and transfer: a power of two, 4 KiB to 64 MiB;
                                  0: 64 KiB to 1 MiB, by the sizes of the caches */
@@ -120,9 +121,9 @@ struct varve_opts {
     int32_t gds;                  /* not 0: GPUDirect Storage between device and local disk, or
                                       -ENOTSUP from varve_open; not used without either of them */
     uint64_t run_id; /* of this life of the job, the same on every rank, another one at every start;
-                        0: drawn at opening. Files carry it, so that what two lives of a job wrote
-                        under the same numbers can be told apart; and with another lower half what
-                        one life writes twice. */
+                        0: drawn at opening. Files carry it, so that versions of the same number
+                        from two lives of a job differ; with another lower half, so do versions
+                        that one life writes twice. */
     char trace_file[VARVE_PATH_BYTES]; /* where events are recorded, for `varve trace`; empty: they
                                           are not. "%p" is the process id, "%r" the rank. See
                                           varve/trace.h */
@@ -159,6 +160,12 @@ struct varve_opts {
         rank_cores[VARVE_CORES_BYTES]; /* processors that the job's processes on this node are bound
                                            to, as a list, for helper_cores = auto; empty: found out */
     int32_t local_sync;                /* enum varve_local_sync: levels from local on */
+    int32_t parity_set;                /* processes of a set, about; with parity */
+    char
+        parity[VARVE_PARITY_BYTES]; /* "off", "xor" or "rs:2": what any one process of a set, or any
+                                          two, have lost comes back from the others' local disks. At level
+                                          local, see varve/transport.h; needs varve_open_mpi or
+                                          varve_open_with */
 };
 
 /*
@@ -198,19 +205,18 @@ VARVE_API int varve_opts_set(struct varve_opts *opts, const char *key,
 VARVE_API int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_ctx) VARVE_CHECK;
 /*
  * Closes the context and all its histories; NULL is allowed. The context is gone whatever the
- * result. At level `local` it first finishes the flushes that can be finished, for at most
+ * result, but for -EBUSY. At level `local` it first finishes the flushes that can be finished, for at most
  * `close_timeout_ms`; what did not reach the disk by then is dropped, and the result is -ETIMEDOUT
  * or the error that held it up. Versions that had reached the disk stay. At levels `remote` and
  * `complete` the same holds for the shared folder; closing does not wait for other ranks. At level
- * `cached`
- * everything is dropped. A trace file that could not be written to its end is told last, if there is
- * nothing else to tell, by its error and a record (varve_last_error) whose operation is "trace": what
- * is said above of versions has been done. No other call on the context may be in progress, and no region
- * lent or reserved: -EBUSY otherwise, and the context stays open.
+ * `cached` everything is dropped. If there is no other error and the trace file could not be written to
+ * its end, that error is returned, with a record (varve_last_error) whose operation is "trace":
+ * versions have been treated as said above. No other call on the context may be in progress, no region lent
+ * or reserved, and no vector may have memory of it: -EBUSY otherwise, and the context stays open.
  */
 VARVE_API int varve_close(struct varve_ctx *ctx);
 
-/* What is unusable after an error. */
+/* The part that cannot be used after an error. */
 enum varve_scope {
     VARVE_SCOPE_OPERATION, /* this call only */
     VARVE_SCOPE_TIER,      /* a tier: data that is only there cannot be had */
@@ -293,7 +299,7 @@ struct varve_stats {
     uint64_t last_restore_distance;   /* hinted versions ready in the fastest tier when the last
                                        restore came */
     uint64_t last_restore_blocked_ns; /* how long it took */
-    /* Of the host cache, what is ready to be used: it is made while the first checkpoints are
+    /* The part of the host cache that is ready: it is made while the first checkpoints are
      * taken. Less than its tier_bytes until then. */
     uint64_t host_ready_bytes;
     /* How many bytes of each memory tier were in use for how many seconds, added up over time, and
@@ -314,9 +320,9 @@ struct varve_stats {
     uint64_t layer_write_rate[2], layer_read_rate[2];
     /* Partner copies: bytes of checkpoints copied to the partner and for others; bytes of disk that
      * others' copies take here; copies that failed; versions that came back when a history was
-     * opened, and chunks that were put right by varve_history_mend. */
+     * opened, and chunks that varve_history_repair repaired. */
     uint64_t partner_sent_bytes, partner_received_bytes, partner_held_bytes;
-    uint64_t partner_errors, partner_recovered, partner_mended_chunks;
+    uint64_t partner_errors, partner_recovered, partner_repaired_chunks;
     /* The library's threads: how many there are, the processor time that they, and those that have
      * ended, took, and the processors that they are bound to; 0: none. */
     uint64_t helper_threads, helper_cpu_ns, helper_cores;
@@ -339,7 +345,11 @@ struct varve_stats {
     double expected_speedup_start, expected_speedup, actual_speedup;
     uint64_t expected_blocked_ns;
     uint64_t start_rate[VARVE_HOPS], layer_start_write_rate[2], layer_start_read_rate[2];
+    /* Host memory that data passes through to the disk and back. With the tier_bytes of the host tier
+     * it makes up `host_cache`, or comes on top of one below 16 MiB. */
+    uint64_t buffer_bytes;
 };
+#define partner_mended_chunks partner_repaired_chunks /* its former name, until 0.3 */
 
 /* Figures of the context since it was opened. Caller sets stats_size. Does not block. -EINVAL:
  * NULL, absurd size. */

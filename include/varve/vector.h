@@ -21,11 +21,11 @@
  * are: arrays that have ids of their own belong in histories of their own.
  *
  * Memory. A vector's elements are part of the host cache, `host_cache`, and at most half of that is
- * in the hands of vectors and other loans at a time; the rest holds records. They are aligned to
+ * in the hands of vectors and other leases at a time; the rest holds records. They are aligned to
  * the page size of the context, 4 KiB at least. Growing takes other memory and copies. Contexts whose
  * first cache is on a device have no vectors: -ENOTSUP.
  *
- * What stays where it is. `data` changes, and pointers to elements are void, when a vector grows
+ * Addresses of elements. `data` changes, and pointers to elements are invalid, when a vector grows
  * beyond its capacity, is shrunk, is read into (varve_vector_read), or has handed its memory over
  * (varve_vector_write_move). Nothing else moves elements.
  *
@@ -33,9 +33,9 @@
  * history too, by any threads at once.
  *
  * Time and errors. Calls that may block wait without limit unless they are named `_for`; a wait that
- * nothing in progress can end returns an error at once instead. What fails after a write has
- * returned is told by a later call (see varve_ckpt(7)), varve_vector_write, _write_move and _read
- * included, which has done nothing then. Errors of every function besides its own: -EINVAL for NULL
+ * nothing in progress can end returns an error at once instead. A failure after a write has
+ * returned is reported by a later call (see varve_ckpt(7)), which may be varve_vector_write, _write_move
+ * or _read, and which then does nothing else. Errors of every function besides its own: -EINVAL for NULL
  * and absurd arguments, -EPERM in a forked child.
  */
 #ifndef VARVE_VECTOR_H
@@ -94,8 +94,7 @@ VARVE_API int varve_vector_push_back(struct varve_vector *v, const void *element
 
 /*
  * Writes all elements as record `id`, by a copy in memory: the vector is what it was and may be
- * changed at once.
- *   -ENODATA  the vector has no elements
+ * changed at once. A vector without elements makes a record without elements.
  *   -EEXIST   there is such a record; see `overwrite` of struct varve_history_opts
  * and those of varve_checkpoint.
  */
@@ -118,7 +117,8 @@ VARVE_API int varve_vector_write_move_for(struct varve_vector *v, uint64_t id,
  * large enough. `data` has changed in any case, as far as the caller knows. A record that is hinted
  * again is copied, so that it stays.
  *   -ENOENT   no such record
- *   -EINVAL   its bytes are no multiple of an element's
+ *   -EINVAL   its elements have another size; where that was not stored (varve_checkpoint wrote it,
+ *             or a version before 0.2), its bytes are no multiple of an element's
  *   -ESRCH    the version was not written by a vector: it has no region 0
  *   -ENOSPC   no memory for its elements, as for varve_vector_new
  * and those of varve_restore. After the first three the vector is as it was; after others it has no
@@ -134,7 +134,7 @@ VARVE_API int varve_vector_read_for(struct varve_vector *v, uint64_t id,
  * the vector ends. Copies of the vector have none.
  */
 VARVE_API int varve_vector_attach(struct varve_vector *v, void *what, void (*release)(void *what));
-/* What was attached, or NULL. */
+/* The attached pointer, or NULL. */
 VARVE_API void *varve_vector_attached(const struct varve_vector *v);
 
 /* The elements, if they have the size of the type asked for; NULL otherwise. */

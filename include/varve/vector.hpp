@@ -13,8 +13,8 @@
  * T is trivially copyable: what is written is its bytes.
  *
  * Lives. context and store are handles that may be copied; a vector keeps its store, and that its
- * context, so that they may go in any order. What goes last closes what is below it, and then an
- * error of closing has nobody to be told to: call close() to be told. A vector that was moved from is
+ * context, so that they may be destroyed in any order. The last one closes the context, and a destructor
+ * cannot report an error of closing: call close() to get it. A vector that was moved from is
  * empty and may be used again; one that was made without a store is empty, and may be assigned to.
  *
  * Exceptions. Calls that fail throw varve::error, with the negative errno of the C function and the
@@ -48,7 +48,7 @@
 
 namespace varve {
 
-/* What a call of the library returned. */
+/* The error of a call of the library. */
 class error : public std::runtime_error {
   public:
     error(int err, const std::string &text) : std::runtime_error(text), err_(err)
@@ -82,8 +82,8 @@ inline void check(int rc, struct varve_ctx *ctx)
     struct varve_error e;
     std::memset(&e, 0, sizeof(e));
     e.error_size = sizeof(e);
-    bool told = varve_last_error(ctx, &e) == 0 && e.err == rc && e.text[0];
-    throw error(rc, told ? e.text : varve_strerror(rc));
+    bool has_text = varve_last_error(ctx, &e) == 0 && e.err == rc && e.text[0];
+    throw error(rc, has_text ? e.text : varve_strerror(rc));
 }
 
 /* An open context; closed with the last handle. */
@@ -429,7 +429,7 @@ template <class T> class vector {
     {
         return size() == 0;
     }
-    /* What a pointer can address; the host cache holds less. */
+    /* The limit of addresses; the host cache holds less. */
     size_type max_size() const noexcept
     {
         return static_cast<size_type>(PTRDIFF_MAX) / sizeof(T);

@@ -100,6 +100,11 @@ static int stream_error(struct varve_history *h, const char *operation, const ui
     int rc = vv_engine_take_ordered_error(h->ctx->engine, h->hist, only, &here.version, &kind);
     if (rc == 0)
         return 0;
+    if (kind == VV_REQ_WAIT)
+        return vvi_fail(h->ctx, &here, rc,
+                        "version %llu is lost: its copy to the host failed after its room in the "
+                        "device cache was used again: %s",
+                        (unsigned long long)here.version, vv_strerror(rc));
     return vvi_fail(h->ctx, &here, rc, "version %llu: its stream-ordered %s failed%s: %s",
                     (unsigned long long)here.version, kind == VV_REQ_PUT ? "checkpoint" : "restore",
                     kind == VV_REQ_PUT ? ", the version is what it was before" : "",
@@ -158,19 +163,39 @@ int vvi_version_late_error(struct varve_history *h, const char *operation, uint6
     return vv_engine_has_error(h->ctx->engine, h->hist) ? stream_error(h, operation, &version) : 0;
 }
 
+static const char *why_refused(const struct varve_history *h, const char *operation, int rc)
+{
+    bool vector = strncmp(operation, "write", 5) == 0;
+    switch (rc) {
+    case -ENODATA:
+        return "no region is protected";
+    case -EEXIST:
+        return vector ? "it exists, written by this vector or by another of its history; vectors "
+                        "that number their records separately need a history of its own each, and "
+                        "`overwrite` in the history's options replaces records"
+                      : "it exists; to replace a version, open the history with `overwrite`";
+    case -EBUSY:
+        return "the stream is being captured into a graph";
+    case -EAGAIN:
+        return "the call would have to wait";
+    case -EIDRM:
+        return "the job has removed it, or written the history again, since the part was opened";
+    case -EINVAL:
+        return "no such stream, or memory of a region is not there any more";
+    case -ENOMEM:
+        return h->ctx->device ? "no memory, or no more events of the device" : vv_strerror(rc);
+    case -ENODEV:
+        return h->ctx->device ? vv_strerror(rc)
+                              : "a stream was given, but the context has no device";
+    default:
+        return vv_strerror(rc);
+    }
+}
+
 int vvi_history_say(struct varve_history *h, const char *operation, uint64_t version, int rc)
 {
     struct vvi_where here = {operation, version, -1, -1};
-    const char *why =
-        rc == -ENODATA ? "no region is protected"
-        : rc == -EEXIST
-            ? "it exists. What numbers its versions by itself, each vector say, needs a "
-              "history of its own; to replace a version, open the history with `overwrite`"
-        : rc == -EBUSY  ? "the stream is being captured into a graph"
-        : rc == -EAGAIN ? "the call would have to wait"
-        : rc == -EINVAL ? "no such stream, or memory of a region is not there any more"
-        : rc == -ENODEV && !h->ctx->device ? "a stream was given, but the context has no device"
-                                           : vv_strerror(rc);
+    const char *why = why_refused(h, operation, rc);
     /* A device that another thread found lost leaves no code with this one. */
     return vvi_fail_foreign(h->ctx, &here, rc,
                             vvi_device_code(rc == -ENODEV ? h->ctx->device : NULL),
@@ -193,7 +218,8 @@ static int layout_of(const struct regions *r, struct pieces *p, uint64_t *ret_si
         if (size + g->bytes > INT64_MAX)
             rc = -EFBIG;
         size += g->bytes;
-        list[i] = (struct vv_store_region){.id = g->id, .bytes = g->bytes};
+        list[i] =
+            (struct vv_store_region){.id = g->id, .elem_bytes = g->elem_bytes, .bytes = g->bytes};
         if (g->bytes > 0)
             pieces_add(p, g->ptr, g->bytes, g->kind);
     }
@@ -300,7 +326,9 @@ static int put(struct call *c)
     regions_free(&r);
     if (rc == -ENOSPC || (rc == -EFBIG && size <= INT64_MAX))
         return vvi_fail_put(h, version, size, rc);
-    return rc ? vvi_history_say(h, "checkpoint", version, rc) : 0;
+    return rc ? vvi_history_say(h, c->only && c->only->elem_bytes ? "write" : "checkpoint", version,
+                                rc)
+              : 0;
 }
 
 static int checkpoint(struct call *c)
@@ -311,7 +339,9 @@ static int checkpoint(struct call *c)
     if (rc)
         return rc;
     vvi_trace_call(h, VV_TRACE_CALL_CHECKPOINT, c->version);
-    rc = vvi_history_late_error(h, "checkpoint");
+    rc = vvi_may_write(h, "checkpoint", c->version);
+    if (rc == 0)
+        rc = vvi_history_late_error(h, "checkpoint");
     if (rc == 0)
         rc = vvi_damage_check(h, "checkpoint", c->version, -EEXIST);
     if (rc == 0) {
@@ -473,8 +503,8 @@ void vvi_damage_fail(struct varve_history *h, const char *operation,
     vvi_fail(h->ctx, &here, -EBADMSG,
              "version %llu, region %d: its bytes in %s are damaged (within %llu to %llu of the "
              "version)",
-             v, here.region, vvi_tier_name(h->ctx, here.tier), (unsigned long long)from,
-             (unsigned long long)to);
+             v, here.region, h->part ? "the remote folder" : vvi_tier_name(h->ctx, here.tier),
+             (unsigned long long)from, (unsigned long long)to);
 }
 
 int vvi_lookup_last(struct varve_history *h, uint64_t version, struct vv_object_info *ret_info)
@@ -641,12 +671,11 @@ int varve_restore(struct varve_history *h, uint64_t version)
     return restore(&call);
 }
 
-int varve_region_size(struct varve_history *h, uint64_t version, int region, size_t *ret_bytes)
+int vvi_region_stored(struct varve_history *h, uint64_t version, int region,
+                      struct vv_store_region *ret_region)
 {
     struct vv_object_info info;
     struct vvi_where here = {"region_size", version, region, -1};
-    if (!ret_bytes)
-        return vvi_fail(NULL, &here, -EINVAL, "ret_bytes is NULL");
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
@@ -667,13 +696,25 @@ int varve_region_size(struct varve_history *h, uint64_t version, int region, siz
         }
         rc = s.id == region && region >= 0 ? 0 : -ESRCH;
         if (rc == 0)
-            *ret_bytes = s.bytes;
+            *ret_region = s;
         vvi_layout_release(NULL, info.user);
         if (rc)
             vvi_fail(h->ctx, &here, rc, "version %llu has no region %d",
                      (unsigned long long)version, region);
     }
     vvi_history_leave(h);
+    return rc;
+}
+
+int varve_region_size(struct varve_history *h, uint64_t version, int region, size_t *ret_bytes)
+{
+    struct vv_store_region stored;
+    if (!ret_bytes)
+        return vvi_fail(NULL, &(struct vvi_where){"region_size", version, region, -1}, -EINVAL,
+                        "ret_bytes is NULL");
+    int rc = vvi_region_stored(h, version, region, &stored);
+    if (rc == 0)
+        *ret_bytes = stored.bytes;
     return rc;
 }
 
@@ -782,8 +823,11 @@ int varve_flush(struct varve_history *h, int timeout_ms)
         return rc;
     vvi_trace_call(h, VV_TRACE_CALL_FLUSH, 0);
     rc = vvi_history_late_error(h, "flush");
-    if (rc == 0) {
-        uint64_t deadline_ns = vv_deadline_ns(timeout_ms);
+    uint64_t deadline_ns = vv_deadline_ns(timeout_ms);
+    if (rc) {
+        /* The caller may have discarded a version, and must not find it again. */
+        (void)!vv_engine_wait_gone(h->ctx->engine, h->hist, deadline_ns);
+    } else {
         rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns);
         if (rc)
             vvi_fail_flush_all(h, rc);
@@ -810,10 +854,11 @@ int varve_discard(struct varve_history *h, uint64_t version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = vv_engine_discard(h->ctx->engine, h->hist, version);
+    int readonly = vvi_may_write(h, "discard", version);
+    rc = readonly ? readonly : vv_engine_discard(h->ctx->engine, h->hist, version);
     if (rc == -ENOENT)
         rc = vvi_damage_discard(h, version);
-    if (rc)
+    if (rc && !readonly)
         vvi_history_say(h, "discard", version, rc);
     vvi_history_leave(h);
     return rc;
@@ -825,13 +870,14 @@ int varve_revert(struct varve_history *h, uint64_t version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = vv_engine_take_back(h->ctx->engine, h->hist, version);
+    int readonly = vvi_may_write(h, "revert", version);
+    rc = readonly ? readonly : vv_engine_take_back(h->ctx->engine, h->hist, version);
     if (rc == -EALREADY)
         vvi_fail(h->ctx, &here, rc,
                  "version %llu has reached its level and cannot be taken back; varve_discard "
                  "removes it",
                  (unsigned long long)version);
-    else if (rc)
+    else if (rc && !readonly)
         vvi_history_say(h, "revert", version, rc);
     vvi_history_leave(h);
     return rc;
@@ -842,8 +888,9 @@ int varve_confirm(struct varve_history *h, uint64_t version)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    rc = vv_engine_confirm(h->ctx->engine, h->hist, version);
-    if (rc)
+    int readonly = vvi_may_write(h, "confirm", version);
+    rc = readonly ? readonly : vv_engine_confirm(h->ctx->engine, h->hist, version);
+    if (rc && !readonly)
         vvi_history_say(h, "confirm", version, rc);
     vvi_history_leave(h);
     return rc;

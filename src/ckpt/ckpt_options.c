@@ -7,11 +7,14 @@
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/config.h"
 #include "ckpt/ckpt_options.h"
 #include "ckpt/ckpt_private.h"
+#include "s3/s3.h"
+#include "store/parity/erasure.h"
 
 _Static_assert((int)VARVE_DEVICE_NONE == (int)VV_CONFIG_DEVICE_NONE &&
                    (int)VARVE_DEVICE_HOST == (int)VV_CONFIG_DEVICE_HOST,
@@ -67,6 +70,8 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     snprintf(o->helper_program, sizeof(o->helper_program), "%s", c->helper_program);
     o->spill = c->spill;
     o->local_sync = c->local_sync;
+    o->parity_set = c->parity_set;
+    snprintf(o->parity, sizeof(o->parity), "%.*s", (int)sizeof(o->parity) - 1, c->parity);
 }
 
 /* Text fields come from the program and may lack their end. */
@@ -115,6 +120,8 @@ static void to_config(struct vv_config *c, const struct varve_opts *o)
             sizeof(o->helper_program));
     c->spill = o->spill;
     c->local_sync = o->local_sync;
+    c->parity_set = o->parity_set;
+    text_in(c->parity, sizeof(c->parity), o->parity, sizeof(o->parity));
 }
 
 static bool size_ok(const struct varve_opts *opts)
@@ -221,7 +228,7 @@ static int refuse(char *err, size_t err_bytes, int rc, const char *text)
     return rc;
 }
 
-/* The rest is said by the crew itself. */
+/* vv_thread_group_new checks the rest. */
 static int check_helpers(const struct varve_opts *o, char *err, size_t n)
 {
     if (strnlen(o->helper_cores, sizeof(o->helper_cores)) == sizeof(o->helper_cores))
@@ -249,15 +256,64 @@ static int check_remote(const struct varve_opts *o, char *err, size_t n)
         return 0;
     if (!o->remote[0])
         return refuse(err, n, -EINVAL, "levels remote and complete need a folder: set `remote`");
+    if (vv_s3_is_url(o->remote) && (!o->local[0] || o->level == VARVE_LEVEL_CACHED))
+        return refuse(
+            err, n, -EINVAL,
+            o->level == VARVE_LEVEL_CACHED
+                ? "remote: an object store keeps copies, and is no layer behind level cached"
+                : "remote: copies in an object store need a local folder: set `local`");
     if (strcmp(o->remote, o->local) == 0)
         return refuse(err, n, -EINVAL, "local and remote are the same folder: leave `local` empty");
     if (o->gds)
         return refuse(err, n, -ENOTSUP, "gds: not together with a remote folder");
     if (o->level == VARVE_LEVEL_COMPLETE && o->rank >= o->ranks)
-        return refuse(err, n, -EINVAL, "rank: not below ranks");
+        return refuse(err, n, -EINVAL,
+                      "rank: not below ranks; processes of a job are numbered from 0 on");
     if (o->level == VARVE_LEVEL_COMPLETE && o->ranks > 1 && !o->run[0] && o->run_id == 0)
         return refuse(err, n, -EINVAL,
                       "level complete on several ranks needs `run`, the same on all of them");
+    return 0;
+}
+
+int vvi_opts_parity(const struct varve_opts *o, uint32_t *ret_lost)
+{
+    char *end;
+    long k;
+    *ret_lost = 0;
+    if (!o->parity[0] || strcmp(o->parity, "off") == 0)
+        return 0;
+    if (strcmp(o->parity, "xor") == 0) {
+        *ret_lost = 1;
+        return 0;
+    }
+    if (strncmp(o->parity, "rs:", 3) != 0 || o->parity[3] < '1' || o->parity[3] > '9')
+        return -EINVAL;
+    k = strtol(o->parity + 3, &end, 10);
+    if (*end || k >= VV_ERASURE_MAX)
+        return -EINVAL;
+    *ret_lost = (uint32_t)k;
+    return 0;
+}
+
+static int check_parity(const struct varve_opts *o, char *err, size_t n)
+{
+    uint32_t lost;
+    if (strnlen(o->parity, sizeof(o->parity)) == sizeof(o->parity) || vvi_opts_parity(o, &lost))
+        return refuse(err, n, -EINVAL, "parity: neither off nor xor nor rs:K, such as rs:2");
+    if (lost == 0)
+        return 0;
+    if (lost > 1 && !vv_erasure_any())
+        return refuse(err, n, -ENOTSUP,
+                      "parity: rs needs ISA-L, without which this library was built; there is xor");
+    if (o->partner)
+        return refuse(err, n, -EINVAL, "parity: not together with partner copies");
+    if (o->parity_set < 2 || o->parity_set > VV_ERASURE_MAX || (uint32_t)o->parity_set <= lost)
+        return refuse(err, n, -EINVAL,
+                      "parity_set: not from 2 to 64, or not more than may be lost of it");
+    if (o->level != VARVE_LEVEL_LOCAL)
+        return refuse(err, n, -EINVAL, "parity: it is for level local");
+    if (o->partner_timeout_ms <= 0)
+        return refuse(err, n, -EINVAL, "partner_timeout_ms: not above 0");
     return 0;
 }
 
@@ -306,6 +362,8 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
     if (strnlen(o->metrics, sizeof(o->metrics)) == sizeof(o->metrics))
         return refuse(err, n, -EINVAL, "metrics: the path has no end");
     int rc = check_partner(o, err, n);
+    if (rc == 0)
+        rc = check_parity(o, err, n);
     if (rc == 0)
         rc = check_helpers(o, err, n);
     return rc ? rc : check_remote(o, err, n);

@@ -83,10 +83,13 @@ int vvi_partner_context(struct varve_ctx *ctx, int status, char *err, size_t err
         .node = o->node,
         .run_id = o->run_id,
         .timeout_ns = (uint64_t)VV_MAX(o->partner_timeout_ms, 1) * VV_NS_PER_MS,
-        .held_bytes = o->local_cache - o->local_cache / 2,
+        .cache_bytes = o->local_cache,
+        .set = (uint32_t)o->parity_set,
         .disk = ctx->disk,
         .status = status,
     };
+    if (status == 0)
+        status = vvi_opts_parity(o, &p.parity);
     return vv_partner_new(&p, err, err_bytes, &ctx->partner);
 }
 
@@ -122,18 +125,18 @@ int vvi_partner_refuse(struct varve_ctx *ctx, const char *name, int rc)
     return rc;
 }
 
-int varve_history_mend(struct varve_history *h, uint64_t version, int needed)
+int varve_history_repair(struct varve_history *h, uint64_t version, int needed)
 {
-    struct vvi_where here = {"history_mend", version, -1, -1};
+    struct vvi_where here = {"history_repair", version, -1, -1};
+    char what[64];
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
     /* Not recorded: whoever tries keeps the record of what he tries to mend. */
-    rc = h->partner ? vv_partner_mend(h->partner, version, needed != 0) : -ENOTSUP;
+    rc = h->partner ? vv_partner_repair(h->partner, version, needed != 0) : -ENOTSUP;
     if (rc && h->partner)
-        vvi_fail(h->ctx, &here, rc, "version %llu: rank %u has no good copy of it: %s",
-                 (unsigned long long)version, (unsigned)vv_partner_rank(h->ctx->partner),
-                 vv_strerror(rc));
+        vvi_fail(h->ctx, &here, rc, "version %llu: %s is not good: %s", (unsigned long long)version,
+                 vv_partner_what(h->ctx->partner, what), vv_strerror(rc));
     vvi_history_leave(h);
     return rc;
 }
@@ -144,15 +147,14 @@ static int fail(struct varve_history *h, const char *operation, uint64_t version
 {
     struct vvi_where here = {operation, version, -1, -1};
     unsigned long long v = version;
-    unsigned rank = vv_partner_rank(h->ctx->partner);
+    char what[64];
+    vv_partner_what(h->ctx->partner, what);
     if (rc == -EPERM)
         return vvi_fail(h->ctx, &here, rc,
-                        "version %llu: this thread must not use MPI, which its copy at rank %u "
-                        "needs",
-                        v, rank);
-    return vvi_fail(
-        h->ctx, &here, rc, "version %llu is on local disk, but its copy at rank %u is not safe: %s",
-        v, rank, rc == -ETIMEDOUT ? "no answer by the end of the time" : vvi_flush_reason(rc));
+                        "version %llu: this thread must not use MPI, which %s needs", v, what);
+    return vvi_fail(h->ctx, &here, rc, "version %llu is on local disk, but %s is not safe: %s", v,
+                    what,
+                    rc == -ETIMEDOUT ? "no answer by the end of the time" : vvi_flush_reason(rc));
 }
 
 void vvi_partner_attend(struct varve_ctx *ctx)
@@ -164,7 +166,7 @@ void vvi_partner_attend(struct varve_ctx *ctx)
 void vvi_partner_give_up(struct varve_history *h, uint64_t version, int rc)
 {
     if (h->partner && rc && rc != -ETIMEDOUT && rc != -EAGAIN)
-        vv_partner_give_up(h->partner, version);
+        vv_partner_give_up(h->partner, version, rc);
 }
 
 int vvi_partner_wait(struct varve_history *h, uint64_t version, uint64_t deadline_ns)

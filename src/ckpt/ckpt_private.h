@@ -21,12 +21,14 @@
 #include "trace/trace.h"
 
 enum { VVI_PIECES_INLINE = 8, VVI_NAME_MAX = 200 };
+#define VVI_NAME_RULE "a name has 1 to 200 bytes, no '/', no leading dot" /* VVI_NAME_MAX */
 
 struct vvi_region {
     int id;
     enum vv_mem_kind kind;
     char *ptr;
     size_t bytes;
+    uint32_t elem_bytes; /* of a vector; 0: not known */
 };
 
 /* A version that is on disk but cannot be used. See damage.c. */
@@ -51,6 +53,8 @@ struct varve_history {
     struct vv_partner_hist *partner; /* immutable, owned; NULL without partner copies */
     uint32_t hist;                   /* immutable */
     bool overwrite;                  /* immutable: versions that exist may be written anew */
+    bool part;                       /* immutable: for reading only, another rank's */
+    uint32_t part_rank;              /* immutable: which */
     /* So may those that earlier runs left from `next_version` on, once varve_resume has set it.
      * Synchronization: acquire and release on `resumed`. */
     _Atomic bool resumed;
@@ -71,8 +75,8 @@ struct varve_history {
      * open; the rest: Synchronization: lock. */
     struct vvi_damaged *damaged;
     size_t ndamaged;
-    struct vvi_loan *loans; /* regions in the application's hands. Synchronization: lock; see
-                               loans.c */
+    /* Regions acquired or reserved by the application (region_lease.c). Synchronization: lock. */
+    struct vvi_region_lease *region_leases;
 
     _Atomic uint32_t calls;  /* in progress. Relaxed: only tells misuse from use */
     _Atomic uint32_t leases; /* of lease.c, not given back. Relaxed: as calls */
@@ -104,11 +108,11 @@ struct varve_ctx {
     struct vv_partner *partner;       /* NULL: no partner copies */
     struct vv_store *write_store, *read_store;
     struct vv_engine *engine;
-    uint32_t trace_id;        /* in traces; never 0 */
-    bool trace_file;          /* it has a part in the trace file */
-    struct vv_crew *crew;     /* all threads of the context */
-    struct vvi_cores *cores;  /* where they run */
-    struct vv_helper *helper; /* the helper process; NULL: none */
+    uint32_t trace_id;             /* in traces; never 0 */
+    bool trace_file;               /* it has a part in the trace file */
+    struct vv_thread_group *group; /* all threads of the context */
+    struct vvi_cores *cores;       /* where they run */
+    struct vv_helper *helper;      /* the helper process; NULL: none */
 
     struct vv_mutex lock;
     struct varve_history *histories; /* Synchronization: lock */
@@ -129,7 +133,7 @@ struct varve_ctx {
 
 /* What there is before the context has threads, and a device; -EINVAL, with a text: an option. */
 int vvi_cores_begin(struct varve_ctx *ctx, char *err, size_t err_bytes);
-/* Has the crew run where the application leaves room. May take some 40 ms if a device was opened
+/* Has the group run where the application leaves room. May take some 40 ms if a device was opened
  * faster than that. */
 void vvi_cores_decide(struct varve_ctx *ctx);
 /* Looks again, now and then. On the publisher's thread. */
@@ -196,6 +200,9 @@ uint32_t vvi_layout_describe(void *arg, uint64_t user, uint64_t size,
                              struct vv_store_region *ret_regions, uint32_t max);
 uint32_t vvi_layout_count(uint64_t user);
 struct vv_store_region vvi_layout_region(uint64_t user, uint64_t size, uint32_t i);
+/* The stored region of this number. As varve_region_size. */
+int vvi_region_stored(struct varve_history *h, uint64_t version, int region,
+                      struct vv_store_region *ret_region);
 
 /* ---- checkpoint.c ---- */
 
@@ -237,10 +244,10 @@ int vvi_await_written(struct varve_history *h, const char *operation, uint64_t v
 void vvi_damage_fail(struct varve_history *h, const char *operation,
                      const struct vv_object_info *info);
 
-/* ---- loans.c ---- */
+/* ---- region_lease.c ---- */
 
 /* Regions that are lent or reserved now. */
-size_t vvi_loans_count(struct varve_history *h);
+size_t vvi_region_leases_count(struct varve_history *h);
 
 /* ---- ckpt_trace.c ---- */
 
@@ -377,6 +384,8 @@ int vvi_shared_late_error(struct varve_history *h, const char *operation);
 
 bool vvi_transport_ok(const struct varve_transport *transport);
 /* Collective, whatever has failed before (`status`): opens the context's half, after its folder. */
+/* How many of a set may be lost; 0: no parity. -EINVAL: the option is not off, xor or rs:K. */
+int vvi_opts_parity(const struct varve_opts *o, uint32_t *ret_lost);
 int vvi_partner_context(struct varve_ctx *ctx, int status, char *err, size_t err_bytes);
 /* Collective in the same way; h->files is open, if that has not failed. */
 int vvi_partner_history(struct varve_history *h, int status, char *err, size_t err_bytes);
@@ -398,7 +407,18 @@ int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns);
 /* May it be overwritten? */
 bool vvi_replaces(struct varve_history *h, uint64_t version);
 
+/* ---- part.c ---- */
+
+/* 0, or -EROFS with a text: it is a part of another job's history. */
+int vvi_may_write(struct varve_history *h, const char *operation, uint64_t version);
+
 /* ---- history.c ---- */
+
+int vvi_name_check(const char *name);
+/* The history as the engine knows it, with all that was found. */
+int vvi_history_engine(struct varve_history *h, const struct vv_core_hist_cfg *cfg);
+/* Of one that the engine does not know, or not any more. Accepts NULL. */
+void vvi_history_free(struct varve_history *h);
 
 /* Is it a region that can be copied? Fills in its kind. -EINVAL, or as varve_protect, with a text. */
 VV_WARN_UNUSED int vvi_region_check(struct varve_ctx *ctx, const struct vvi_where *here,

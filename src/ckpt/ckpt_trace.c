@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/crew.h"
 #include "base/error.h"
+#include "base/thread_group.h"
 #include "ckpt/ckpt_private.h"
 #include "device/device.h"
 #include "trace/write.h"
@@ -163,17 +163,17 @@ void vvi_trace_closing(struct varve_ctx *ctx)
     say_number(ctx, "restore.hits", stats.hits);
     say_number(ctx, "restore.misses", stats.misses);
     say_number(ctx, "revoked.pages", stats.revoked_pages);
-    struct vv_crew_stats crew;
-    vv_crew_get_stats(ctx->crew, &crew);
+    struct vv_thread_group_stats group;
+    vv_thread_group_get_stats(ctx->group, &group);
     struct vvi_cores_told told;
     vvi_cores_tell(ctx, &told);
-    say(ctx, "helpers.where", crew.where);
+    say(ctx, "helpers.where", group.where);
     say(ctx, "helpers.how", told.how);
-    say_number(ctx, "helpers.cores", crew.cores);
+    say_number(ctx, "helpers.cores", group.cores);
     say(ctx, "app.where", told.app);
     say_number(ctx, "app.processors", told.app_cpus);
-    say_number(ctx, "helpers.threads", crew.threads + crew.ended);
-    say_number(ctx, "helpers.cpu_ns", crew.cpu_ns);
+    say_number(ctx, "helpers.threads", group.threads + group.ended);
+    say_number(ctx, "helpers.cpu_ns", group.cpu_ns);
     if (ctx->helper) {
         struct vv_helper_stats h;
         vv_helper_get_stats(ctx->helper, &h);

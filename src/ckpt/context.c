@@ -26,9 +26,9 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/error.h"
 #include "base/pid.h"
+#include "base/thread_group.h"
 #include "ckpt/ckpt_hooks.h"
 #include "ckpt/ckpt_private.h"
 #include "device/cuda/cuda.h"
@@ -201,6 +201,12 @@ static int budget_open(struct varve_ctx *ctx)
     return vv_budget_new(path, VV_BUDGET_DISK, NULL, &ctx->disk);
 }
 
+/* After a failed commit the old file and the new one are there together: a limit has no room for both. */
+static bool written_stays(const struct varve_opts *opts)
+{
+    return opts->local[0] && opts->local_cache == 0;
+}
+
 static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT], char *err,
                         size_t err_bytes)
 {
@@ -229,6 +235,7 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
         ctx->folder = vv_remote_folder(ctx->remote);
     } else if (rc == 0 && opts->level >= VARVE_LEVEL_LOCAL) {
         o.unsynced = opts->local_sync == VARVE_LOCAL_SYNC_OFF;
+        o.written_stays = written_stays(opts);
         rc = vv_folder_new(opts->local, &o, err, err_bytes, &ctx->folder);
     } else if (rc == 0) {
         rc = vvi_spill_open(ctx, &o, err, err_bytes);
@@ -256,14 +263,11 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .host_cache_bytes = opts->host_cache,
         .disk_bytes = spilling ? (uint64_t)vvi_spill_pages(ctx) * opts->page_bytes
                       : opts->local[0] && !ctx->remote
-                          /* The other half is for what is kept for others. */
-                          ? opts->local_cache / (ctx->partner ? 2 : 1)
+                          /* The rest is for what is kept for others. */
+                          ? (ctx->partner ? vv_partner_own_bytes(ctx->partner) : opts->local_cache)
                           : 0, /* the remote keeps that limit */
         .disk = spilling ? VV_TIER_SPILL : VV_TIER_FILES,
-        /* After a failed commit the old file and the new one are there together: a limit has no room
-         * for both. */
-        .written_stays = ctx->folder && opts->local[0] && opts->local_cache == 0 &&
-                         vv_folder_written_stays(ctx->folder),
+        .written_stays = ctx->folder && written_stays(opts),
         .device = ctx->device,
         .write_store = ctx->write_store,
         .read_store = ctx->read_store,
@@ -276,7 +280,7 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .describe_user = vvi_layout_describe,
         .pages_gone = ctx->layers ? vvi_spill_gone : NULL,
         .pages_arg = ctx->layers,
-        .crew = ctx->crew,
+        .group = ctx->group,
         .helper = ctx->helper,
         .copy_helpers = opts->helpers < 0    ? 0
                         : opts->helpers == 0 ? -1
@@ -312,7 +316,7 @@ static int ctx_free(struct varve_ctx *ctx)
     vv_gds_close(ctx->gds);
     vv_device_close(ctx->device);
     vv_helper_close(ctx->helper);
-    vv_crew_free(ctx->crew);
+    vv_thread_group_free(ctx->group);
     vvi_cores_free(ctx->cores);
     vv_mutex_fini(&ctx->lock);
     free(ctx);
@@ -334,24 +338,26 @@ static int open_alone(struct varve_ctx *ctx, const struct varve_opts *opts,
                       uint64_t rate[VV_HOP_COUNT], char *err, size_t err_bytes)
 {
     int rc = vvi_opts_take(opts, err, err_bytes, &ctx->opts);
-    if (rc == 0 && ctx->transport.ranks)
+    uint32_t parity = 0;
+    if (rc == 0 && vvi_opts_parity(&ctx->opts, &parity) == 0 && parity == 0 && ctx->transport.ranks)
         ctx->opts.partner = 1;
     if (rc == 0)
         rc = vvi_opts_check(&ctx->opts, rate, err, err_bytes);
-    if (rc == 0 && ctx->opts.partner && !ctx->transport.ranks) {
+    if (rc == 0 && (ctx->opts.partner || parity > 0) && !ctx->transport.ranks) {
         rc = -EINVAL;
-        snprintf(err, err_bytes,
-                 "partner: the processes of a job open together, with varve_open_mpi");
+        snprintf(err, err_bytes, "%s: the processes of a job open together, with varve_open_mpi",
+                 parity > 0 ? "parity" : "partner");
     }
     if (rc == 0)
-        rc = vv_crew_new(ctx->opts.helper_cores, ctx->opts.helper_nice, err, err_bytes, &ctx->crew);
+        rc = vv_thread_group_new(ctx->opts.helper_cores, ctx->opts.helper_nice, err, err_bytes,
+                                 &ctx->group);
     if (rc == 0)
         rc = vvi_cores_begin(ctx, err, err_bytes);
     if (rc == 0)
         rc = device_open(ctx, rate, err, err_bytes);
     if (rc == 0)
         vvi_cores_decide(ctx);
-    vv_crew_enter(ctx->crew); /* of the emulated device they are not */
+    vv_thread_group_enter(ctx->group); /* of the emulated device they are not */
     if (rc == 0 && ctx->opts.page_bytes == 0)
         ctx->opts.page_bytes =
             vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
@@ -400,7 +406,7 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
     ctx->error.tier = ctx->error.region = -1;
     if (transport)
         ctx->transport = *transport;
-    struct vv_crew *before = vv_crew_enter(NULL);
+    struct vv_thread_group *before = vv_thread_group_enter(NULL);
     int rc = ret_ctx ? open_alone(ctx, opts, rate, err, sizeof(err)) : -EINVAL;
     if (!ret_ctx)
         snprintf(err, sizeof(err), "no place for the context");
@@ -413,7 +419,7 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
             snprintf(err, sizeof(err), "another process failed: %s", vv_strerror(all));
         rc = all;
     }
-    vv_crew_enter(before);
+    vv_thread_group_enter(before);
     if (rc) {
         vvi_fail_foreign(NULL, &in_open, rc, open_code(ctx), "%s", err[0] ? err : vv_strerror(rc));
         (void)ctx_free(ctx);
@@ -512,7 +518,7 @@ static void partner_stats(const struct varve_ctx *ctx, struct varve_stats *s)
     s->partner_held_bytes = p.held_bytes;
     s->partner_errors = p.errors;
     s->partner_recovered = p.recovered;
-    s->partner_mended_chunks = p.mended_chunks;
+    s->partner_repaired_chunks = p.repaired_chunks;
 }
 
 int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
@@ -545,6 +551,7 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
         .page_bytes = ctx->opts.page_bytes,
         .tiers = vv_engine_tiers(ctx->engine),
         .metadata_bytes = c.object_bytes,
+        .buffer_bytes = c.transit_pages * ctx->opts.page_bytes,
         .last_restore_distance = ctx->last_distance,
         .last_restore_blocked_ns = ctx->last_blocked_ns,
         .used_until_ns = c.now_ns,
@@ -561,11 +568,11 @@ int varve_stats(struct varve_ctx *ctx, struct varve_stats *ret_stats)
         vvi_spill_stats(ctx, &s);
     if (ctx->partner)
         partner_stats(ctx, &s);
-    struct vv_crew_stats crew;
-    vv_crew_get_stats(ctx->crew, &crew);
-    s.helper_threads = crew.threads;
-    s.helper_cpu_ns = crew.cpu_ns;
-    s.helper_cores = crew.cores;
+    struct vv_thread_group_stats group;
+    vv_thread_group_get_stats(ctx->group, &group);
+    s.helper_threads = group.threads;
+    s.helper_cpu_ns = group.cpu_ns;
+    s.helper_cores = group.cores;
     if (ctx->helper)
         vvi_helper_stats(ctx, &s);
     struct vvi_expected e;
@@ -588,9 +595,9 @@ int varve_helpers(struct varve_ctx *ctx, struct varve_helper *ret_helpers, size_
     int rc = vvi_ctx_enter(ctx);
     if (rc)
         return rc;
-    struct vv_crew_member *list = calloc(max ? max : 1, sizeof(*list));
+    struct vv_thread_group_member *list = calloc(max ? max : 1, sizeof(*list));
     if (list) {
-        size_t n = vv_crew_list(ctx->crew, list, max);
+        size_t n = vv_thread_group_list(ctx->group, list, max);
         for (size_t i = 0; i < VV_MIN(n, max); i++) {
             ret_helpers[i] = (struct varve_helper){
                 .cpu = list[i].cpu, .nice = list[i].nice, .cpu_ns = list[i].cpu_ns};

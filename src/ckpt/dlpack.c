@@ -2,8 +2,8 @@
 /*
  * Lent regions as DLPack tensors.
  *
- * The structures below are DLPack's, by its ABI. All tensors of one loan share a `struct loan`, which
- * counts them; the deleter that takes the last one releases the region. The history outlives the loan,
+ * The structures below are DLPack's, by its ABI. All tensors of one lease share a `struct lease`, which
+ * counts them; the deleter that takes the last one releases the region. The history outlives the lease,
  * as it cannot be closed while a region is lent.
  */
 #include <varve/dlpack.h>
@@ -41,7 +41,7 @@ struct dl_managed_tensor {
     void (*deleter)(struct dl_managed_tensor *self);
 };
 
-struct loan {
+struct lease {
     struct varve_history *h;
     uint64_t version;
     int region;
@@ -57,13 +57,13 @@ struct tensor {
 
 static void tensor_delete(struct dl_managed_tensor *self)
 {
-    struct loan *loan = self->manager_ctx;
+    struct lease *lease = self->manager_ctx;
     free(self);
-    if (atomic_fetch_sub(&loan->tensors, 1) != 1)
+    if (atomic_fetch_sub(&lease->tensors, 1) != 1)
         return;
     /* In a forked child this is refused; a device that is lost has taken the memory along. */
-    (void)varve_release(loan->h, loan->version, loan->region, loan->stream);
-    free(loan);
+    (void)varve_release(lease->h, lease->version, lease->region, lease->stream);
+    free(lease);
 }
 
 static struct tensor *tensor_new(int32_t ndim)
@@ -121,12 +121,12 @@ int varve_acquire_dlpack(struct varve_history *h, uint64_t version, int region,
         return vvi_fail(NULL, &here, -EINVAL,
                         "type or ret_tensor is NULL, or there is no such type or shape");
     int rc = varve_region_size(h, version, region, &stored);
-    /* A version that a stream has still to write has no sizes yet: then the loan tells. */
+    /* A version that a stream has still to write has no sizes yet: then the lease tells. */
     if (rc == 0 && stored != want)
         return size_fail(h, &here, stored, want);
     struct tensor *t = tensor_new(type->ndim);
-    struct loan *loan = calloc(1, sizeof(*loan));
-    if (!t || !loan) {
+    struct lease *lease = calloc(1, sizeof(*lease));
+    if (!t || !lease) {
         rc = vvi_fail(NULL, &here, -ENOMEM, "no memory for the tensor");
         goto fail;
     }
@@ -138,8 +138,8 @@ int varve_acquire_dlpack(struct varve_history *h, uint64_t version, int region,
         rc = size_fail(h, &here, bytes, want);
         goto fail;
     }
-    *loan = (struct loan){h, version, region, stream, 1};
-    t->managed.manager_ctx = loan;
+    *lease = (struct lease){h, version, region, stream, 1};
+    t->managed.manager_ctx = lease;
     t->managed.dl_tensor.data = ptr;
     t->managed.dl_tensor.device = device_of(h->ctx);
     t->managed.dl_tensor.dtype = (struct dl_type){type->code, type->bits, type->lanes};
@@ -147,7 +147,7 @@ int varve_acquire_dlpack(struct varve_history *h, uint64_t version, int region,
     *ret_tensor = &t->managed;
     return 0;
 fail:
-    free(loan);
+    free(lease);
     free(t);
     return rc;
 }
@@ -161,8 +161,8 @@ int varve_dlpack_share(void *tensor, void **ret_tensor)
     struct tensor *t = tensor_new(from->dl_tensor.ndim);
     if (!t)
         return vvi_fail(NULL, &here, -ENOMEM, "no memory for the tensor");
-    struct loan *loan = from->manager_ctx;
-    atomic_fetch_add(&loan->tensors, 1);
+    struct lease *lease = from->manager_ctx;
+    atomic_fetch_add(&lease->tensors, 1);
     memcpy(t->shape, from->dl_tensor.shape, (size_t)from->dl_tensor.ndim * sizeof(t->shape[0]));
     t->managed = *from;
     t->managed.dl_tensor.shape = t->shape;

@@ -30,7 +30,7 @@ int varve_history_opts_init(struct varve_history_opts *opts, size_t opts_size)
     return 0;
 }
 
-static int name_check(const char *name)
+int vvi_name_check(const char *name)
 {
     size_t n = name ? strnlen(name, VVI_NAME_MAX + 1) : 0;
     return n == 0 || n > VVI_NAME_MAX || name[0] == '.' || strchr(name, '/') ? -EINVAL : 0;
@@ -122,7 +122,7 @@ static int adopt_all(struct varve_history *h)
 
 /* ---- open and close ---- */
 
-static void history_free(struct varve_history *h)
+void vvi_history_free(struct varve_history *h)
 {
     if (!h)
         return;
@@ -142,8 +142,7 @@ static void history_free(struct varve_history *h)
     free(h);
 }
 
-/* The history as the engine knows it, with all that was found. */
-static int history_engine(struct varve_history *h, const struct vv_core_hist_cfg *cfg)
+int vvi_history_engine(struct varve_history *h, const struct vv_core_hist_cfg *cfg)
 {
     struct varve_ctx *ctx = h->ctx;
     int rc = vv_engine_history_new(ctx->engine, cfg, h->files,
@@ -169,7 +168,7 @@ static int history_engine(struct varve_history *h, const struct vv_core_hist_cfg
 static int opened_by_all(struct varve_history *h, const struct vv_core_hist_cfg *cfg, char *err,
                          size_t err_bytes)
 {
-    int rc = history_engine(h, cfg), all = vv_partner_agree(h->ctx->partner, rc);
+    int rc = vvi_history_engine(h, cfg), all = vv_partner_agree(h->ctx->partner, rc);
     if (rc == 0 && all) {
         snprintf(err, err_bytes, "another process failed: %s", vv_strerror(all));
         vv_engine_history_drop(h->ctx->engine, h->hist);
@@ -215,7 +214,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     if (rc == 0 && ctx->folder && (!ctx->remote || ctx->opts.local[0])) {
         struct vv_files_opts files = {
             .run_id = ctx->opts.run_id,
-            .all_generations = ctx->remote != NULL,
+            .all_generations = ctx->remote || (ctx->partner && vv_partner_parity(ctx->partner)),
             /* At level complete records decide, not leftovers here. */
             .ranks = ctx->opts.level < VARVE_LEVEL_COMPLETE ? (uint32_t)ctx->opts.ranks : 0};
         rc = vv_files_open(ctx->folder, name, (uint32_t)ctx->opts.rank, &files, err, err_bytes,
@@ -228,7 +227,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
         if (rc == 0)
             rc = opened_by_all(h, &cfg, err, err_bytes);
         if (rc) {
-            history_free(h);
+            vvi_history_free(h);
         } else {
             vvi_partner_start(h);
             *ret_history = h;
@@ -236,9 +235,9 @@ static int history_new(struct varve_ctx *ctx, const char *name,
         return rc;
     }
     if (rc == 0)
-        rc = history_engine(h, &cfg);
+        rc = vvi_history_engine(h, &cfg);
     if (rc) {
-        history_free(h);
+        vvi_history_free(h);
         return rc;
     }
     if (h->remote)
@@ -247,25 +246,37 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     return 0;
 }
 
-static int history_opts_take(const struct varve_history_opts *opts,
+static int history_opts_take(const struct varve_history_opts *opts, char *err, size_t err_bytes,
                              struct varve_history_opts *ret_opts)
 {
     *ret_opts = (struct varve_history_opts){.opts_size = sizeof(*ret_opts)};
     if (!opts)
         return 0;
-    if (opts->opts_size < sizeof(size_t) || opts->opts_size > 1u << 20)
+    if (opts->opts_size < sizeof(size_t) || opts->opts_size > 1u << 20) {
+        snprintf(err, err_bytes,
+                 "opts_size is %zu: call varve_history_opts_init on the options first",
+                 opts->opts_size);
         return -EINVAL;
+    }
     memcpy(ret_opts, opts, VV_MIN(opts->opts_size, sizeof(*ret_opts)));
-    bool known =
-        (ret_opts->consume == VARVE_CONSUME_KEEP || ret_opts->consume == VARVE_CONSUME_ONCE) &&
-        ret_opts->order >= VARVE_ORDER_HINTS && ret_opts->order <= VARVE_ORDER_LIFO;
-    return known ? 0 : -EINVAL;
+    if (ret_opts->consume != VARVE_CONSUME_KEEP && ret_opts->consume != VARVE_CONSUME_ONCE) {
+        snprintf(err, err_bytes, "consume is %d: it takes VARVE_CONSUME_KEEP or VARVE_CONSUME_ONCE",
+                 (int)ret_opts->consume);
+        return -EINVAL;
+    }
+    if (ret_opts->order < VARVE_ORDER_HINTS || ret_opts->order > VARVE_ORDER_LIFO) {
+        snprintf(err, err_bytes,
+                 "order is %d: it takes VARVE_ORDER_HINTS, VARVE_ORDER_FIFO or VARVE_ORDER_LIFO",
+                 (int)ret_opts->order);
+        return -EINVAL;
+    }
+    return 0;
 }
 
 static bool name_in_use_locked(const struct varve_ctx *ctx, const char *name)
 {
     for (const struct varve_history *h = ctx->histories; h; h = h->next)
-        if (strcmp(h->name, name) == 0)
+        if (!h->part && strcmp(h->name, name) == 0)
             return true;
     return false;
 }
@@ -281,12 +292,11 @@ int varve_history_open_with(struct varve_ctx *ctx, const char *name,
     int rc = vvi_ctx_enter(ctx);
     if (rc)
         return rc;
-    if (!ret_history || name_check(name)) {
+    if (!ret_history || vvi_name_check(name)) {
         rc = -EINVAL;
-        snprintf(err, sizeof(err), "a name has 1 to %d bytes, no '/', no leading dot",
-                 VVI_NAME_MAX);
+        snprintf(err, sizeof(err), VVI_NAME_RULE);
     } else {
-        rc = history_opts_take(opts, &o);
+        rc = history_opts_take(opts, err, sizeof(err), &o);
     }
     if (rc)
         vvi_partner_refuse(ctx, name, rc);
@@ -302,13 +312,16 @@ int varve_history_open_with(struct varve_ctx *ctx, const char *name,
         }
         vv_mutex_unlock(&ctx->lock);
         if (rc) {
-            snprintf(err, sizeof(err), "history %s is open already", name);
+            snprintf(
+                err, sizeof(err),
+                "history %s is open already in this process: use its handle, or close it first",
+                name);
             if (h->remote)
                 vv_remote_stop(h->remote);
             if (h->partner)
                 vv_partner_stop(h->partner);
             vv_engine_history_drop(ctx->engine, h->hist);
-            history_free(h);
+            vvi_history_free(h);
         }
     }
     if (rc) {
@@ -448,13 +461,13 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
     vv_trace(VV_TRACE_HISTORY_CLOSE, vvi_trace_history(h), 0, 0, 0);
     if (h->partner) {
         uint64_t version = 0;
+        char what[64];
         int copied = vv_partner_flush(h->partner, deadline_ns, &version);
         if (rc == 0 && copied) {
             rc = copied;
             snprintf(text, text_bytes,
-                     "history %.60s: version %llu is on local disk, but its copy at rank %u is not "
-                     "safe: %s",
-                     h->name, (unsigned long long)version, (unsigned)vv_partner_rank(ctx->partner),
+                     "history %.60s: version %llu is on local disk, but %s is not safe: %s",
+                     h->name, (unsigned long long)version, vv_partner_what(ctx->partner, what),
                      vvi_flush_reason(rc));
         }
         if (rc == 0)
@@ -475,20 +488,20 @@ int vvi_history_end(struct varve_history *h, uint64_t deadline_ns, char *text, s
         vv_remote_stop(h->remote);
     }
     vv_engine_history_drop(ctx->engine, h->hist);
-    history_free(h);
+    vvi_history_free(h);
     return rc;
 }
 
 bool vvi_history_held(struct varve_history *h, char *text, size_t text_bytes)
 {
-    size_t lent = vvi_loans_count(h);
+    size_t lent = vvi_region_leases_count(h);
     uint32_t leases = atomic_load_explicit(&h->leases, memory_order_relaxed);
     if (lent)
-        snprintf(text, text_bytes, "%zu region%s lent or reserved", lent,
-                 lent == 1 ? " is" : "s are");
+        snprintf(text, text_bytes, "%zu region%s lent or reserved; give %s back first", lent,
+                 lent == 1 ? " is" : "s are", lent == 1 ? "it" : "them");
     else
-        snprintf(text, text_bytes, "%u vector%s memory of it", leases,
-                 leases == 1 ? " has" : "s have");
+        snprintf(text, text_bytes, "%u vector%s memory of it; free %s first", leases,
+                 leases == 1 ? " has" : "s have", leases == 1 ? "it" : "them");
     return lent || leases;
 }
 
@@ -575,10 +588,18 @@ static int region_kind(struct varve_ctx *ctx, const struct vvi_where *here, stru
 
 int vvi_region_check(struct varve_ctx *ctx, const struct vvi_where *here, struct vvi_region *r)
 {
-    if (r->id < 0 || (!r->ptr && r->bytes > 0) || r->bytes > INT64_MAX)
+    if (r->id < 0)
+        return vvi_fail(ctx, here, -EINVAL, "region %d: numbers of regions are not negative",
+                        r->id);
+    if (!r->ptr && r->bytes > 0)
         return vvi_fail(ctx, here, -EINVAL,
-                        "region %d: the number is negative, the pointer NULL with %zu bytes, or "
-                        "the size absurd",
+                        "region %d: the pointer is NULL, and the size %zu bytes; only an empty "
+                        "region needs no memory",
+                        r->id, r->bytes);
+    if (r->bytes > INT64_MAX)
+        return vvi_fail(ctx, here, -EINVAL,
+                        "region %d: %zu bytes are more than any memory holds; is the size "
+                        "negative?",
                         r->id, r->bytes);
     return r->bytes > 0 ? region_kind(ctx, here, r) : 0;
 }
@@ -589,7 +610,7 @@ int varve_protect(struct varve_history *h, int region, void *ptr, size_t bytes)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    struct vvi_region r = {region, VV_MEM_HOST, ptr, bytes};
+    struct vvi_region r = {.id = region, .kind = VV_MEM_HOST, .ptr = ptr, .bytes = bytes};
     rc = vvi_region_check(h->ctx, &here, &r);
     if (rc == 0) {
         rc = region_set(h, &r);

@@ -134,10 +134,11 @@ int varve_resume(struct varve_history *h, uint64_t next)
     if (rc)
         return rc;
     /* Nothing outlives a context at level cached, and what is complete is not touched unasked. */
-    if (h->files && h->ctx->opts.level < VARVE_LEVEL_COMPLETE) {
+    rc = vvi_may_write(h, "resume", next);
+    if (rc == 0 && h->files && h->ctx->opts.level < VARVE_LEVEL_COMPLETE) {
         atomic_store_explicit(&h->next_version, next, memory_order_relaxed);
         atomic_store_explicit(&h->resumed, true, memory_order_release);
     }
     vvi_history_leave(h);
-    return 0;
+    return rc;
 }

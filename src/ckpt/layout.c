@@ -3,8 +3,8 @@
  * The regions of a version, kept as the `user` word of its object.
  *
  * Most checkpoints have one region, and a history may have millions of them: one region is encoded
- * in the word itself (lowest bit set, its number above; its size is the object's). More regions are
- * a table on the heap, counted: the object holds one reference, and so does whoever looked it up.
+ * in the word itself: the lowest bit set, its number above, the size of its elements above that; its
+ * size is the object's. More regions, or elements of 2 GiB and more, are a table on the heap, counted: the object holds one reference, and so does whoever looked it up.
  * The engine calls retain and release under its lock; a table never changes, so that reading it
  * needs none.
  */
@@ -14,6 +14,9 @@
 
 #include "base/assert.h"
 #include "ckpt/ckpt_private.h"
+
+#define ELEM_SHIFT 33
+#define ELEM_END   (1u << (64 - ELEM_SHIFT))
 
 struct layout {
     _Atomic uint32_t refs;
@@ -33,8 +36,9 @@ static struct layout *table(uint64_t user)
 
 int vvi_layout_new(const struct vv_store_region *regions, uint32_t n, uint64_t *ret_user)
 {
-    if (n == 1) {
-        *ret_user = (uint64_t)(uint32_t)regions[0].id << 1 | 1;
+    if (n == 1 && regions[0].elem_bytes < ELEM_END) {
+        *ret_user = (uint64_t)regions[0].elem_bytes << ELEM_SHIFT |
+                    (uint64_t)(uint32_t)regions[0].id << 1 | 1;
         return 0;
     }
     struct layout *l = malloc(sizeof(*l) + n * sizeof(*regions));
@@ -73,7 +77,9 @@ uint32_t vvi_layout_count(uint64_t user)
 struct vv_store_region vvi_layout_region(uint64_t user, uint64_t size, uint32_t i)
 {
     if (is_inline(user))
-        return (struct vv_store_region){.id = (int32_t)(user >> 1), .bytes = size};
+        return (struct vv_store_region){.id = (int32_t)(uint32_t)(user >> 1),
+                                        .elem_bytes = (uint32_t)(user >> ELEM_SHIFT),
+                                        .bytes = size};
     return table(user)->regions[i];
 }
 

@@ -2,12 +2,13 @@
 /*
  * Leases: memory of the host cache in the hands of a vector.
  *
- * Other than a region that is reserved (loans.c), a lease has no version until it is written, and may
+ * Other than a region that is reserved (region_lease.c), a lease has no version until it is written, and may
  * be written, read into and given back any number of times. The history counts its leases, so that
  * closing it is refused while there are some; what is counted is given back before the count falls.
  *
  * A version made of a lease, or read into one, has one region, number 0: it can be restored by
- * varve_restore, and what varve_checkpoint wrote as region 0 can be read.
+ * varve_restore, and what varve_checkpoint wrote as region 0 can be read. The size of an element is
+ * stored with it, so that nothing else reads it as its own.
  */
 #include "ckpt/lease.h"
 
@@ -38,8 +39,8 @@ static int no_lease(struct varve_history *h, size_t bytes, int rc)
     vv_engine_get_stats(h->ctx->engine, &stats);
     uint64_t page = h->ctx->opts.page_bytes, most = stats.tier_pages[0] / 2 * page;
     /* As it is written in a configuration: what people read is rounded. */
-    snprintf(need, sizeof(need), "%lluK",
-             (unsigned long long)(2 * vv_div_up(bytes, page) * (page >> 10)));
+    uint64_t cache = vv_engine_host_cache(h->ctx->engine, 2 * vv_align_up(bytes, page));
+    snprintf(need, sizeof(need), "%lluK", (unsigned long long)vv_div_up(cache, 1024));
     return vvi_fail(h->ctx, &here, rc,
                     "no run of %s for a vector can be had in the host cache, of which at most half "
                     "(%s) is lent at a time; %s%s",
@@ -111,18 +112,28 @@ void vv_ckpt_trim(struct varve_history *h, struct vv_lease *lease, size_t bytes)
     vvi_history_leave(h);
 }
 
-int vv_ckpt_write(struct varve_history *h, uint64_t version, char *ptr, size_t bytes,
+/* As it is stored. 0, not known: nothing has elements of 4 GiB. */
+static uint32_t elem_bytes(size_t unit)
+{
+    return unit <= UINT32_MAX ? (uint32_t)unit : 0;
+}
+
+int vv_ckpt_write(struct varve_history *h, uint64_t version, char *ptr, size_t bytes, size_t unit,
                   uint64_t deadline_ns)
 {
-    struct vvi_region region = {.id = REGION, .kind = VV_MEM_HOST, .ptr = ptr, .bytes = bytes};
+    struct vvi_region region = {.id = REGION,
+                                .kind = VV_MEM_HOST,
+                                .ptr = ptr,
+                                .bytes = bytes,
+                                .elem_bytes = elem_bytes(unit)};
     return vvi_checkpoint_of(h, version, &region, deadline_ns);
 }
 
 /* The part of it that has entered the history. */
 static int write_lease(struct varve_history *h, uint64_t version, struct vv_lease *lease,
-                       size_t bytes, uint64_t deadline_ns)
+                       size_t bytes, size_t unit, uint64_t deadline_ns)
 {
-    struct vv_store_region region = {.id = REGION, .bytes = bytes};
+    struct vv_store_region region = {.id = REGION, .elem_bytes = elem_bytes(unit), .bytes = bytes};
     uint64_t size = bytes, user = 0;
     bool kept = true;
     int rc = vvi_history_late_error(h, "write_move");
@@ -152,7 +163,7 @@ static int write_lease(struct varve_history *h, uint64_t version, struct vv_leas
 }
 
 int vv_ckpt_write_lease(struct varve_history *h, uint64_t version, struct vv_lease *lease,
-                        size_t bytes, uint64_t deadline_ns)
+                        size_t bytes, size_t unit, uint64_t deadline_ns)
 {
     uint64_t start_ns = vv_now_ns();
     int rc = vvi_history_enter(h);
@@ -161,30 +172,41 @@ int vv_ckpt_write_lease(struct varve_history *h, uint64_t version, struct vv_lea
     if (vvi_replaces(h, version) && vv_engine_exists(h->ctx->engine, h->hist, version)) {
         /* If an overwrite fails the caller still has its bytes: a hand-over could not be undone. */
         vvi_history_leave(h);
-        rc = vv_ckpt_write(h, version, lease->ptr, bytes, deadline_ns);
+        rc = vv_ckpt_write(h, version, lease->ptr, bytes, unit, deadline_ns);
         if (rc == 0)
             vv_ckpt_unlease(h, lease);
         return rc;
     }
     vvi_trace_call(h, VV_TRACE_CALL_COMMIT, version);
-    rc = write_lease(h, version, lease, bytes, deadline_ns);
+    rc = write_lease(h, version, lease, bytes, unit, deadline_ns);
     vvi_call_ended(h->ctx, VVI_CALL_WRITE, start_ns);
     vvi_trace_call_end(h, VV_TRACE_CALL_COMMIT, version, bytes, rc);
     vvi_history_leave(h);
     return rc;
 }
 
+/* May it be read as elements of `unit` bytes? What did not come from a vector, or from an earlier
+ * version of the library, says nothing of its elements. */
+static bool made_of(const struct vv_store_region *stored, size_t unit)
+{
+    return stored->elem_bytes ? stored->elem_bytes == unit : stored->bytes % unit == 0;
+}
+
 int vv_ckpt_size(struct varve_history *h, uint64_t version, size_t unit, size_t *ret_bytes)
 {
-    size_t bytes;
-    int rc = varve_region_size(h, version, REGION, &bytes);
+    struct vv_store_region stored;
+    int rc = vvi_region_stored(h, version, REGION, &stored);
     if (rc)
         return rc;
-    if (bytes % unit)
+    if (stored.elem_bytes && !made_of(&stored, unit))
         return vv_ckpt_fail(h, "read", version, -EINVAL,
-                            "record %llu has %zu bytes, no multiple of an element's %zu",
-                            (unsigned long long)version, bytes, unit);
-    *ret_bytes = bytes;
+                            "record %llu has elements of %u bytes, those of the vector have %zu",
+                            (unsigned long long)version, stored.elem_bytes, unit);
+    if (!made_of(&stored, unit))
+        return vv_ckpt_fail(h, "read", version, -EINVAL,
+                            "record %llu has %llu bytes, no multiple of an element's %zu",
+                            (unsigned long long)version, (unsigned long long)stored.bytes, unit);
+    *ret_bytes = stored.bytes;
     return 0;
 }
 
@@ -196,8 +218,9 @@ static int swap(struct varve_history *h, uint64_t version, size_t unit, struct v
     int rc = vv_engine_lookup(h->ctx->engine, h->hist, version, &info);
     if (rc)
         return rc;
-    bool one = vvi_layout_count(info.user) == 1 &&
-               vvi_layout_region(info.user, info.size, 0).id == REGION && info.size % unit == 0;
+    struct vv_store_region stored = vvi_layout_region(info.user, info.size, 0);
+    bool one = vvi_layout_count(info.user) == 1 && stored.id == REGION && stored.bytes > 0 &&
+               made_of(&stored, unit);
     vvi_layout_release(NULL, info.user);
     if (!one)
         return -EAGAIN;

@@ -36,16 +36,17 @@ void vv_ckpt_copy(struct varve_history *h, void *dst, const void *src, size_t by
 /* Gives back what is not needed for its first `bytes` bytes, at least 1. */
 void vv_ckpt_trim(struct varve_history *h, struct vv_lease *lease, size_t bytes);
 
-/* Writes `bytes` bytes as a version, by a copy. As varve_checkpoint_for. */
-int vv_ckpt_write(struct varve_history *h, uint64_t version, char *ptr, size_t bytes,
+/* Writes `bytes` bytes, 0 too, of elements of `unit` bytes as a version, by a copy. As
+ * varve_checkpoint_for. */
+int vv_ckpt_write(struct varve_history *h, uint64_t version, char *ptr, size_t bytes, size_t unit,
                   uint64_t deadline_ns) VV_WARN_UNUSED;
 /* Makes the memory itself the version; there is none in `lease` then. After a failure there may be,
  * or not, as varve_commit has it. */
 int vv_ckpt_write_lease(struct varve_history *h, uint64_t version, struct vv_lease *lease,
-                        size_t bytes, uint64_t deadline_ns) VV_WARN_UNUSED;
+                        size_t bytes, size_t unit, uint64_t deadline_ns) VV_WARN_UNUSED;
 
-/* Stored bytes of a version's region 0, if they are a multiple of `unit`. As varve_region_size;
- * -EINVAL, with a text: they are not. */
+/* Stored bytes of a version's region 0, if its elements have `unit` bytes or, where that is not
+ * known, its bytes are a multiple of that. As varve_region_size; -EINVAL, with a text: they are not. */
 int vv_ckpt_size(struct varve_history *h, uint64_t version, size_t unit,
                  size_t *ret_bytes) VV_WARN_UNUSED;
 /*

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/crew.h"
 #include "base/log.h"
+#include "base/thread_group.h"
 #include "ckpt/ckpt_private.h"
 #include "stats/stats_page.h"
 #include "store/aio/helper.h"
@@ -17,16 +17,16 @@
 void vvi_helper_open(struct varve_ctx *ctx)
 {
     const struct varve_opts *o = &ctx->opts;
-    struct vv_crew_stats crew;
+    struct vv_thread_group_stats group;
     char err[256] = "";
     if (!o->helper_process || !(o->local[0] || o->remote[0]))
         return;
     /* Where the threads of the first process that needs it would run; a list that was cut is none. */
-    vv_crew_get_stats(ctx->crew, &crew);
-    bool bound = crew.cores > 0 && !strstr(crew.where, "...");
+    vv_thread_group_get_stats(ctx->group, &group);
+    bool bound = group.cores > 0 && !strstr(group.where, "...");
     struct vv_helper_opts h = {.name = o->helper_name,
                                .program = o->helper_program,
-                               .cores = bound ? crew.where : "any",
+                               .cores = bound ? group.where : "any",
                                .nice = o->helper_nice};
     if (vv_helper_open(&h, err, sizeof(err), &ctx->helper))
         vv_log(VV_LOG_WARNING, "no helper process, threads do its work: %s", err);

@@ -19,8 +19,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/job.h"
+#include "base/thread_group.h"
 #include "base/topo.h"
 #include "ckpt/ckpt_options.h"
 #include "ckpt/ckpt_private.h"
@@ -36,8 +36,9 @@ struct vvi_cores {
     size_t nmasks;
     struct vv_job job;
     cpu_set_t near, agreed;
-    char app[VV_CREW_CORES_TEXT]; /* the processors that the application may use, as a list */
-    unsigned app_cpus;            /* how many */
+    char app
+        [VV_THREAD_GROUP_CORES_TEXT]; /* the processors that the application may use, as a list */
+    unsigned app_cpus;                /* how many */
     uint16_t core_of[CPU_SETSIZE];
     /* Owner: who opens the context, then the publisher. */
     struct vv_job_sample sample[2];
@@ -148,7 +149,7 @@ static void decide(struct varve_ctx *ctx)
     if (c->taken > 1)
         vv_job_idle(&c->job, &c->sample[c->taken % 2], last, &q.idle);
     unsigned cores = vv_cores_choose(&q, &cpus, &how);
-    vv_crew_move(ctx->crew, &cpus, cores);
+    vv_thread_group_move(ctx->group, &cpus, cores);
     atomic_store_explicit(&c->how, how, memory_order_relaxed);
 }
 
@@ -164,14 +165,15 @@ int vvi_cores_begin(struct varve_ctx *ctx, char *err, size_t err_bytes)
                  ctx->opts.rank_cores);
         return -EINVAL;
     }
-    c->masks = vv_crew_app_masks(&c->nmasks);
+    c->masks = vv_thread_group_app_masks(&c->nmasks);
     CPU_ZERO(&all);
     for (size_t i = 0; i < c->nmasks; i++)
         CPU_OR(&all, &all, &c->masks[i]);
     vv_cpus_format(&all, c->app, sizeof(c->app));
     c->app_cpus = (unsigned)CPU_COUNT(&all);
     c->automatic = strcmp(given, "auto") == 0;
-    atomic_store_explicit(&c->how, vv_crew_cores(ctx->crew) ? VV_CORES_GIVEN : VV_CORES_ANY,
+    atomic_store_explicit(&c->how,
+                          vv_thread_group_cores(ctx->group) ? VV_CORES_GIVEN : VV_CORES_ANY,
                           memory_order_relaxed);
     if (!c->automatic)
         return 0;
@@ -240,17 +242,17 @@ static void describe(struct varve_ctx *ctx, char *text, size_t size, bool *ret_s
         [VV_CORES_IDLE] = "which the job may use; no process is bound to them, and they are idle",
         [VV_CORES_GIVEN] = "as helper_cores says"};
     struct vvi_cores *c = ctx->cores;
-    struct vv_crew_stats crew;
-    vv_crew_get_stats(ctx->crew, &crew);
-    *ret_shared = crew.cores == 0;
-    if (crew.cores == 0)
+    struct vv_thread_group_stats group;
+    vv_thread_group_get_stats(ctx->group, &group);
+    *ret_shared = group.cores == 0;
+    if (group.cores == 0)
         snprintf(text, size,
                  "none for the library alone: its threads share processors %s with the "
                  "application",
                  c->app);
     else
-        snprintf(text, size, "%u for the library's threads, processors %s, %s", crew.cores,
-                 crew.where, why[atomic_load_explicit(&c->how, memory_order_relaxed)]);
+        snprintf(text, size, "%u for the library's threads, processors %s, %s", group.cores,
+                 group.where, why[atomic_load_explicit(&c->how, memory_order_relaxed)]);
 }
 
 int vv_ckpt_helper_cores(char *text, size_t size, bool *ret_shared)
@@ -261,7 +263,7 @@ int vv_ckpt_helper_cores(char *text, size_t size, bool *ret_shared)
         return -ENOMEM;
     int rc = vvi_opts_take(NULL, err, sizeof(err), &ctx->opts);
     if (rc == 0)
-        rc = vv_crew_new(ctx->opts.helper_cores, 0, err, sizeof(err), &ctx->crew);
+        rc = vv_thread_group_new(ctx->opts.helper_cores, 0, err, sizeof(err), &ctx->group);
     if (rc == 0)
         rc = vvi_cores_begin(ctx, err, sizeof(err));
     if (rc == 0) {
@@ -270,7 +272,7 @@ int vv_ckpt_helper_cores(char *text, size_t size, bool *ret_shared)
     } else {
         snprintf(text, size, "%s", err[0] ? err : strerror(-rc));
     }
-    vv_crew_free(ctx->crew);
+    vv_thread_group_free(ctx->group);
     vvi_cores_free(ctx->cores);
     free(ctx);
     return rc;

@@ -21,9 +21,9 @@
 
 #include "base/clock.h"
 #include "base/config.h"
-#include "base/crew.h"
 #include "base/hash.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "ckpt/ckpt_private.h"
 #include "stats/prometheus.h"
 #include "stats/stats_page.h"
@@ -159,7 +159,7 @@ static void set_partner(const struct varve_ctx *ctx, struct vv_stats_record *r)
     r->partner_received_bytes = s.received_bytes;
     r->partner_held_bytes = s.held_bytes;
     r->partner_recovered = s.recovered;
-    r->partner_mended_chunks = s.mended_chunks;
+    r->partner_repaired_chunks = s.repaired_chunks;
 }
 
 /* Names may be longer than there is room for, or not fit to be shown; those who collect metrics
@@ -240,12 +240,13 @@ static void set_engine(const struct varve_ctx *ctx, const struct vv_core_stats *
     r->evicted_pages = c->evicted_pages;
     r->revoked_pages = c->revoked_pages;
     r->metadata_bytes = c->object_bytes;
-    struct vv_crew_stats crew;
-    vv_crew_get_stats(ctx->crew, &crew);
-    r->helper_threads = crew.threads;
-    r->helper_cpu_ns = crew.cpu_ns;
-    r->helper_cores = crew.cores;
-    snprintf(r->helper_where, sizeof(r->helper_where), "%s", crew.where);
+    r->buffer_bytes = c->transit_pages * ctx->opts.page_bytes;
+    struct vv_thread_group_stats group;
+    vv_thread_group_get_stats(ctx->group, &group);
+    r->helper_threads = group.threads;
+    r->helper_cpu_ns = group.cpu_ns;
+    r->helper_cores = group.cores;
+    snprintf(r->helper_where, sizeof(r->helper_where), "%s", group.where);
     struct vvi_cores_told told;
     vvi_cores_tell(ctx, &told);
     snprintf(r->helper_how, sizeof(r->helper_how), "%s", told.how);
@@ -319,7 +320,7 @@ static void *publish(void *arg)
     const char *folder = p->folder[0] ? p->folder : NULL;
     bool stop = false;
 
-    vv_crew_name("figures");
+    vv_thread_group_name("figures");
     if (p->paged) {
         (void)vv_stats_clean(folder);
         if (vv_stats_writer_open(folder, &p->about, &p->writer) != 0)

@@ -37,17 +37,20 @@ int varve_history_ranks(struct varve_ctx *ctx, const char *name, int *ret_ranks)
     if (rc == 0)
         *ret_ranks = (int)ranks;
     else
-        vvi_fail(ctx, &here, rc, "history %.60s: %s", name, vv_strerror(rc));
+        vvi_fail(ctx, &here, rc, "history %.60s: %s", name,
+                 rc == -EINVAL ? VVI_NAME_RULE : vv_strerror(rc));
     vvi_ctx_leave(ctx);
     return rc;
 }
 
-static bool is_open(struct varve_ctx *ctx, const char *name)
+/* Is anything of these ranks open here? */
+static bool is_open(struct varve_ctx *ctx, const char *name, int first_rank)
 {
     bool open = false;
     vv_mutex_lock(&ctx->lock);
     for (const struct varve_history *h = ctx->histories; h; h = h->next)
-        open |= strcmp(h->name, name) == 0;
+        open |= strcmp(h->name, name) == 0 &&
+                first_rank <= (h->part ? (int)h->part_rank : ctx->opts.rank);
     vv_mutex_unlock(&ctx->lock);
     return open;
 }
@@ -66,9 +69,11 @@ int varve_history_remove(struct varve_ctx *ctx, const char *name, int first_rank
                              .ranks = (uint32_t)ctx->opts.ranks,
                              .run_id = ctx->opts.run_id};
     folders_of(ctx, folders);
-    if (first_rank <= ctx->opts.rank && is_open(ctx, name)) {
+    if (is_open(ctx, name, first_rank)) {
         rc = vvi_fail(ctx, &here, -EBUSY, "history %.60s is open: close it first", name);
     } else {
+        if (ctx->partner)
+            rc = vv_partner_remove(ctx->partner, name, (uint32_t)first_rank);
         for (int i = 0; i < FOLDERS && rc == 0; i++)
             rc = folders[i] ? vv_files_purge(folders[i], &purge, err, sizeof(err)) : 0;
         if (rc)

@@ -11,8 +11,9 @@
 !     call opts%set('level', 'local')
 !     call opts%set('local', 'checkpoints')
 !     call ctx%open(opts)
-!     call h%open(ctx, 'state', keep=2_varve_version)
+!     call h%open(ctx, 'state', keep=2)
 !     call h%protect(0, field)
+!     step = 0
 !     call h%latest(step, found)
 !     if (found) call h%restore(step)
 !
@@ -37,7 +38,7 @@ module varve
         varve_level_complete = 3
     ! Values of stat that programs ask for.
     integer, parameter, public :: varve_enoent = -2, varve_eagain = -11, varve_enomem = -12, varve_eexist = -17, &
-        varve_einval = -22, varve_enospc = -28, varve_ebadmsg = -74, varve_enobufs = -105, varve_etimedout = -110
+        varve_einval = -22, varve_enospc = -28, varve_erofs = -30, varve_ebadmsg = -74, varve_enobufs = -105, varve_etimedout = -110
 
     ! Larger than the C structure, which tells by its size how much of it the program knows.
     integer, parameter :: opts_bytes = 65536
@@ -58,6 +59,7 @@ module varve
         procedure :: open => context_open
         procedure :: close => context_close
         procedure :: is_open => context_is_open
+        procedure :: parts => context_parts
         procedure :: handle => context_handle
         procedure :: adopt => context_adopt
         procedure :: release => context_release
@@ -68,7 +70,9 @@ module varve
         type(c_ptr) :: c = c_null_ptr
         type(c_ptr) :: ctx = c_null_ptr
     contains
-        procedure :: open => history_open
+        procedure, private :: history_open, history_open_keep_int, history_open_every_int
+        generic :: open => history_open, history_open_keep_int, history_open_every_int
+        procedure :: open_part => history_open_part
         procedure :: close => history_close
         procedure :: protect => history_protect
         procedure :: protect_address => history_protect_address
@@ -156,6 +160,19 @@ module varve
             type(c_ptr), value :: ctx
             character(kind=c_char), intent(in) :: name(*)
             type(c_history_opts), intent(in) :: opts
+            type(c_ptr), intent(out) :: h
+        end function
+        integer(c_int) function c_parts(ctx, name, n) bind(c, name='varve_parts')
+            import
+            type(c_ptr), value :: ctx
+            character(kind=c_char), intent(in) :: name(*)
+            integer(c_int), intent(inout) :: n
+        end function
+        integer(c_int) function c_part_open(ctx, name, rank, h) bind(c, name='varve_part_open')
+            import
+            type(c_ptr), value :: ctx
+            character(kind=c_char), intent(in) :: name(*)
+            integer(c_int), value :: rank
             type(c_ptr), intent(out) :: h
         end function
         integer(c_int) function c_history_close(h) bind(c, name='varve_history_close')
@@ -404,6 +421,20 @@ contains
         call varve_finish(c_null_ptr, 'close', rc, stat, errmsg)
     end subroutine
 
+    ! How many ranks have written a history, at level remote or complete: its parts are numbered from 0.
+    subroutine context_parts(self, name, n, stat, errmsg)
+        class(varve_context), intent(in) :: self
+        character(len=*), intent(in) :: name
+        integer, intent(inout) :: n
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(c_int) :: count, rc
+        count = 0
+        rc = c_parts(self%c, trim(name)//c_null_char, count)
+        if (rc == 0) n = int(count)
+        call varve_finish(self%c, 'parts', rc, stat, errmsg)
+    end subroutine
+
     logical function context_is_open(self)
         class(varve_context), intent(in) :: self
         context_is_open = c_associated(self%c)
@@ -455,6 +486,10 @@ contains
         opts = c_history_opts(c_sizeof(opts), 0, 0, 0, 0, 0)
         if (present(keep)) opts%keep = keep
         if (present(keep_every)) opts%keep_every = keep_every
+        if (opts%keep < 0 .or. opts%keep_every < 0) then
+            call fail('history', int(varve_einval, c_int), 'keep and keep_every are not negative', stat, errmsg)
+            return
+        end if
         if (present(consume_once)) opts%consume = merge(1, 0, consume_once)
         if (present(overwrite)) opts%overwrite = merge(1, 0, overwrite)
         handle = c_null_ptr
@@ -464,6 +499,30 @@ contains
             self%ctx = ctx%c
         end if
         call varve_finish(ctx%c, 'history', rc, stat, errmsg)
+    end subroutine
+
+    ! For reading only: what one rank of any job has written, at level remote or complete.
+    subroutine history_open_part(self, ctx, name, rank, stat, errmsg)
+        class(varve_history), intent(inout) :: self
+        type(varve_context), intent(in) :: ctx
+        character(len=*), intent(in) :: name
+        integer, intent(in) :: rank
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        type(c_ptr) :: handle
+        integer(c_int) :: rc
+        if (c_associated(self%c)) then
+            call fail('history', int(varve_eexist, c_int), &
+                'this history is open already: close it first, before its context', stat, errmsg)
+            return
+        end if
+        handle = c_null_ptr
+        rc = c_part_open(ctx%c, trim(name)//c_null_char, int(rank, c_int), handle)
+        if (rc == 0) then
+            self%c = handle
+            self%ctx = ctx%c
+        end if
+        call varve_finish(ctx%c, 'part', rc, stat, errmsg)
     end subroutine
 
     subroutine history_close(self, stat, errmsg)
@@ -655,6 +714,33 @@ contains
     end subroutine
 
     ! ---- the same with versions of 32 bits ----
+
+    subroutine history_open_keep_int(self, ctx, name, keep, consume_once, keep_every, overwrite, stat, errmsg)
+        class(varve_history), intent(inout) :: self
+        type(varve_context), intent(in) :: ctx
+        character(len=*), intent(in) :: name
+        integer(c_int32_t), intent(in) :: keep
+        integer(c_int32_t), intent(in), optional :: keep_every
+        logical, intent(in), optional :: consume_once, overwrite
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        integer(varve_version) :: every
+        every = 0
+        if (present(keep_every)) every = keep_every
+        call self%open(ctx, name, int(keep, varve_version), consume_once, every, overwrite, stat, errmsg)
+    end subroutine
+
+    subroutine history_open_every_int(self, ctx, name, keep, consume_once, keep_every, overwrite, stat, errmsg)
+        class(varve_history), intent(inout) :: self
+        type(varve_context), intent(in) :: ctx
+        character(len=*), intent(in) :: name
+        integer(varve_version), intent(in), optional :: keep
+        integer(c_int32_t), intent(in) :: keep_every
+        logical, intent(in), optional :: consume_once, overwrite
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        call self%open(ctx, name, keep, consume_once, int(keep_every, varve_version), overwrite, stat, errmsg)
+    end subroutine
 
     subroutine history_checkpoint_int(self, version, timeout_ms, stat, errmsg)
         class(varve_history), intent(in) :: self

@@ -3,7 +3,7 @@
  * libvarve-mpi: agreement among the processes of a job.
  *
  * Holds true: MPI is called only inside of the functions of varve/mpi.h and of the table in mpi_group.h,
- * all of which the application calls together, on its own threads. Every branch that leads to another
+ * which all processes call together, on the application's threads. Every branch that leads to another
  * number of collective operations is taken on values that were reduced before, so that all processes
  * take it.
  *
@@ -215,8 +215,8 @@ EXPORTED const struct vv_group_ops varve_group_ops_mpi = {
 static void why(struct varve_ctx *ctx, int rc, char text[TEXT])
 {
     struct varve_error e = {.error_size = sizeof(e)};
-    bool told = rc && varve_last_error(ctx, &e) == 0 && e.err == rc && e.text[0];
-    snprintf(text, TEXT, "%s", told ? e.text : varve_strerror(rc));
+    bool has_text = rc && varve_last_error(ctx, &e) == 0 && e.err == rc && e.text[0];
+    snprintf(text, TEXT, "%s", has_text ? e.text : varve_strerror(rc));
 }
 
 /* A call has failed with `all`, and here with `rc`: processes where it has not hear what the first
@@ -229,7 +229,7 @@ static int tell(MPI_Comm comm, struct varve_ctx *ctx, const char *operation, int
     MPI_Comm_rank(comm, &rank);
     mine = rc == all ? rank : INT_MAX;
     if (MPI_Allreduce(&mine, &who, 1, MPI_INT, MPI_MIN, comm) != MPI_SUCCESS || who == INT_MAX)
-        return all; /* MPI has failed: nobody is told */
+        return all; /* MPI has failed: the text cannot be sent */
     if (rank == who)
         memcpy(theirs, text, TEXT);
     if (MPI_Bcast(theirs, TEXT, MPI_CHAR, who, comm) != MPI_SUCCESS || rc)
@@ -282,11 +282,17 @@ static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_op
     return rc ? rc : bad;
 }
 
-/* Partner copies: all processes have them or none does. */
+/* Do the processes talk to each other? */
+static int together(const struct varve_opts *o)
+{
+    return o->partner || (o->parity[0] && strcmp(o->parity, "off") != 0);
+}
+
+/* Partner copies, parity: all processes have them or none does. */
 static int open_partners(MPI_Comm comm, const struct varve_opts *o, struct varve_ctx **ret_ctx)
 {
     struct varve_transport t;
-    int all = all_of(comm, o->partner ? 0 : -EINVAL);
+    int all = all_of(comm, together(o) ? 0 : -EINVAL);
     if (all)
         return all;
     int rc = vvi_mpi_transport(comm, &t);
@@ -310,7 +316,7 @@ int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts, struct varve_ct
     if (rc == 0 && !ret_ctx)
         rc = varve_set_error(NULL, "open", -EINVAL, "no place for the context");
     why(NULL, rc, text);
-    int all = all_of(comm, rc), partners = all_of(comm, rc == 0 && o.partner ? -1 : 0);
+    int all = all_of(comm, rc), partners = all_of(comm, rc == 0 && together(&o) ? -1 : 0);
     if (all)
         return tell(comm, NULL, "open", rc, text, all);
     if (partners)
@@ -403,8 +409,8 @@ int varve_restore_mpi(MPI_Comm comm, struct varve_history *h, uint64_t version)
         return 0;
     if (all_of(comm, rc == 0 || damaged ? 0 : rc) != 0)
         return tell(comm, ctx, "restore", rc, text, all);
-    int mended = varve_history_mend(h, version, damaged);
-    if (all_of(comm, mended))
+    int repaired = varve_history_repair(h, version, damaged);
+    if (all_of(comm, repaired))
         return tell(comm, ctx, "restore", rc, text, all);
     rc = damaged ? varve_restore(h, version) : 0;
     why(ctx, rc, text);

@@ -8,7 +8,7 @@
  * missing file, is reduced before anybody acts on it.
  *
  * A file is written beside its place and renamed by one process when all have written and synced their
- * part, so that whoever finds it finds all of it.
+ * part, so that a reader that finds it finds all of it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -73,13 +73,13 @@ static int place_of(MPI_Comm comm, const struct varve_vector *v, struct place *r
         MPI_Allreduce(&bytes, &total, 1, MPI_UINT64_T, MPI_SUM, comm) != MPI_SUCCESS ||
         MPI_Allreduce(&bytes, &most, 1, MPI_UINT64_T, MPI_MAX, comm) != MPI_SUCCESS)
         return -ECOMM;
-    /* What MPI_Exscan leaves on the first process is undefined. */
+    /* On the first process the result of MPI_Exscan is undefined. */
     *ret = (struct place){rank == 0 ? 0 : before, bytes, total, (most + PART - 1) / PART};
     return 0;
 }
 
-/* Every process reads or writes its part. The first error is told, but the calls go on: the others wait
- * in them. */
+/* Every process reads or writes its part. The first error is returned, but the calls go on: the other processes
+ * wait in them. */
 static int transfer(MPI_File f, const struct place *p, char *data, bool write)
 {
     int rc = 0;

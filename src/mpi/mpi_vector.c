@@ -37,7 +37,7 @@ int varve_vector_set_comm_mpi(struct varve_vector *v, MPI_Comm comm)
 static int agree(MPI_Comm comm, const struct varve_vector *v, MPI_Datatype type, int root)
 {
     int bytes = 0, ranks = 0, bad = 0;
-    /* A type that is none fails here alone; the others are told below. */
+    /* An invalid type fails on this process alone; the others learn of it below. */
     if (type == MPI_DATATYPE_NULL || MPI_Type_size(type, &bytes) != MPI_SUCCESS ||
         (size_t)bytes != v->elem_bytes)
         bad = 1;
@@ -80,7 +80,7 @@ static int reduce(struct varve_vector *v, MPI_Datatype type, MPI_Op op, int root
 
 int varve_vector_reduce_mpi(struct varve_vector *v, MPI_Datatype type, MPI_Op op, int root)
 {
-    /* A root that is none is told to the others as one that nobody is. */
+    /* An invalid root is passed to the others as a rank that does not exist. */
     return reduce(v, type, op, root < 0 ? INT32_MAX : root);
 }
 

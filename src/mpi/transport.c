@@ -9,7 +9,7 @@
  *
  * Nothing waits for another process but the collective calls: sends are tested when something else is
  * done, and a message that has only been announced is received in the background, so that a process
- * that stops in the middle of one holds up nobody. Of one sender, the messages are handed out in
+ * that stops in the middle of one holds up no other. The messages of one sender are delivered in
  * their order.
  *
  * Errors of the communicators return, whatever the application has set for its own.
@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { TAG = 1, SLOTS = 16, CLOSE_TRIES = 2000, CLOSE_NAP_NS = 500000 };
+enum { TAG = 1, SLOTS = 16, CLOSE_TRIES = 2000, CLOSE_POLL_NS = 500000 };
 
 /* A message on its way out. */
 struct sending {
@@ -48,7 +48,7 @@ struct transport {
     struct sending *sends;
     struct receiving slot[SLOTS]; /* in the order of their announcement */
     int nslots;
-    /* Of an exchange, by rank; two requests for each. */
+    /* State of an exchange, by rank; two requests for each. */
     uint64_t *out_bytes, *in_bytes;
     struct varve_part *in;
     MPI_Request *requests;
@@ -274,18 +274,18 @@ static struct transport *transport_new(int size)
     return NULL;
 }
 
-/* What was sent last may still be on its way. A process that is gone takes nothing any more: its
+/* Waits for the last messages, which may still be on their way. A process that is gone receives nothing: its
  * messages are left to MPI, and so is their memory. */
 static void close_transport(void *arg)
 {
     struct transport *t = arg;
-    const struct timespec nap = {0, CLOSE_NAP_NS};
+    const struct timespec interval = {0, CLOSE_POLL_NS};
     int over = 1;
     MPI_Finalized(&over);
     for (int i = 0; !over && t->sends != NULL && i < CLOSE_TRIES; i++) {
         test_sends(t);
         if (t->sends != NULL)
-            nanosleep(&nap, NULL);
+            nanosleep(&interval, NULL);
     }
     for (struct sending *s = t->sends, *next; s != NULL; s = next) {
         next = s->next;

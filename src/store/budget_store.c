@@ -36,7 +36,7 @@ static int budget_submit(struct vv_store *store, struct vv_store_io *io)
     uint64_t now_ns = vv_now_ns();
     if (io->op == VV_STORE_READ)
         vv_budget_book_restore(s->budget, bytes_of(s, io), s->bytes_per_s, now_ns);
-    if (io->op != VV_STORE_WRITE)
+    if (io->op != VV_STORE_WRITE && io->op != VV_STORE_SALVAGE)
         return s->inner->ops->submit(s->inner, io);
     if (s->held == NULL) {
         uint64_t turn_ns = vv_budget_book_flush(s->budget, bytes_of(s, io), s->bytes_per_s, now_ns);

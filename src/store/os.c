@@ -13,6 +13,8 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 #if __has_include(<linux/fsverity.h>)
 #include <linux/fsverity.h>
@@ -359,6 +361,27 @@ int vv_os_write_all(const struct vv_os *os, int fd, const void *buf, size_t byte
         done += (size_t)n;
     }
     return 0;
+}
+
+bool vv_os_syncs_ranges(int fd)
+{
+    struct utsname name;
+    struct statfs fs;
+    unsigned major, minor;
+    /* Before 5.2 it leaves out what it would have to wait for. */
+    if (uname(&name) < 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2 || major < 5 ||
+        (major == 5 && minor < 2) || fstatfs(fd, &fs) < 0)
+        return false;
+    switch ((unsigned long)fs.f_type) {
+    case 0xef53:     /* ext2, ext3, ext4 */
+    case 0x58465342: /* XFS */
+    case 0x9123683e: /* btrfs */
+    case 0x01021994: /* tmpfs */
+    case 0xf2f52010: /* F2FS */
+        return true;
+    }
+    /* Overlayfs, for one, has no pages of its own. */
+    return false;
 }
 
 int vv_os_refresh(const struct vv_os *os, int dirfd, const char *name)

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum vv_os_aio { VV_OS_AIO_READ, VV_OS_AIO_WRITE, VV_OS_AIO_FSYNC };
+enum vv_os_aio { VV_OS_AIO_READ, VV_OS_AIO_WRITE, VV_OS_AIO_FSYNC, VV_OS_AIO_RANGE };
 
 #define VV_OS_DIGEST 32
 
@@ -67,6 +67,10 @@ uint64_t vv_os_boot(const struct vv_os *os);
 
 /* The real one; immutable. */
 const struct vv_os *vv_os_posix(void);
+
+/* Does sync_file_range write out what it is asked to, on the file system of this file or folder? Some kernels and
+ * file systems answer with success and do nothing. */
+bool vv_os_syncs_ranges(int fd);
 
 /* Opens a file that others may have put there, without O_CREAT. -EBADMSG: it is no regular file. Does
  * not wait for the other end of a FIFO. */

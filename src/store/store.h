@@ -54,6 +54,9 @@ struct vv_store_opts {
     /* Files: nothing is synced. What is committed or removed outlives the process, and not a power cut or an
      * error of the kernel's writing behind it: see vv_files_open. */
     bool unsynced;
+    /* Files: a write through the page cache is reported when it is on the disk, since after a failed sync the kernel
+     * may drop what it has not written. A direct one is there anyhow; without syncs none can fail. */
+    bool written_stays;
     /* Takes requests on device memory too. Needs direct I/O: -ENOTSUP where the file system has
      * none. NULL: host memory only. Outlives spill, folder and stores. */
     struct vv_gds *gds;
@@ -77,7 +80,7 @@ struct vv_store_key {
 
 struct vv_store_region {
     int32_t id;
-    uint32_t reserved; /* 0 */
+    uint32_t elem_bytes; /* of an element, if it is an array; 0: not known */
     uint64_t bytes;
 };
 
@@ -98,12 +101,15 @@ enum vv_store_op {
  * everything it points to; untouched from submit until poll returns it (mem, pages and meta
  * arrays included).
  *
- * WRITE   each chunk once, in any order, all of an object's through one store.
+ * WRITE   each chunk once, in any order, all of an object's through one store. (files) With
+ *         `written_stays` what was reported can be read back until the object is committed or removed, even
+ *         if that fails.
  * READ    chunks whose write was reported, or of a committed object.
  * COMMIT  (files) once, after every write of the object was reported; when it is reported with
  *         status 0 the object survives a crash.
  * REMOVE  (files) with nothing of the object in flight. Deletes it in whatever shape it is,
- *         nothing written included; when reported, no crash brings it back.
+ *         nothing written included; when reported, no crash brings it back. With it goes every earlier
+ *         generation of the version that was written in this life and whose removal has failed.
  * SALVAGE (files) a WRITE whose bytes come from the file of `from_generation`, which was written in this
  *         life and could not be committed: chunks whose write was reported. They are read back and
  *         verified before they are written; -EBADMSG: they are not what was written.
@@ -180,10 +186,16 @@ struct vv_store_ops {
     int (*poll)(struct vv_store *store, struct vv_store_io **ret_done, size_t max,
                 int64_t timeout_ns);
     void (*kick)(struct vv_store *store); /* any thread */
+    /* The caller has nothing under way but requests that the store holds (see below), and orders nothing of
+     * itself: none of its requests will make room for them. NULL: the store holds none. */
+    void (*alone)(struct vv_store *store);
 };
 
 struct vv_store {
     const struct vv_store_ops *ops;
+    /* Writes that are held until others have made room for them, among those in flight; NULL: there never are any.
+     * Synchronization: changed by the store's thread, relaxed. */
+    const _Atomic unsigned *held;
 };
 
 /* ---- spill ---- */
@@ -206,9 +218,6 @@ VV_WARN_UNUSED int vv_folder_new(const char *path, const struct vv_store_opts *o
 /* After its stores and histories were closed. Accepts NULL. */
 void vv_folder_free(struct vv_folder *folder);
 VV_WARN_UNUSED int vv_folder_store(struct vv_folder *folder, struct vv_store **ret_store);
-/* Can what was written to a file be read back until the file is committed, even if that fails? Not where a
- * failed sync makes the kernel drop what it has not written. */
-bool vv_folder_written_stays(const struct vv_folder *folder);
 
 /* A run id: never 0, and not drawn twice. */
 uint64_t vv_files_draw_id(void);
@@ -223,6 +232,9 @@ struct vv_files_opts {
     /* Processes of the job: a history that another number of them has written is refused, -EINVAL. Only
      * jobs of more than one leave a record of it. 0: not asked, and nothing is recorded. */
     uint32_t ranks;
+    /* Only reads will follow. Nothing is created, deleted or locked, and every generation is listed; where the history is
+     * not there, nothing is. A file that is gone by the time it is read, or is another life's of that name: -EIDRM. */
+    bool read_only;
 };
 
 /* Opens or creates a history, takes its lock, deletes leftovers of unfinished writes and finds what

@@ -36,7 +36,7 @@ static struct vector *of(struct varve_vector *v)
     return (struct vector *)v;
 }
 
-/* What the head says follows from the lease. */
+/* Sets the public fields from the lease. */
 static void set_lease(struct vector *v, const struct vv_lease *lease, size_t size)
 {
     v->lease = *lease;
@@ -222,22 +222,12 @@ int varve_vector_push_back(struct varve_vector *vector, const void *element)
 
 /* ---- records ---- */
 
-static int writable(struct vector *v, const char *operation, uint64_t id)
-{
-    int rc = v ? vv_ckpt_usable(v->h) : -EINVAL;
-    if (rc == 0 && v->head.size == 0)
-        rc = vv_ckpt_fail(v->h, operation, id, -ENODATA, "record %llu: the vector has no elements",
-                          (unsigned long long)id);
-    return rc;
-}
-
 int varve_vector_write_for(struct varve_vector *v, uint64_t id, int timeout_ms)
 {
-    int rc = writable(of(v), "write", id);
-    if (rc)
-        return rc;
-    return vv_ckpt_write(of(v)->h, id, v->data, v->size * v->elem_bytes,
-                         vv_deadline_ns(timeout_ms));
+    int rc = v ? vv_ckpt_usable(of(v)->h) : -EINVAL;
+    return rc ? rc
+              : vv_ckpt_write(of(v)->h, id, v->data, v->size * v->elem_bytes, v->elem_bytes,
+                              vv_deadline_ns(timeout_ms));
 }
 
 int varve_vector_write(struct varve_vector *v, uint64_t id)
@@ -248,11 +238,17 @@ int varve_vector_write(struct varve_vector *v, uint64_t id)
 int varve_vector_write_move_for(struct varve_vector *vector, uint64_t id, int timeout_ms)
 {
     struct vector *v = of(vector);
-    int rc = writable(v, "write_move", id);
+    if (v && v->head.size == 0) {
+        int rc = varve_vector_write_for(vector, id, timeout_ms);
+        if (rc == 0)
+            drop_lease(v);
+        return rc;
+    }
+    int rc = v ? vv_ckpt_usable(v->h) : -EINVAL;
     if (rc)
         return rc;
     rc = vv_ckpt_write_lease(v->h, id, &v->lease, v->head.size * v->head.elem_bytes,
-                             vv_deadline_ns(timeout_ms));
+                             v->head.elem_bytes, vv_deadline_ns(timeout_ms));
     set_lease(v, &v->lease, v->lease.lend ? v->head.size : 0);
     return rc;
 }
@@ -305,7 +301,7 @@ int varve_vector_read_for(struct varve_vector *vector, uint64_t id, int timeout_
         set_lease(v, &v->lease, bytes / v->head.elem_bytes);
     if (rc != -EAGAIN)
         return rc;
-    /* Another thread may have written the record anew meanwhile, with more elements. */
+    /* Another thread may have overwritten the record meanwhile, with more elements. */
     do
         rc = read_copy(v, id, deadline_ns);
     while (rc == -ENOBUFS);

@@ -24,7 +24,7 @@ program fortran
     end type
     type(varve_options) :: opts, bad
     type(varve_context) :: ctx, other
-    type(varve_history) :: h, again
+    type(varve_history) :: h, again, part
     type(c_ptr) :: handle
     integer, target :: scalar = 7
     real(real32), target :: r4(5) = 1.5
@@ -38,7 +38,7 @@ program fortran
     integer(varve_version), allocatable :: list(:)
     integer(varve_version) :: v
     integer(c_size_t) :: bytes
-    integer :: stat, i
+    integer :: stat, i, parts = -1
     logical :: found
     character(len=200) :: why
     character(len=1024) :: folder
@@ -172,7 +172,13 @@ program fortran
     call check(.not. ctx%is_open(), 'closed')
 
     call other%open(opts)
-    call h%open(other, 'all kinds', keep=1_varve_version)
+    call h%open(other, 'all kinds', keep=-1, stat=stat)
+    call check(stat == varve_einval, 'a negative number of versions to keep')
+    call h%open(other, 'all kinds', keep_every=3)
+    call h%close()
+    call h%open(other, 'all kinds', keep=1_varve_version, keep_every=3_varve_version)
+    call h%close()
+    call h%open(other, 'all kinds', keep=1)
     call h%protect(0, scalar)
     scalar = 0
     call h%restore(4_varve_version)
@@ -221,5 +227,35 @@ program fortran
     call check(.not. ctx%is_open(), 'given away')
     call ctx%adopt(handle)
     call ctx%close()
+
+    ! What another rank has written, for reading only.
+    call opts%set('level', 'complete')
+    call opts%set('remote', trim(folder)//'-shared')
+    call opts%set('run', 'writer')
+    call ctx%open(opts)
+    call again%open(ctx, 'old')
+    call again%protect(0, scalar)
+    scalar = 77
+    call again%checkpoint(1)
+    call ctx%close()
+    call opts%set('run', 'reader')
+    call opts%set('rank', '1')
+    call opts%set('ranks', '3')
+    call other%open(opts)
+    call other%parts('old', parts)
+    call check(parts == 1, 'parts')
+    call other%parts('none', parts, stat=stat)
+    call check(stat == varve_enoent .and. parts == 1, 'no such history')
+    call part%open_part(other, 'old', 1, stat=stat)
+    call check(stat == varve_einval, 'no such rank')
+    call part%open_part(other, 'old', 0)
+    call part%protect(0, scalar)
+    scalar = 0
+    call part%restore(1)
+    call check(scalar == 77, 'of another rank')
+    call part%checkpoint(2, stat=stat)
+    call check(stat == varve_erofs, 'for reading only')
+    call part%close()
+    call other%close()
     print '(a)', 'ok'
 end program

@@ -50,7 +50,9 @@ static void settings(struct varve_opts *opts)
     EQ(varve_opts_init(opts, sizeof(*opts)), 0);
     opts->level = VARVE_LEVEL_LOCAL;
     opts->host_cache = 16 << 20;
-    opts->partner = 1;
+    const char *parity = getenv("PARITY"); /* instead of copies */
+    opts->partner = parity == NULL;
+    snprintf(opts->parity, sizeof(opts->parity), "%s", parity != NULL ? parity : "off");
     snprintf(opts->local, sizeof(opts->local), "%s/disk%d", folder, rank);
     snprintf(opts->node, sizeof(opts->node), "node%d", rank);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Partner copies over MPI: four processes as four nodes, without a shared folder. Disks are taken away, files are damaged, a
+# Partner copies, and parity, over MPI: four processes as four nodes, without a shared folder. Disks are taken away, files are damaged, a
 # process is killed; at thread levels with and without copying in the background.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 case ${VARVE_SANITIZE:-} in *thread*) skip "MPI does not start under ThreadSanitizer" ;; esac
@@ -60,5 +60,23 @@ for level in $levels; do
     part slow 4
     rm -r "$disks/disk1" "$disks/disk2"
     part none
+    # The same with parity: any node, and a damaged file; then a kill with another one lost.
+    rm -r "$disks"
+    mkdir "$disks"
+    export PARITY=xor
+    part write 1
+    for node in 0 1 2 3; do
+        rm -r "$disks/disk$node"
+        part read 1
+    done
+    set -- "$disks"/disk3/h/r3.v2.g*.ckpt
+    flip "$1" 300000
+    part read 1
+    part kill 2
+    rm -r "$disks/disk2"
+    part mixed 2
+    [ ! -x "$BUILD_DIR/bin/varve" ] || "$BUILD_DIR/bin/varve" ls --local "$disks/disk1" | grep ' parity  *ok$' >/dev/null || fail "ls does not show parity"
+    part slow 4
+    unset PARITY
 done
 echo ok

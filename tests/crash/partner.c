@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The power of a whole job with partner copies goes, and one node does not come back.
+ * The power of a whole job with partner copies, or parity, goes, and one node does not come back.
  *
  * Threads are the processes of a job, each with a folder as the disk of its node. A first life writes a
  * version; in a second one, which overwrites it and writes others, the power goes, at the moment that a copy is acknowledged or before a
@@ -25,7 +25,7 @@ enum { PAGE = 4096, BYTES = 3 * PAGE + 77, RANKS = 3, VERSIONS = 3 };
 
 struct job {
     const char *base;
-    bool threads;
+    bool threads, parity;
     int life;
     struct hub *hub;
     struct power_os power;
@@ -48,7 +48,8 @@ static int cutting_send(void *arg, int32_t to, void *message, size_t bytes)
 {
     struct process *p = arg;
     const struct vvi_part_msg *m = message;
-    if (p->job->life == 2 && p->rank == p->job->cut_by && m->kind == VVI_PART_STORED)
+    if (p->job->life == 2 && p->rank == p->job->cut_by &&
+        m->kind == (p->job->parity ? VVI_PART_MADE : VVI_PART_STORED))
         power_os_cut(&p->job->power);
     return p->inner.send(p->inner.arg, to, message, bytes);
 }
@@ -116,6 +117,8 @@ static bool begin(struct process *p)
     struct varve_transport t = cutting_wire(p);
     hub_options(p->job->base, p->rank, p->rank, RANKS, &opts);
     opts.run_id = 100 + (uint64_t)p->job->life;
+    if (p->job->parity)
+        memcpy(opts.parity, "xor", 4);
     T_OK(varve_history_opts_init(&hopts, sizeof(hopts)));
     hopts.overwrite = 1;
     return ok(p, varve_open_with(&opts, &t, &p->ctx), "open") &&
@@ -170,10 +173,10 @@ static void run(struct job *job, int life)
 }
 
 /* The number of the second life's calls. */
-static long one(int cut_by, long at, bool threads, struct t_rng *rng)
+static long one(int cut_by, long at, bool threads, bool parity, struct t_rng *rng)
 {
     static struct job job;
-    job = (struct job){.base = t_tmpdir(), .threads = threads, .cut_by = cut_by};
+    job = (struct job){.base = t_tmpdir(), .threads = threads, .parity = parity, .cut_by = cut_by};
     run(&job, 1);
     power_os_init(&job.power, at);
     job.power.all = cut_by >= 0;
@@ -195,24 +198,36 @@ static void acknowledged_copies_last(void)
 {
     struct t_rng rng = {t_seed()};
     for (int rank = 0; rank < RANKS; rank++)
-        one(rank, 0, rank % 2, &rng);
+        for (int parity = 0; parity < 2; parity++)
+            one(rank, 0, rank % 2, parity, &rng);
 }
 
-static void numbered_calls(void)
+static void numbered_calls(bool parity)
 {
     struct t_rng rng = {t_seed()};
-    long calls = one(-1, 0, true, &rng);
+    long calls = one(-1, 0, true, parity, &rng);
     uint64_t n = t_cases(12, (uint64_t)calls);
     for (uint64_t i = 0; i < n; i++) {
         long at = 1 + (long)(t_long() ? i : t_rng_below(&rng, (uint64_t)calls));
-        one(-1, at, t_rng_below(&rng, 2), &rng);
+        one(-1, at, t_rng_below(&rng, 2), parity, &rng);
     }
     t_note("the power cut %llu times, at one of %ld calls each", (unsigned long long)n, calls);
+}
+
+static void numbered_calls_of_copies(void)
+{
+    numbered_calls(false);
+}
+
+static void numbered_calls_of_parity(void)
+{
+    numbered_calls(true);
 }
 
 int main(void)
 {
     T_RUN(acknowledged_copies_last);
-    T_RUN(numbered_calls);
+    T_RUN(numbered_calls_of_copies);
+    T_RUN(numbered_calls_of_parity);
     return t_done();
 }

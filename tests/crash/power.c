@@ -43,7 +43,7 @@ struct rank {
 };
 
 struct job {
-    int level, ranks;
+    int level, ranks, local_io;
     bool local, remote;
     const char *shared;
     uint64_t life;
@@ -89,6 +89,7 @@ static bool open_rank(struct rank *r)
     struct vv_ckpt_hooks hooks = {.os = &r->os.os};
     vv_ckpt_set_hooks(&hooks);
     ck_opts(&cfg, &opts);
+    opts.local_io = j->local_io;
     r->ctx = NULL;
     bool dead = off(r, varve_open(&opts, &r->ctx), "open");
     vv_ckpt_set_hooks(NULL);
@@ -256,6 +257,8 @@ static void test_local(void)
 {
     struct job like = {.level = VARVE_LEVEL_LOCAL, .ranks = 1, .local = true};
     cases("local", &like, 16, 600);
+    like.local_io = VARVE_LOCAL_IO_BUFFERED;
+    cases("local through the page cache", &like, 16, 600);
 }
 
 static void test_remote(void)

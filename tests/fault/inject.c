@@ -572,7 +572,7 @@ struct vv_store *t_inject_store(struct t_inject *inj, struct vv_store *inner)
     struct inject_store *s = calloc(1, sizeof(*s));
 
     T_CHECK(s);
-    *s = (struct inject_store){.base = {&inject_store_ops}, .inner = inner, .inj = inj};
+    *s = (struct inject_store){.base = {.ops = &inject_store_ops}, .inner = inner, .inj = inj};
     s->failed_end = &s->failed;
     return &s->base;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Partner copies while system calls fail, or the job is killed before one, and a node is lost
+ * Partner copies, and parity, while system calls fail, or the job is killed before one, and a node is lost
  * afterwards.
  *
  * Threads are the processes of a job, each with a folder as the disk of its node. A first life writes
@@ -34,7 +34,7 @@ struct seen {
 
 struct job {
     const char *base;
-    bool threads;
+    bool threads, parity;
     int life;
     struct hub *hub;
     struct seen *seen;
@@ -60,6 +60,8 @@ static bool begin(struct process *p)
     struct varve_transport t = hub_transport(p->job->hub, p->rank, p->job->threads);
     hub_options(p->job->base, p->rank, p->rank, RANKS, &opts);
     opts.run_id = 100 + (uint64_t)p->job->life;
+    if (p->job->parity)
+        memcpy(opts.parity, "xor", 4);
     int rc = varve_open_with(&opts, &t, &p->ctx);
     T_CHECK(rc == 0 || (rc != -ETIMEDOUT && p->job->life == 2));
     if (rc)
@@ -164,12 +166,12 @@ static long second_life(struct job *job, enum fault_mode mode, long at)
     return 0;
 }
 
-static long one_case(enum fault_mode mode, long at, int lost, bool threads)
+static long one_case(enum fault_mode mode, long at, int lost, bool threads, bool parity)
 {
     struct seen *seen =
         mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     T_CHECK(seen != MAP_FAILED);
-    struct job job = {.base = t_tmpdir(), .threads = threads, .seen = seen};
+    struct job job = {.base = t_tmpdir(), .threads = threads, .parity = parity, .seen = seen};
     run(&job, 1);
     atomic_store(&seen->opened, 0);
     long calls = second_life(&job, mode, at);
@@ -183,21 +185,33 @@ static long one_case(enum fault_mode mode, long at, int lost, bool threads)
     return calls;
 }
 
-static void cases(void)
+static void cases(bool parity)
 {
     static const enum fault_mode modes[] = {FAULT_ONCE, FAULT_FOREVER, FAULT_KILL};
     struct t_rng rng = {t_seed()};
-    long calls = one_case(FAULT_NONE, 0, 0, true);
+    long calls = one_case(FAULT_NONE, 0, 0, true, parity);
     uint64_t n = t_cases(21, (uint64_t)calls);
     for (uint64_t i = 0; i < n; i++) {
         long at = 1 + (long)(t_long() ? i : t_rng_below(&rng, (uint64_t)calls));
-        (void)one_case(modes[i % 3], at, (int)t_rng_below(&rng, RANKS), t_rng_below(&rng, 2));
+        (void)one_case(modes[i % 3], at, (int)t_rng_below(&rng, RANKS), t_rng_below(&rng, 2),
+                       parity);
     }
     t_note("%llu cases, one of %ld system calls each", (unsigned long long)n, calls);
 }
 
+static void copies(void)
+{
+    cases(false);
+}
+
+static void parity(void)
+{
+    cases(true);
+}
+
 int main(void)
 {
-    T_RUN(cases);
+    T_RUN(copies);
+    T_RUN(parity);
     return t_done();
 }

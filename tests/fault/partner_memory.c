@@ -66,7 +66,7 @@ static int quiet_most(void *arg, uint64_t value, uint64_t *ret_most)
 struct job {
     const char *base;
     struct hub *hub;
-    bool threads;
+    bool threads, parity;
     int life, victim;
     long at;
     atomic_int contexts, histories; /* processes that have opened them */
@@ -117,6 +117,8 @@ static void process_main(void *arg, int rank)
     t.most = quiet_most;
     hub_options(job->base, p->rank, p->rank, RANKS, &opts);
     opts.run_id = 100 + (uint64_t)job->life;
+    if (job->parity)
+        memcpy(opts.parity, "xor", 4);
     allocs = 0;
     fails_at = job->at;
     counting = p->rank == job->victim;
@@ -127,7 +129,7 @@ static void process_main(void *arg, int rank)
         atomic_fetch_add(&job->histories, rc == 0);
     }
     if (rc == 0 && job->life > 1)
-        T_CHECK(varve_history_mend(h, 1, p->rank == LOST) != -ETIMEDOUT);
+        T_CHECK(varve_history_repair(h, 1, p->rank == LOST) != -ETIMEDOUT);
     counting = false;
     if (p->rank == job->victim)
         job->counted = allocs;
@@ -162,13 +164,13 @@ static void run(struct job *job, int victim, long at)
     T_CHECK(histories == 0 || histories == RANKS);
 }
 
-static void cases(void)
+static void cases(bool parity)
 {
     struct t_rng rng = {t_seed()};
     uint64_t tried = 0;
     long counted = 0;
     for (int threads = 0; threads < 2; threads++) {
-        struct job job = {.base = t_tmpdir(), .threads = threads};
+        struct job job = {.base = t_tmpdir(), .threads = threads, .parity = parity};
         run(&job, -1, 0);
         for (int victim = 0; victim < RANKS; victim++) {
             hub_wipe(job.base, LOST);
@@ -187,8 +189,19 @@ static void cases(void)
     t_note("%llu cases, one of about %ld allocations each", (unsigned long long)tried, counted);
 }
 
+static void copies(void)
+{
+    cases(false);
+}
+
+static void parity(void)
+{
+    cases(true);
+}
+
 int main(void)
 {
-    T_RUN(cases);
+    T_RUN(copies);
+    T_RUN(parity);
     return t_done();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device code in threads: what varve/detail/device_dual.h offers, on the processor. Included by it, where
- * VARVE_EMULATE is defined, and by nobody else.
+ * Device code in threads: what varve/detail/device_dual.h offers, on the processor. Only that header includes
+ * it, where VARVE_EMULATE is defined.
  *
  * Launching. varve_emu_launch runs a function of one argument as a kernel, and returns when it has ended:
  *
@@ -18,7 +18,7 @@
  * Compiling. C11 and later, strict or not; strict C99 needs _POSIX_C_SOURCE. Programs are linked with -pthread
  * where the system keeps threads apart.
  *
- * Everything is static: kernels and whoever launches them are in one file.
+ * Everything is static: kernels and the code that launches them are in one file.
  */
 #ifndef VARVE_DEVICE_EMU_H
 #define VARVE_DEVICE_EMU_H
@@ -78,7 +78,7 @@ struct varve_emu_thread {
 
 static __thread struct varve_emu_thread *varve_emu_self __attribute__((unused));
 
-/* Of 1000 atomic operations, how many give way. Set while nothing runs. */
+/* How many of 1000 atomic operations yield the processor. Set while nothing runs. */
 static unsigned varve_emu_jitter __attribute__((unused));
 
 VARVE_D_FN void varve_emu_barrier_init(struct varve_emu_barrier *b, unsigned n)

@@ -5,9 +5,9 @@
  * A team handles one page at a time: a warp, or a whole block where pages are large. Its first thread
  * does what needs one thread; all of them copy.
  *
- * What stays true. A frame that is linked into the table is BUSY or VALID, and its key does not change
- * while it is pinned. Whoever fills a frame has the bytes at hand when it links it, so that waiting
- * for a BUSY frame is waiting for a copy, never for a server. Pages of a file that nobody writes may
+ * Invariants. A frame that is linked into the table is BUSY or VALID, and its key does not change
+ * while it is pinned. A group links a frame only when it has the bytes to fill it, so that waiting
+ * for a BUSY frame is waiting for a copy, never for a server. Pages of a file that is not written may
  * be filled before they are linked, which makes them VALID at once: a warp does so with one page for
  * each lane. A frame is taken from its last use by one compare and swap that fails if it is pinned;
  * what streams keep about frames only says where to try. Looking up takes no lock: it may follow links that change under it, and then either pins the
@@ -43,7 +43,7 @@ VARVE_D_FN void varve_g_sync(const struct varve_g_team *t)
         varve_d_sync_warp();
 }
 
-/* What the first thread passes. */
+/* Returns on every thread the value that the first one passes. */
 VARVE_D_FN uint64_t varve_g_tell(const struct varve_g_team *t, uint64_t v)
 {
     VARVE_D_SHARED(uint64_t, slot);
@@ -227,7 +227,7 @@ VARVE_D_FN void varve_g_unlink_locked(const struct varve_gfs *fs, struct varve_g
     varve_d_release32_dev(&fr->file, VARVE_G_NONE);
 }
 
-/* Whether the frame could be taken from its last use. It is FREE then, and may still have a key. */
+/* Takes the frame from its last use. True: it is FREE now, and may still have a key. */
 VARVE_D_FN int varve_g_claim(const struct varve_gfs *fs, uint32_t frame)
 {
     uint32_t *at = &fs->frames[frame].word;
@@ -286,7 +286,7 @@ VARVE_D_FN void varve_g_link_locked(const struct varve_gfs *fs, struct varve_g_b
 
 /* Links a FREE frame as that of the page, BUSY and pinned. The frame; or the one that has come before, pinned,
  * BUSY or VALID; or VARVE_G_NONE: that one is just being taken from the page. In both of these cases
- * the frame is left VALID for nobody to find. One thread. */
+ * the frame is left VALID and not linked. One thread. */
 VARVE_D_COLD uint32_t varve_g_link(const struct varve_gfs *fs, uint32_t frame, uint32_t file,
                                    uint64_t page)
 {
@@ -304,7 +304,7 @@ VARVE_D_COLD uint32_t varve_g_link(const struct varve_gfs *fs, uint32_t frame, u
         varve_g_unlock(&b->lock);
         return frame;
     }
-    /* Who claimed it takes it out of the chain after us, so that its key is right until then. */
+    /* The thread that claimed it unlinks it after this one, so that its key is right until then. */
     if ((varve_d_add32_acquire_dev(&fs->frames[f].word, VARVE_G_PIN) & VARVE_G_STATE) ==
         VARVE_G_FREE) {
         varve_g_unpin(fs, f);
@@ -316,7 +316,7 @@ VARVE_D_COLD uint32_t varve_g_link(const struct varve_gfs *fs, uint32_t frame, u
 }
 
 /* Links FREE frames, one of each lane or VARVE_G_NONE, that have the bytes of their pages already: VALID, not
- * pinned. Where another has come before, the frame is left VALID for nobody to find. All lanes. */
+ * pinned. Where another has come before, the frame is left VALID and not linked. All lanes. */
 VARVE_D_COLD void varve_g_link_warp(const struct varve_gfs *fs, uint32_t frame, uint32_t file,
                                     uint64_t page)
 {
@@ -355,7 +355,7 @@ VARVE_D_COLD void varve_g_forget(const struct varve_gfs *fs, uint32_t file, uint
 /* ---- frames to fill ----
  * Frames come in extents, which belong to streams. A stream takes fresh extents while there are any,
  * and then goes round its own, the least recently taken frame first. One that has less than its
- * share takes extents from streams that have more, or that nobody uses. */
+ * share takes extents from streams that have more, or that are not in use. */
 
 /* An extent of another stream, its least recently used. The caller holds its own stream's
  * lock, and only tries those of others. */

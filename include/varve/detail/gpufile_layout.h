@@ -80,8 +80,8 @@ struct varve_g_entry {
  *   FREE -> BUSY     linked into the table, pinned by who fills it
  *   BUSY -> VALID    filled
  *   BUSY -> FAILED   and taken out of the table first
- *   VALID, FAILED -> FREE  by compare and swap, when nobody has it pinned
- * A frame that is VALID and not linked is one that nobody can find any more.
+ *   VALID, FAILED -> FREE  by compare and swap, when it is not pinned
+ * A frame that is VALID and not linked can no longer be found.
  */
 #define VARVE_G_PIN    1u
 #define VARVE_G_PINS   0x00ffffffu
@@ -159,7 +159,7 @@ struct varve_g_host {
     uint64_t pad[14];
 };
 
-/* What kernels are given, by value. */
+/* Argument of kernels, by value. */
 struct varve_gfs {
     /* device memory */
     struct varve_g_shared *shared;

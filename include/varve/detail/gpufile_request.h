@@ -5,8 +5,8 @@
  * All of this is done by the first thread of the group that has the file open, and by it alone; what it
  * learns it tells the others. A stream has two windows of staging memory, of eight parts each. A part
  * has at most one request under way: its memory belongs to the server from the time the request
- * is sent until its answer is seen. A group that gave up waiting leaves the part `stuck`, and nobody
- * uses it until the answer has come after all. Until then it asks for nothing and waits for nothing, so that
+ * is sent until its answer is seen. A group that gave up waiting leaves the part `stuck`: it is not
+ * used until the answer has come after all. Until then the group asks for nothing and waits for nothing, so that
  * a kernel does not wait for each of its requests where servers hang.
  */
 #ifndef VARVE_GPUFILE_REQUEST_H
@@ -45,7 +45,7 @@ struct varve_gfile {
     int32_t late;  /* an answer did not come: why, a negative errno; or 0 */
     struct varve_g_window window[2];
 
-    /* Figures, told at closing. */
+    /* Figures, reported at closing. */
     uint64_t hits, misses, mapped_bytes, served_bytes, bypassed_bytes, requests, requested_bytes,
         waits_ns;
 };
@@ -71,7 +71,7 @@ VARVE_D_FN unsigned char *varve_g_stage(const struct varve_gfile *f, uint32_t wi
     return f->fs->staging + ((size_t)f->stream * 2 + window) * f->fs->readahead_bytes;
 }
 
-/* Whether a window of so many bytes has its place among single pages. */
+/* True if a window of this size is kept among single pages. */
 VARVE_D_FN int varve_g_one_page(const struct varve_gfs *fs, uint32_t bytes)
 {
     return fs->page_staging && bytes >> fs->page_shift <= 1;
@@ -87,7 +87,7 @@ VARVE_D_FN const unsigned char *varve_g_window_at(const struct varve_gfile *f, u
     return varve_g_stage(f, w);
 }
 
-/* Whether what began at `start` has taken too long by now. A clock that is set back makes nobody late. */
+/* True if a wait that began at `start` has taken too long by now. A clock that is set back does not count as late. */
 VARVE_D_FN int varve_g_is_late(const struct varve_gfs *fs, uint64_t start, uint64_t now)
 {
     return (int64_t)(now - start) > (int64_t)fs->timeout_ns;
@@ -107,7 +107,7 @@ VARVE_D_COLD void varve_g_touch(const struct varve_gfs *fs, uint32_t file, uint6
     }
 }
 
-/* Whether no answer is owed to this part any more. */
+/* True if no answer to this part is outstanding. */
 VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
 {
     struct varve_g_stream *s = &f->fs->streams[f->stream];
@@ -145,9 +145,9 @@ VARVE_D_FN int varve_g_wait_room(const struct varve_gfs *fs, uint64_t ticket)
     return 0;
 }
 
-/* Whether a request may be sent, as far as is known: 0 or a negative errno. Who has found no servers looks
- * whether there are any before it asks again, and who has waited in vain whether the answers owed to it have come;
- * nobody else does. */
+/* 0 if a request may be sent, or a negative errno. A group that found no servers looks again whether there are
+ * any, and a group that has timed out whether its outstanding answers have come; other groups look at
+ * neither. */
 VARVE_D_COLD int varve_g_ready(struct varve_gfile *f)
 {
     uint32_t part;
@@ -237,8 +237,8 @@ VARVE_D_FN unsigned varve_g_rest(uint64_t waited, unsigned active)
     return (unsigned)(rest < least ? least : rest > most ? most : rest);
 }
 
-/* Whether the answer of a part is there, and what it is: bytes, or a negative errno. The bytes are there when
- * the answer is. */
+/* True if the answer of a part has come; *ret: its bytes, or a negative errno. The bytes have arrived when
+ * the answer has. */
 VARVE_D_FN int varve_g_answered(struct varve_gfile *f, uint32_t part, int *ret)
 {
     const struct varve_gfs *fs = f->fs;
@@ -384,7 +384,7 @@ VARVE_D_FN const unsigned char *varve_g_mapped(const struct varve_gfile *f, uint
     return (const unsigned char *)(uintptr_t)(base + off);
 }
 
-/* Whether a page was written after `clock`, or may have been. */
+/* True if a page may have been written after `clock`. */
 VARVE_D_FN int varve_g_written(const struct varve_gfile *f, uint64_t page, uint64_t clock)
 {
     return varve_d_acquire64_dev(
@@ -416,8 +416,8 @@ VARVE_D_FN uint32_t varve_g_window_bytes(const struct varve_gfile *f, uint64_t o
     return (uint32_t)(bytes < left ? bytes : left);
 }
 
-/* While a group reads on, the window after the one in use is asked for before it is needed. That it
- * cannot be had is told when it is. Where there is nothing to wait for, the others copy meanwhile. */
+/* While a group reads on, requests the window after the one in use before it is needed. A failure is
+ * reported when the window is needed. Where there is nothing to wait for, the other threads copy meanwhile. */
 VARVE_D_COLD void varve_g_ahead(struct varve_gfile *f)
 {
     uint32_t w = f->last, bytes;
@@ -449,7 +449,7 @@ VARVE_D_FN uint64_t varve_g_fresh(const struct varve_gfile *f, uint32_t w, uint6
     return i;
 }
 
-/* What varve_g_get finds. */
+/* Pages that varve_g_get has found. */
 struct varve_g_source {
     const unsigned char *ptr; /* of the first page */
     uint64_t pages;           /* from there on, one at least */
@@ -457,8 +457,8 @@ struct varve_g_source {
     uint32_t mapped;
 };
 
-/* The window that page `page` of the file is in, waited for as far as the `want` pages from there, how many of which
- * it has; asked for if there is none. `alone`: for that page and nothing else. 0 or a negative errno; then
+/* The window that page `page` of the file is in; requests it if there is none. Waits for the `want` pages from there,
+ * and returns how many of them it has. `alone`: for that page and nothing else. 0 or a negative errno; then
  * the window is empty.
  *
  * A window asked for here has what was written before the caller's read began: all of it may be given to the
@@ -513,7 +513,8 @@ VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64
 }
 
 /* Pages from `page` on, `want` of them wanted now, wherever they come from; fewer may be given, but
- * one at least. 0 or a negative errno. Waits. Who has told the others what it got calls varve_g_ahead. */
+ * one at least. 0 or a negative errno. Waits. The caller passes the result to the other threads, then calls
+ * varve_g_ahead. */
 VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want,
                              struct varve_g_source *ret)
 {
@@ -529,7 +530,7 @@ VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want
     rc = varve_g_window_get(f, page, want, 0, &w, &ret->pages);
     if (rc == -EAGAIN)
         rc = varve_g_window_get(f, page, want, 0, &w, &ret->pages);
-    /* What went wrong may have been about other pages of the same request. */
+    /* The error may belong to other pages of the same request. */
     if (rc && rc != -ETIMEDOUT && rc != -ENOTCONN)
         rc = varve_g_window_get(f, page, 1, 1, &w, &ret->pages);
     if (rc)

@@ -39,7 +39,7 @@ const char *vv_aio_name(const struct vv_aio *aio)
 
 void vv_aio_submit(struct vv_aio *aio, struct vv_aio_req *req)
 {
-    vv_assert(req->op == VV_AIO_FSYNC || (req->niov > 0 && req->niov <= VV_AIO_IOV_MAX));
+    vv_assert(vv_aio_is_sync(req->op) || (req->niov > 0 && req->niov <= VV_AIO_IOV_MAX));
     req->result = 0;
     aio->ops->submit(aio, req);
 }
@@ -89,7 +89,7 @@ bool vvi_aio_answer(struct vv_aio_req *req, int64_t n)
         req->result = (int)n;
         return true;
     }
-    if (req->op == VV_AIO_FSYNC)
+    if (vv_aio_is_sync(req->op))
         return true;
     if (n == 0) {
         /* Nothing transferred and no error: for a read the end of the file. A write that stands
@@ -112,12 +112,13 @@ int vvi_aio_attempt(const struct vv_aio *aio, const struct vv_aio_req *req, stru
         [VV_AIO_READ] = VV_OS_AIO_READ,
         [VV_AIO_WRITE] = VV_OS_AIO_WRITE,
         [VV_AIO_FSYNC] = VV_OS_AIO_FSYNC,
+        [VV_AIO_RANGE] = VV_OS_AIO_RANGE,
     };
     int64_t rc = aio->os->aio(aio->os, ops[req->op], req->fd, req->offset,
-                              req->op == VV_AIO_FSYNC ? 0 : vvi_aio_left(req));
+                              vv_aio_is_sync(req->op) ? 0 : vvi_aio_left(req));
     if (rc < 0)
         return (int)rc;
-    if (rc > 0 && req->op != VV_AIO_FSYNC) {
+    if (rc > 0 && !vv_aio_is_sync(req->op)) {
         cut->iov_base = req->iov->iov_base;
         cut->iov_len = VV_MIN((size_t)rc, req->iov->iov_len);
         *ret_iov = cut;

@@ -14,8 +14,15 @@
 #include "store/os.h"
 
 enum vv_aio_backend { VV_AIO_AUTO, VV_AIO_URING, VV_AIO_THREADS };
-/* FSYNC is a full one: what fdatasync leaves out of a folder may be the entry we came for. */
-enum vv_aio_op { VV_AIO_READ, VV_AIO_WRITE, VV_AIO_FSYNC };
+/* FSYNC is a full one: what fdatasync leaves out of a folder may be the entry we came for. RANGE writes out what
+ * was written to [offset, offset + bytes): it can be read back from then on, whatever fails later, but only an
+ * FSYNC makes it outlive a power cut. bytes 0: all of the file, by fdatasync. */
+enum vv_aio_op { VV_AIO_READ, VV_AIO_WRITE, VV_AIO_FSYNC, VV_AIO_RANGE };
+
+static inline bool vv_aio_is_sync(enum vv_aio_op op)
+{
+    return op == VV_AIO_FSYNC || op == VV_AIO_RANGE;
+}
 
 #define VV_AIO_IOV_MAX 512u
 
@@ -25,6 +32,7 @@ struct vv_aio_req {
     enum vv_aio_op op;
     int fd;
     uint64_t offset;
+    uint32_t bytes; /* RANGE */
     struct iovec *iov;
     unsigned niov;  /* at most VV_AIO_IOV_MAX */
     bool may_block; /* buffered I/O: keep the copy away from the submitting thread */

@@ -41,7 +41,7 @@ static void start(struct helper_aio *a, struct vv_aio_req *req)
     const struct iovec *iov;
     struct iovec cut;
     unsigned niov;
-    if (req->op == VV_AIO_FSYNC) {
+    if (vv_aio_is_sync(req->op)) {
         do_here(a, req);
         return;
     }

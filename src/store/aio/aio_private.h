@@ -5,6 +5,10 @@
 
 #include "store/aio/aio.h"
 
+/* Of sync_file_range, for RANGE. What was being written before is waited for, too, and errors are told. */
+#define VVI_AIO_RANGE_FLAGS \
+    (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
+
 struct vv_aio {
     const struct vvi_aio_ops *ops;
     const struct vv_os *os;

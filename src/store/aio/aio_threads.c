@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The aio backend for kernels without io_uring: a few threads take requests from one queue, call
- * preadv, pwritev and fsync, and put them on another. One lock protects both queues and is never
+ * preadv, pwritev and the syncs, and put them on another. One lock protects both queues and is never
  * held across a system call. The owner sleeps on `done`, the workers on `todo`. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/lock.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "store/aio/aio_private.h"
 
 #define WORKERS_MAX 8u
@@ -47,6 +48,11 @@ static int64_t attempt(struct threads_aio *aio, struct vv_aio_req *req)
     case VV_AIO_FSYNC:
         n = fsync(req->fd);
         break;
+    case VV_AIO_RANGE:
+        n = req->bytes == 0
+                ? fdatasync(req->fd)
+                : sync_file_range(req->fd, (off_t)req->offset, req->bytes, VVI_AIO_RANGE_FLAGS);
+        break;
     }
     return n < 0 ? -errno : n;
 }
@@ -54,7 +60,7 @@ static int64_t attempt(struct threads_aio *aio, struct vv_aio_req *req)
 static void *worker(void *arg)
 {
     struct threads_aio *aio = arg;
-    vv_crew_name("I/O");
+    vv_thread_group_name("I/O");
     vv_mutex_lock(&aio->lock);
     for (;;) {
         struct vv_aio_req *req = vvi_aio_queue_pop(&aio->todo);

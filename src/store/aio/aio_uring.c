@@ -7,6 +7,7 @@
  * every request in the kernel plus that read, so it cannot overflow. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -83,10 +84,17 @@ static int queue_attempt(struct uring_aio *aio, unsigned slot)
     case VV_AIO_FSYNC:
         io_uring_prep_fsync(sqe, req->fd, 0);
         break;
+    case VV_AIO_RANGE:
+        if (req->bytes == 0)
+            io_uring_prep_fsync(sqe, req->fd, IORING_FSYNC_DATASYNC);
+        else
+            io_uring_prep_sync_file_range(sqe, req->fd, req->bytes, req->offset,
+                                          VVI_AIO_RANGE_FLAGS);
+        break;
     }
     /* A buffered transfer is a memory copy; left to itself the kernel would make it inside
      * io_uring_enter, on the thread that should be hashing. */
-    if (req->may_block && req->op != VV_AIO_FSYNC)
+    if (req->may_block && !vv_aio_is_sync(req->op))
         io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
     io_uring_sqe_set_data64(sqe, slot);
     return 0;

@@ -72,7 +72,7 @@ void vv_helper_get_stats(struct vv_helper *helper, struct vv_helper_stats *ret_s
 VV_WARN_UNUSED int vv_helper_listen(const char *name, int *ret_fd);
 
 struct vv_helper_serve_opts {
-    const char *cores; /* as of vv_crew_new; NULL: any that the system lets it use */
+    const char *cores; /* as of vv_thread_group_new; NULL: any that the system lets it use */
     int nice;
     unsigned threads; /* that read and write; 0: 4 */
     int idle_ms;      /* ends when nobody has been there for so long; negative: never */

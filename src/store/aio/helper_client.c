@@ -47,11 +47,11 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "store/aio/helper_private.h"
 
 #define HUGE_BYTES ((size_t)2 << 20)
@@ -245,7 +245,7 @@ static bool may_leave(int fd)
 int vvi_helper_call(struct vv_helper *h, struct vvi_helper_port *port, struct vv_aio_req *req,
                     const struct iovec *iov, unsigned niov, struct vvi_helper_msg *msg)
 {
-    if (req->op == VV_AIO_FSYNC || may_leave(req->fd))
+    if (vv_aio_is_sync(req->op) || may_leave(req->fd))
         return -EOPNOTSUPP;
     vv_mutex_lock(&h->lock);
     struct call *c = call_new(h, iov, niov, msg);
@@ -415,7 +415,7 @@ static void receive(struct vv_helper *h)
 static void *receiver_main(void *arg)
 {
     struct vv_helper *h = arg;
-    vv_crew_name("helper link");
+    vv_thread_group_name("helper link");
     receive(h);
     vv_mutex_lock(&h->lock);
     h->dead = true;

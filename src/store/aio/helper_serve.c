@@ -38,10 +38,10 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/crew.h"
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "store/aio/helper_private.h"
 
 enum {
@@ -86,7 +86,7 @@ struct conn {
 struct server {
     int listen_fd, wake_fd;
     const struct vv_helper_serve_opts *opts;
-    struct vv_crew *crew;
+    struct vv_thread_group *group;
     struct conn *conns; /* owner: the main thread, as the next */
     unsigned nconns;
     uint64_t processes;
@@ -162,7 +162,7 @@ static void *worker(void *arg)
 {
     struct server *s = arg;
     uint64_t one = 1;
-    vv_crew_name("I/O");
+    vv_thread_group_name("I/O");
     vv_mutex_lock(&s->lock);
     for (;;) {
         struct job *job = take_locked(s);
@@ -296,13 +296,13 @@ static void answer(const struct conn *c, uint32_t kind, uint32_t id)
 
 static bool greet(struct server *s, struct conn *c, const struct vvi_helper_msg *m)
 {
-    struct vv_crew_stats crew;
+    struct vv_thread_group_stats group;
     struct vvi_helper_reply r = {.kind = VVI_HELPER_WELCOME,
                                  .id = VVI_HELPER_VERSION,
                                  .nice = s->opts->nice,
                                  .threads = s->nthreads};
-    vv_crew_get_stats(s->crew, &crew);
-    snprintf(r.where, sizeof(r.where), "%s", crew.where);
+    vv_thread_group_get_stats(s->group, &group);
+    snprintf(r.where, sizeof(r.where), "%s", group.where);
     if (c->greeted || m->id != VVI_HELPER_VERSION)
         return false;
     c->greeted = true;
@@ -521,13 +521,13 @@ static void server_end(struct server *s)
 
 static int start_threads(struct server *s, unsigned want)
 {
-    struct vv_crew *before = vv_crew_enter(s->crew);
+    struct vv_thread_group *before = vv_thread_group_enter(s->group);
     int rc = 0;
     while (s->nthreads < want && rc == 0) {
         rc = vv_thread_start(&s->thread[s->nthreads], worker, s);
         s->nthreads += rc == 0;
     }
-    vv_crew_enter(before);
+    vv_thread_group_enter(before);
     return s->nthreads > 0 ? 0 : rc;
 }
 
@@ -535,9 +535,9 @@ int vv_helper_serve(int listen_fd, const struct vv_helper_serve_opts *opts, char
                     size_t err_bytes, struct vv_helper_served *ret_served)
 {
     struct server s = {.listen_fd = listen_fd, .opts = opts};
-    struct vv_crew_stats crew;
-    int rc =
-        vv_crew_new(opts->cores != NULL ? opts->cores : "any", opts->nice, err, err_bytes, &s.crew);
+    struct vv_thread_group_stats group;
+    int rc = vv_thread_group_new(opts->cores != NULL ? opts->cores : "any", opts->nice, err,
+                                 err_bytes, &s.group);
     if (rc < 0) {
         close(listen_fd);
         return rc;
@@ -553,21 +553,21 @@ int vv_helper_serve(int listen_fd, const struct vv_helper_serve_opts *opts, char
     if (rc == 0)
         rc = run(&s);
     server_end(&s);
-    vv_crew_get_stats(s.crew, &crew);
+    vv_thread_group_get_stats(s.group, &group);
     if (rc < 0)
         snprintf(err, err_bytes, "%s", vv_strerror(rc));
     else if (ret_served != NULL) {
         *ret_served = (struct vv_helper_served){.processes = s.processes,
                                                 .requests = s.requests,
                                                 .bytes = s.bytes,
-                                                .cpu_ns = crew.cpu_ns};
-        snprintf(ret_served->where, sizeof(ret_served->where), "%s", crew.where);
+                                                .cpu_ns = group.cpu_ns};
+        snprintf(ret_served->where, sizeof(ret_served->where), "%s", group.where);
     }
     if (s.wake_fd >= 0)
         close(s.wake_fd);
     vv_cond_fini(&s.work);
     vv_mutex_fini(&s.lock);
-    vv_crew_free(s.crew);
+    vv_thread_group_free(s.group);
     return rc;
 }
 

@@ -6,7 +6,8 @@
  *
  * Holds true: no two free runs touch; a run is in exactly the list of its length; nfree counts free
  * pages; no page that is not ready yet is part of a run. The extra pages behind the arena have a
- * record each, but are nobody's to hand out here.
+ * record each, but are nobody's to hand out here. A page is cut exactly while one of its parts is in
+ * use, and in the list of its size exactly while another one is free.
  */
 #include "store/arena/arena.h"
 
@@ -49,20 +50,40 @@ static void run_unlink(struct vv_arena *a, uint32_t first)
         a->buckets_used &= ~(1u << b);
 }
 
-int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready, uint32_t extra_pages)
+static int cut_init(struct vv_arena *a, uint32_t units)
+{
+    a->cut = calloc(a->npages ? a->npages : 1, sizeof(*a->cut));
+    a->cut_free = malloc((units + 1) * sizeof(*a->cut_free));
+    if (!a->cut || !a->cut_free)
+        return -ENOMEM;
+    for (uint32_t each = 0; each <= units; each++)
+        a->cut_free[each] = VV_PAGE_NONE;
+    return 0;
+}
+
+int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready, uint32_t extra_pages,
+                  uint32_t units)
 {
     uint64_t records = (uint64_t)npages + extra_pages;
 
-    vv_assert(nready <= npages);
-    *arena =
-        (struct vv_arena){.npages = npages, .nready = nready, .npromised = npages, .nfree = nready};
+    vv_assert(nready <= npages && units > 0);
+    *arena = (struct vv_arena){.npages = npages,
+                               .nready = nready,
+                               .npromised = npages,
+                               .nfree = nready,
+                               .units = units,
+                               .first_part = units > 1 ? (uint32_t)records : VV_PAGE_NONE};
     for (unsigned b = 0; b < VV_ARRAY_SIZE(arena->bucket); b++)
         arena->bucket[b] = VV_PAGE_NONE;
+    /* What is never touched takes no memory. */
+    records += units > 1 ? (uint64_t)npages * units : 0;
     if (records >= VV_PAGE_NONE)
         return -EINVAL;
     arena->page = calloc(records ? records : 1, sizeof(*arena->page));
-    if (!arena->page)
+    if (!arena->page || (units > 1 && cut_init(arena, units) < 0)) {
+        vv_arena_fini(arena);
         return -ENOMEM;
+    }
     if (nready)
         run_link(arena, 0, nready);
     return 0;
@@ -71,7 +92,11 @@ int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready, uint
 void vv_arena_fini(struct vv_arena *arena)
 {
     free(arena->page);
+    free(arena->cut);
+    free(arena->cut_free);
     arena->page = NULL;
+    arena->cut = NULL;
+    arena->cut_free = NULL;
 }
 
 /* The smallest sufficient run, or the longest. Within the bucket of `want` itself runs may be too
@@ -121,7 +146,7 @@ uint32_t vv_arena_take(struct vv_arena *arena, uint32_t want, uint32_t *ret_got)
 }
 
 /* Takes whole runs from the list of the longest, as long as each of them is shorter than what is still
- * wanted. They come off the head of one list, whose links are mended once. */
+ * wanted. They come off the head of one list, whose links are rebuilt once. */
 static uint32_t take_longest(struct vv_arena *a, unsigned b, uint32_t want, uint32_t *ret_pages)
 {
     struct vv_page *page = a->page;
@@ -197,6 +222,68 @@ void vv_arena_give(struct vv_arena *arena, uint32_t first, uint32_t n)
     arena->nfree += n;
 }
 
+static void cut_link(struct vv_arena *a, uint32_t page)
+{
+    struct vv_arena_cut *cut = &a->cut[page];
+
+    cut->prev = VV_PAGE_NONE;
+    cut->next = a->cut_free[cut->each];
+    if (cut->next != VV_PAGE_NONE)
+        a->cut[cut->next].prev = page;
+    a->cut_free[cut->each] = page;
+}
+
+static void cut_unlink(struct vv_arena *a, uint32_t page)
+{
+    struct vv_arena_cut *cut = &a->cut[page];
+
+    if (cut->prev != VV_PAGE_NONE)
+        a->cut[cut->prev].next = cut->next;
+    else
+        a->cut_free[cut->each] = cut->next;
+    if (cut->next != VV_PAGE_NONE)
+        a->cut[cut->next].prev = cut->prev;
+}
+
+uint32_t vv_arena_take_part(struct vv_arena *arena, uint32_t each)
+{
+    uint32_t page, part, got;
+
+    vv_assert(each > 0 && each <= arena->units / 2);
+    page = arena->cut_free[each];
+    if (page == VV_PAGE_NONE) {
+        page = vv_arena_take(arena, 1, &got);
+        if (page == VV_PAGE_NONE)
+            return VV_PAGE_NONE;
+        arena->cut[page] = (struct vv_arena_cut){.each = (uint16_t)each};
+        cut_link(arena, page);
+    }
+    part = arena->first_part + page * arena->units;
+    while (arena->page[part].state != VV_PAGE_FREE)
+        part += each;
+    arena->page[part] = (struct vv_page){.state = VV_PAGE_RESERVED};
+    if (++arena->cut[page].used == arena->units / each)
+        cut_unlink(arena, page);
+    return part;
+}
+
+void vv_arena_give_part(struct vv_arena *arena, uint32_t part)
+{
+    uint32_t page = vv_arena_page_of(arena, part);
+    struct vv_arena_cut *cut = &arena->cut[page];
+
+    vv_assert(cut->used > 0 && arena->page[part].state != VV_PAGE_FREE &&
+              arena->page[part].pins == 0);
+    arena->page[part] = (struct vv_page){.state = VV_PAGE_FREE};
+    if (cut->used-- == arena->units / cut->each)
+        cut_link(arena, page);
+    if (cut->used > 0)
+        return;
+    cut_unlink(arena, page);
+    cut->each = 0;
+    vv_arena_give(arena, page, 1);
+}
+
 void vv_arena_grow(struct vv_arena *arena, uint32_t nready)
 {
     uint32_t start = arena->nready;
@@ -217,6 +304,29 @@ uint32_t vv_arena_run(const struct vv_arena *arena, uint32_t first)
 {
     vv_assert(arena->page[first].state == VV_PAGE_FREE);
     return arena->page[first].chunk;
+}
+
+static const char *check_cuts(const struct vv_arena *a)
+{
+    uint32_t open = 0, listed = 0;
+
+    for (uint32_t p = 0; a->cut && p < a->npages; p++) {
+        uint32_t each = a->cut[p].each, part = a->first_part + p * a->units, used = 0;
+        if (!each)
+            continue;
+        if (a->page[p].state != VV_PAGE_RESERVED || a->page[p].u.owner)
+            return "arena: a page in parts is free or has an owner";
+        for (uint32_t u = 0; u + each <= a->units; u += each)
+            used += a->page[part + u].state != VV_PAGE_FREE;
+        if (used == 0 || used != a->cut[p].used)
+            return "arena: the parts of a page are miscounted";
+        open += used < a->units / each;
+    }
+    for (uint32_t each = 0; a->cut && each <= a->units; each++)
+        for (uint32_t p = a->cut_free[each]; p != VV_PAGE_NONE; p = a->cut[p].next, listed++)
+            if (a->cut[p].each != each)
+                return "arena: a page in parts hangs in the wrong list";
+    return open == listed ? NULL : "arena: a page with a free part is in no list";
 }
 
 const char *vv_arena_check(const struct vv_arena *arena)
@@ -248,5 +358,7 @@ const char *vv_arena_check(const struct vv_arena *arena)
                 return "arena: a run hangs in the wrong list";
             listed += arena->page[p].chunk;
         }
-    return nfree == arena->nfree && listed == nfree ? NULL : "arena: free pages miscounted";
+    if (nfree != arena->nfree || listed != nfree)
+        return "arena: free pages miscounted";
+    return check_cuts(arena);
 }

@@ -9,6 +9,10 @@
  * else the longest there is, so that scattered space is used without scattering it more than it
  * must be.
  *
+ * A page may be cut into parts of one size, for objects that are much smaller than a page. A part has
+ * a number of its own, behind those of the pages and of the extra pages; it counts in small units, of
+ * which a page has `units`. When its last part comes back, the page is free again.
+ *
  * A buffer may be made while it is in use, from its first page on: only pages that are ready are
  * free. What is promised is ready or will be, unless making it fails (vv_arena_stop).
  */
@@ -43,19 +47,30 @@ struct vv_page {
     uint8_t class;  /* the owner's */
 };
 
+/* A page that is cut into parts. Its own record is RESERVED and has no owner. */
+struct vv_arena_cut {
+    uint32_t next, prev; /* among those of its size that have a free part */
+    uint16_t each;       /* units of a part; 0: the page is whole */
+    uint16_t used;       /* parts in use */
+};
+
 struct vv_arena {
     struct vv_page *page;
-    uint32_t npages;    /* of the buffer */
-    uint32_t nready;    /* the first of them: those that may be handed out */
-    uint32_t npromised; /* that are ready or will be: how much it can ever hold */
+    struct vv_arena_cut *cut; /* of each page; NULL: pages are not cut */
+    uint32_t *cut_free;       /* by units of a part: the first page with a free one */
+    uint32_t units;           /* of a page */
+    uint32_t first_part;      /* number of the first unit of page 0; VV_PAGE_NONE: none is cut */
+    uint32_t npages;          /* of the buffer */
+    uint32_t nready;          /* the first of them: those that may be handed out */
+    uint32_t npromised;       /* that are ready or will be: how much it can ever hold */
     uint32_t nfree;
     uint32_t bucket[32]; /* runs of [2^i, 2^(i+1)) free pages */
     uint32_t buckets_used;
 };
 
-/* `nready` of the pages are ready at once. */
-int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready,
-                  uint32_t extra_pages) VV_WARN_UNUSED;
+/* `nready` of the pages are ready at once. `units` of a page; 1: no page is cut. */
+int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready, uint32_t extra_pages,
+                  uint32_t units) VV_WARN_UNUSED;
 void vv_arena_fini(struct vv_arena *arena);
 
 /* Takes a run of at most `want` pages, marked RESERVED; returns its first page, or VV_PAGE_NONE
@@ -77,6 +92,29 @@ static inline void vv_arena_stop(struct vv_arena *arena)
 static inline bool vv_arena_growing(const struct vv_arena *arena)
 {
     return arena->nready < arena->npromised;
+}
+/* The parts of a page have `each` units, half of a page at most. */
+uint32_t vv_arena_take_part(struct vv_arena *arena, uint32_t each); /* VV_PAGE_NONE: no room */
+void vv_arena_give_part(struct vv_arena *arena, uint32_t part);
+static inline bool vv_arena_is_part(const struct vv_arena *arena, uint32_t page)
+{
+    return page >= arena->first_part;
+}
+/* The page that a part is cut from. */
+static inline uint32_t vv_arena_page_of(const struct vv_arena *arena, uint32_t part)
+{
+    return (part - arena->first_part) / arena->units;
+}
+/* The next number that may be in use: pages that are not cut have no parts. */
+static inline uint32_t vv_arena_next(const struct vv_arena *arena, uint32_t page)
+{
+    uint32_t end = arena->first_part + arena->npages * arena->units;
+
+    page++;
+    while (vv_arena_is_part(arena, page) && page < end &&
+           !arena->cut[vv_arena_page_of(arena, page)].each)
+        page += arena->units;
+    return page;
 }
 /* Length of the free run that begins at `first`, which must be the first page of one. */
 uint32_t vv_arena_run(const struct vv_arena *arena, uint32_t first);

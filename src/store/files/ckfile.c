@@ -18,6 +18,7 @@
 
 #include "base/hash.h"
 #include "store/store_private.h"
+#include "store/target/folder/target_folder.h"
 
 uint64_t vv_files_bytes(uint64_t size, uint32_t nregions, uint32_t page_bytes)
 {
@@ -152,13 +153,13 @@ bool vv_ckfile_chunks_ok(const struct vv_ckfile_info *info, const char *mem, uin
     return true;
 }
 
-static int read_aligned(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes,
+static int read_aligned(struct vv_target_file *file, uint64_t offset, uint64_t bytes,
                         void **ret_buf)
 {
     void *buf;
     if (posix_memalign(&buf, VV_STORE_ALIGN, bytes) != 0)
         return -ENOMEM;
-    int rc = vv_os_read_all(os, fd, buf, bytes, offset);
+    int rc = file->ops->get(file, buf, bytes, offset);
     if (rc < 0) {
         free(buf);
         return rc == -ENODATA ? -EBADMSG : rc;
@@ -239,11 +240,12 @@ static int info_fill(const struct vv_ckfile_footer *f, const char *tail,
 
 /* The tail, checked. Most fit into the last block, whose read finds the footer; for others the
  * footer says how much more there is. */
-static int read_tail(const struct vv_os *os, int fd, uint64_t file_bytes, char *err,
-                     size_t err_bytes, void **ret_tail, struct vv_ckfile_footer *ret_footer)
+static int read_tail(struct vv_target_file *file, char *err, size_t err_bytes, void **ret_tail,
+                     struct vv_ckfile_footer *ret_footer)
 {
+    uint64_t file_bytes = file->bytes;
     void *tail;
-    int rc = read_aligned(os, fd, file_bytes - VV_STORE_ALIGN, VV_STORE_ALIGN, &tail);
+    int rc = read_aligned(file, file_bytes - VV_STORE_ALIGN, VV_STORE_ALIGN, &tail);
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot read the footer: %s", strerror(-rc));
     struct vv_ckfile_footer footer;
@@ -251,7 +253,7 @@ static int read_tail(const struct vv_os *os, int fd, uint64_t file_bytes, char *
     const char *fault = footer_fault(&footer, file_bytes);
     if (fault == NULL && footer.tail_bytes > VV_STORE_ALIGN) {
         free(tail);
-        rc = read_aligned(os, fd, file_bytes - footer.tail_bytes, footer.tail_bytes, &tail);
+        rc = read_aligned(file, file_bytes - footer.tail_bytes, footer.tail_bytes, &tail);
         if (rc < 0)
             return vvi_error(rc, err, err_bytes, "cannot read the tables: %s", strerror(-rc));
     }
@@ -271,21 +273,27 @@ static int read_tail(const struct vv_os *os, int fd, uint64_t file_bytes, char *
 int vv_ckfile_read(const struct vv_os *os, int fd, bool with_header, char *err, size_t err_bytes,
                    struct vv_ckfile_info *ret_info)
 {
-    uint64_t file_bytes;
+    struct vv_target_fd file;
+    int rc = vv_target_fd_init(&file, os, fd);
+    if (rc < 0)
+        return vvi_error(rc, err, err_bytes, "cannot tell its size: %s", strerror(-rc));
+    return vv_ckfile_read_from(&file.base, with_header, err, err_bytes, ret_info);
+}
+
+int vv_ckfile_read_from(struct vv_target_file *file, bool with_header, char *err, size_t err_bytes,
+                        struct vv_ckfile_info *ret_info)
+{
     void *tail = NULL, *head = NULL;
     struct vv_ckfile_footer footer;
     struct vv_ckfile_info info;
-    int rc = os->file_bytes(os, fd, &file_bytes);
-    if (rc < 0)
-        return vvi_error(rc, err, err_bytes, "cannot tell its size: %s", strerror(-rc));
-    if (file_bytes < VV_CKFILE_HEADER_BYTES + VV_STORE_ALIGN || file_bytes % VV_STORE_ALIGN != 0)
+    if (file->bytes < VV_CKFILE_HEADER_BYTES + VV_STORE_ALIGN || file->bytes % VV_STORE_ALIGN != 0)
         return vvi_error(-EBADMSG, err, err_bytes, "%" PRIu64 " bytes is no size of such a file",
-                         file_bytes);
-    rc = read_tail(os, fd, file_bytes, err, err_bytes, &tail, &footer);
+                         file->bytes);
+    int rc = read_tail(file, err, err_bytes, &tail, &footer);
     if (rc < 0)
         return rc;
     if (with_header) {
-        rc = read_aligned(os, fd, 0, VV_CKFILE_HEADER_BYTES, &head);
+        rc = read_aligned(file, 0, VV_CKFILE_HEADER_BYTES, &head);
         const char *fault = rc < 0 ? strerror(-rc) : header_fault(head, &footer);
         if (fault != NULL) {
             rc = vvi_error(rc < 0 ? rc : -EBADMSG, err, err_bytes, "%s", fault);
@@ -338,7 +346,7 @@ static void chunk_problem(struct checker *c, const struct vv_ckfile_info *info, 
     }
 }
 
-static int check_chunks(struct checker *c, const struct vv_os *os, int fd,
+static int check_chunks(struct checker *c, struct vv_target_file *file,
                         const struct vv_ckfile_info *info)
 {
     if (info->nchunks == 0)
@@ -349,7 +357,7 @@ static int check_chunks(struct checker *c, const struct vv_os *os, int fd,
     for (uint32_t i = 0; i < info->nchunks; i++) {
         uint32_t bytes = vvi_chunk_bytes(info->id.size, info->id.chunk_bytes, i);
         uint64_t offset = VV_CKFILE_HEADER_BYTES + (uint64_t)i * info->id.chunk_bytes;
-        int rc = vv_os_read_all(os, fd, buf, bytes, offset);
+        int rc = file->ops->get(file, buf, bytes, offset);
         if (rc < 0)
             chunk_problem(c, info, i, strerror(-rc));
         else if (vv_hash64(buf, bytes) != info->sums[i])
@@ -360,10 +368,10 @@ static int check_chunks(struct checker *c, const struct vv_os *os, int fd,
 }
 
 /* With the tail gone, the header may still tell what the file was. */
-static void check_header_alone(struct checker *c, const struct vv_os *os, int fd)
+static void check_header_alone(struct checker *c, struct vv_target_file *file)
 {
     void *head;
-    if (read_aligned(os, fd, 0, VV_CKFILE_HEADER_BYTES, &head) < 0) {
+    if (read_aligned(file, 0, VV_CKFILE_HEADER_BYTES, &head) < 0) {
         problem(c, -1, -1, "too short to have a header");
         return;
     }
@@ -385,7 +393,7 @@ static void check_name(struct checker *c, const char *path, const struct vv_ckfi
         problem(c, -1, -1, "the file's name is not that of the checkpoint in it");
 }
 
-int vv_ckfile_verify(const struct vv_os *os, int dirfd, const char *path,
+int vv_ckfile_verify(struct vv_target *target, const char *path,
                      void (*report)(void *user, const struct vv_ckfile_problem *p), void *user,
                      struct vv_ckfile_info *ret_info)
 {
@@ -397,25 +405,26 @@ int vv_ckfile_verify(const struct vv_os *os, int dirfd, const char *path,
     if (!vv_ckfile_parse_name(base != NULL ? base + 1 : path, &kind, &rank, &c.version,
                               &generation))
         c.version = 0;
-    int fd = vv_os_open_regular(os, dirfd, path, O_RDONLY);
-    if (fd == -EBADMSG)
+    struct vv_target_file *file;
+    int rc = target->ops->open(target, path, VV_TARGET_READ, &file);
+    if (rc == -EBADMSG)
         problem(&c, -1, -1, VV_CKFILE_NOT_REGULAR);
-    if (fd < 0)
-        return fd;
+    if (rc < 0)
+        return rc;
     char err[256];
     struct vv_ckfile_info info;
-    int rc = vv_ckfile_read(os, fd, false, err, sizeof(err), &info);
+    rc = vv_ckfile_read_from(file, false, err, sizeof(err), &info);
     if (rc == -EBADMSG) {
         problem(&c, -1, -1, err);
-        check_header_alone(&c, os, fd);
+        check_header_alone(&c, file);
     }
     if (rc < 0) {
-        os->close(os, fd);
+        vv_target_end(file);
         return rc;
     }
     c.version = info.id.version;
     struct vv_ckfile_info full;
-    rc = vv_ckfile_read(os, fd, true, err, sizeof(err), &full);
+    rc = vv_ckfile_read_from(file, true, err, sizeof(err), &full);
     if (rc == -EBADMSG)
         problem(&c, -1, -1, err);
     if (rc == 0) {
@@ -424,8 +433,8 @@ int vv_ckfile_verify(const struct vv_os *os, int dirfd, const char *path,
     }
     check_name(&c, path, &info);
     if (rc == 0 || rc == -EBADMSG)
-        rc = check_chunks(&c, os, fd, &info);
-    os->close(os, fd);
+        rc = check_chunks(&c, file, &info);
+    vv_target_end(file);
     rc = rc < 0 ? rc : c.result;
     if (rc == 0 && ret_info != NULL)
         *ret_info = info;

@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "store/os.h"
 #include "store/store.h"
+#include "store/target/target.h"
 
 #define VV_CKFILE_FORMAT       1u
 #define VV_CKFILE_HEADER_BYTES 4096u
@@ -127,6 +128,9 @@ void vv_ckfile_info_fini(struct vv_ckfile_info *info);
  * open for direct I/O. -EBADMSG: not a complete, undamaged file; err says what is wrong. */
 VV_WARN_UNUSED int vv_ckfile_read(const struct vv_os *os, int fd, bool with_header, char *err,
                                   size_t err_bytes, struct vv_ckfile_info *ret_info);
+/* The same of a target's file. */
+VV_WARN_UNUSED int vv_ckfile_read_from(struct vv_target_file *file, bool with_header, char *err,
+                                       size_t err_bytes, struct vv_ckfile_info *ret_info);
 
 /* Whether n bytes of data from byte `at` on, which a chunk begins with, have the sums of their chunks. */
 bool vv_ckfile_chunks_ok(const struct vv_ckfile_info *info, const char *mem, uint64_t at,
@@ -143,7 +147,7 @@ struct vv_ckfile_problem {
 /* Reads all of a file and reports what is wrong with it, as much as can be told. 0: nothing;
  * -EBADMSG: something, reported; otherwise the file could not be read. A damaged chunk is reported
  * once for every region that has bytes in it. ret_info, if not NULL, is filled on 0. */
-VV_WARN_UNUSED int vv_ckfile_verify(const struct vv_os *os, int dirfd, const char *path,
+VV_WARN_UNUSED int vv_ckfile_verify(struct vv_target *target, const char *path,
                                     void (*report)(void *user, const struct vv_ckfile_problem *p),
                                     void *user, struct vv_ckfile_info *ret_info);
 
@@ -160,10 +164,10 @@ struct vv_files_found {
     const struct vv_ckfile_info *info; /* if status is 0 */
 };
 
-/* Calls visit for every checkpoint file of one history, or of all (NULL), in order of history, rank
+/* place: as vv_target_open takes it. Calls visit for every checkpoint file of one history, or of all (NULL), in order of history, rank
  * and version, until it returns non-zero, and returns that. Reads what is there at the moment; a
  * file that goes away meanwhile is left out. -ENOENT: no such folder or history. */
-int vv_files_scan(const struct vv_os *os, const char *folder, const char *history,
+int vv_files_scan(const struct vv_os *os, const char *place, const char *history,
                   int (*visit)(void *user, const struct vv_files_found *found), void *user);
 
 /* Is this a name that vv_files_open takes? */

@@ -25,6 +25,7 @@
 
 #include "base/hash.h"
 #include "store/files/files_private.h"
+#include "store/target/folder/target_folder.h"
 
 /* ---- the lock ---- */
 
@@ -45,11 +46,18 @@ static int take_lock(struct vv_files *f, char *err, size_t err_bytes)
         return vvi_error(f->lock_fd, err, err_bytes, "%s/%s/%s: %s", f->folder->path, f->history,
                          name, strerror(-f->lock_fd));
     int rc = os->lock(os, f->lock_fd);
-    if (rc == -EBUSY)
+    if (rc == -EBUSY) {
+        long holder = lock_holder(os, f->lock_fd);
+        if (holder == (long)getpid())
+            return vvi_error(rc, err, err_bytes,
+                             "history %s (rank %" PRIu32 ") in %s is open already in this process; "
+                             "use its handle, or close it first",
+                             f->history, f->rank, f->folder->path);
         return vvi_error(rc, err, err_bytes,
                          "history %s (rank %" PRIu32 ") in %s is in use by process %ld; give each "
                          "process its own rank",
-                         f->history, f->rank, f->folder->path, lock_holder(os, f->lock_fd));
+                         f->history, f->rank, f->folder->path, holder);
+    }
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot lock %s/%s/%s: %s", f->folder->path,
                          f->history, name, strerror(-rc));
@@ -83,7 +91,7 @@ static int grow_array(void **array, size_t n, size_t *room, size_t element_bytes
     return 0;
 }
 
-static int list_name(void *user, const char *name)
+static int list_name(void *user, const char *name, uint64_t bytes)
 {
     struct listing *l = user;
     struct vv_files *f = l->files;
@@ -101,7 +109,8 @@ static int list_name(void *user, const char *name)
     int rc = grow_array((void **)&f->found, f->nfound, &l->room, sizeof(*f->found));
     if (rc == 0)
         f->found[f->nfound++] = (struct vvi_found){
-            .entry = {.version = version, .generation = generation, .rank = rank}};
+            .entry = {.version = version, .generation = generation, .rank = rank},
+            .listed_bytes = bytes};
     return rc;
 }
 
@@ -114,13 +123,24 @@ static int compare_found(const void *a, const void *b)
     return (x->generation > y->generation) - (x->generation < y->generation);
 }
 
+static bool is_ours(void *user, const char *name)
+{
+    const struct vv_files *f = user;
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    return vv_ckfile_parse_name(name, &kind, &rank, &version, &generation) && rank == f->rank;
+}
+
 static int list_folder(struct vv_files *f)
 {
-    const struct vv_os *os = f->folder->opts.os;
     struct listing l = {.files = f};
-    int rc = os->list(os, f->dirfd, list_name, &l);
-    for (size_t i = 0; rc == 0 && i < l.ntemps; i++) {
-        rc = os->unlinkat(os, f->dirfd, l.temps[i]);
+    int rc = f->at->ops->list(f->at, list_name, &l);
+    /* What cannot be swept now is swept another time. */
+    if (rc == 0 && f->at->ops->sweep != NULL && !f->read_only)
+        (void)f->at->ops->sweep(f->at, is_ours, f);
+    for (size_t i = 0; rc == 0 && i < l.ntemps && !f->read_only; i++) {
+        rc = f->at->ops->remove(f->at, l.temps[i]);
         /* A folder of that name is not ours. New files have new names, so it can stay. */
         if (rc == -ENOENT || rc == -EISDIR || rc == -EPERM)
             rc = 0;
@@ -161,6 +181,8 @@ static bool as_indexed(const struct vv_files *f, const struct vvi_found *found)
     const struct vv_os *os = f->folder->opts.os;
     char name[VV_CKFILE_NAME_MAX];
     uint64_t bytes;
+    if (found->listed_bytes != VV_TARGET_BYTES_UNKNOWN)
+        return found->listed_bytes == found->entry.file_bytes;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
                    found->entry.generation);
     return os->stat(os, f->dirfd, name, &bytes) == 0 && bytes == found->entry.file_bytes;
@@ -170,21 +192,23 @@ static bool as_indexed(const struct vv_files *f, const struct vvi_found *found)
  * is. */
 static int read_file(struct vv_files *f, struct vvi_found *found, char *err, size_t err_bytes)
 {
-    const struct vv_os *os = f->folder->opts.os;
+    /* The header of a file on a target is another request; its name and its end say enough. */
+    bool header = f->folder->target == NULL;
     char name[VV_CKFILE_NAME_MAX];
+    struct vv_target_file *file;
     struct vv_ckfile_info info;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
                    found->entry.generation);
-    int fd = vv_os_open_regular(os, f->dirfd, name, O_RDONLY);
-    if (fd < 0)
-        return vvi_error(fd, err, err_bytes, "%s",
-                         fd == -EBADMSG ? VV_CKFILE_NOT_REGULAR : strerror(-fd));
-    int rc = vv_ckfile_read(os, fd, true, err, err_bytes, &info);
-    os->close(os, fd);
+    int rc = f->at->ops->open(f->at, name, VV_TARGET_READ, &file);
+    if (rc < 0)
+        return vvi_error(rc, err, err_bytes, "%s",
+                         rc == -EBADMSG ? VV_CKFILE_NOT_REGULAR : strerror(-rc));
+    rc = vv_ckfile_read_from(file, header, err, err_bytes, &info);
+    vv_target_end(file);
     if (rc < 0)
         return rc;
     if (info.id.version != found->entry.version || info.id.generation != found->entry.generation ||
-        info.id.rank != f->rank || strcmp(info.history, f->history) != 0) {
+        info.id.rank != f->rank || (header && strcmp(info.history, f->history) != 0)) {
         vv_ckfile_info_fini(&info);
         return vvi_error(-EBADMSG, err, err_bytes, "holds another checkpoint than its name says");
     }
@@ -212,8 +236,9 @@ static int read_unknown(struct vv_files *f, size_t *ret_nread)
             continue;
         char err[256] = "";
         int rc = read_file(f, found, err, sizeof(err));
-        if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
-            return rc; /* our trouble, not the file's */
+        bool of_file = f->folder->target == NULL || rc == -EBADMSG || rc == -ENOENT;
+        if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || (rc < 0 && !of_file))
+            return rc; /* our trouble or the network's, not the file's */
         if (rc < 0) {
             found->status = rc;
             found->what = strdup(err[0] != '\0' ? err : strerror(-rc));
@@ -246,7 +271,7 @@ static int look_at_data(struct vv_files *f, struct vvi_found *found)
     char name[VV_CKFILE_NAME_MAX], text[256];
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, found->entry.version,
                    found->entry.generation);
-    int rc = vv_ckfile_verify(f->folder->opts.os, f->dirfd, name, note_fault, &fault, NULL);
+    int rc = vv_ckfile_verify(f->at, name, note_fault, &fault, NULL);
     if (rc == 0 || rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE)
         return rc;
     snprintf(text, sizeof(text), "it was not synced (local_sync = off): %s",
@@ -269,10 +294,33 @@ static struct vvi_found *newest_known(struct vv_files *f)
     return newest;
 }
 
+/* The highest version whose newest generation is known. */
+static struct vvi_found *highest_known(struct vv_files *f)
+{
+    for (size_t i = f->nfound; i-- > 0;)
+        if (f->found[i].known &&
+            (i + 1 == f->nfound || f->found[i + 1].entry.version != f->found[i].entry.version))
+            return &f->found[i];
+    return NULL;
+}
+
+/* Reads one after the other until one is good. */
+static int look_until_good(struct vv_files *f, struct vvi_found *(*next)(struct vv_files *))
+{
+    struct vvi_found *found;
+    int rc = 0;
+    while (rc == 0 && (found = next(f)) != NULL && found->unsynced_boot != 0) {
+        rc = look_at_data(f, found);
+        if (found->known)
+            break;
+    }
+    return rc;
+}
+
 /* Files that were committed without a sync. The machine has been started again since: any of them may have lost
  * bytes, and all are read; what is right is on the disk then, and goes into the index. It has not: the kernel has
- * what it was given, but for errors of writing, which the checksums of restores find; and the one that a restart
- * asks for first is read now. */
+ * what it was given, but for errors of writing, which the checksums of restores find; and what a restart asks for
+ * first is read now: the version that was written last, or as VELOC has it the one of the highest number. */
 static int look_at_unsynced(struct vv_files *f)
 {
     uint64_t boot = vv_os_boot(f->folder->opts.os);
@@ -284,23 +332,18 @@ static int look_at_unsynced(struct vv_files *f)
         rc = look_at_data(f, found);
         found->unsynced_boot = 0;
     }
-    for (bool good = false; rc == 0 && !good;) {
-        struct vvi_found *newest = newest_known(f);
-        if (newest == NULL || newest->unsynced_boot == 0)
-            break;
-        rc = look_at_data(f, newest);
-        good = newest->known;
-    }
+    if (rc == 0)
+        rc = look_until_good(f, newest_known);
+    if (rc == 0)
+        rc = look_until_good(f, highest_known);
     return rc;
 }
 
 static int delete_superseded(struct vv_files *f, const struct vvi_found *old)
 {
-    const struct vv_os *os = f->folder->opts.os;
     char name[VV_CKFILE_NAME_MAX];
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->rank, old->entry.version, old->entry.generation);
-    int rc = os->unlinkat(os, f->dirfd, name);
-    return rc == -ENOENT ? 0 : rc;
+    return vv_target_remove(f->at, name);
 }
 
 static void found_fini(struct vvi_found *found)
@@ -340,7 +383,6 @@ static int settle_version(struct vv_files *f, size_t first, size_t last, size_t 
 /* Leaves one generation of each version. */
 static int drop_superseded(struct vv_files *f, size_t *ret_nremoved)
 {
-    const struct vv_os *os = f->folder->opts.os;
     size_t kept = 0, removed = 0;
     if (f->nfound == 0)
         return 0;
@@ -360,7 +402,7 @@ static int drop_superseded(struct vv_files *f, size_t *ret_nremoved)
     f->nfound = kept;
     *ret_nremoved = removed;
     /* Not synced, a crash after the removal of the kept one would bring the old one back. */
-    return removed > 0 ? os->fsync(os, f->dirfd) : 0;
+    return removed > 0 ? f->at->ops->sync(f->at) : 0;
 }
 
 /* ---- the index ---- */
@@ -401,17 +443,30 @@ static int open_history_folder(struct vv_files *f, char *err, size_t err_bytes)
 {
     struct vv_folder *folder = f->folder;
     const struct vv_os *os = folder->opts.os;
-    int rc = os->mkdirat(os, folder->dirfd, f->history, 0777);
+    if (folder->target != NULL) {
+        int rc = folder->target->ops->below(folder->target, f->history, f->read_only ? NULL : "",
+                                            &f->at);
+        if (rc == -ENOENT && f->read_only)
+            return 0;
+        return rc == 0 ? 0
+                       : vvi_error(rc, err, err_bytes, "%s/%s: %s", folder->path, f->history,
+                                   strerror(-rc));
+    }
+    int rc = f->read_only ? 0 : os->mkdirat(os, folder->dirfd, f->history, 0777);
     /* Also if it was there: who made it may have been cut off, or have failed, before this. */
-    if (rc == 0 || rc == -EEXIST)
+    if (!f->read_only && (rc == 0 || rc == -EEXIST))
         rc = os->fsync(os, folder->dirfd);
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot create %s/%s: %s", folder->path, f->history,
                          strerror(-rc));
     f->dirfd = os->openat(os, folder->dirfd, f->history, O_RDONLY | O_DIRECTORY, 0);
+    if (f->dirfd == -ENOENT && f->read_only)
+        return 0;
     if (f->dirfd < 0)
         return vvi_error(f->dirfd, err, err_bytes, "cannot open %s/%s: %s", folder->path,
                          f->history, strerror(-f->dirfd));
+    vv_target_folder_init(&f->place, os, f->dirfd);
+    f->at = &f->place.base;
     return 0;
 }
 
@@ -442,7 +497,8 @@ static int find_versions(struct vv_files *f, char *err, size_t err_bytes)
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot read %s/%s: %s", f->folder->path, f->history,
                          strerror(-rc));
-    start_index(f, nread > 0 || nremoved > 0);
+    if (!f->read_only)
+        start_index(f, nread > 0 || nremoved > 0);
     return 0;
 }
 
@@ -475,12 +531,18 @@ static void forget_damaged(struct vv_files *f)
     f->ndamaged = f->nhidden = 0;
 }
 
+static void index_init(struct vv_files *f)
+{
+    vvi_index_init(&f->index, f->folder->opts.os, f->dirfd, f->rank);
+    f->index.target = f->folder->target != NULL ? f->at : NULL;
+}
+
 int vvi_files_again(struct vv_files *f, char *err, size_t err_bytes)
 {
     forget_found(f);
     forget_damaged(f);
     vvi_index_fini(&f->index);
-    vvi_index_init(&f->index, f->folder->opts.os, f->dirfd, f->rank);
+    index_init(f);
     return find_versions(f, err, err_bytes);
 }
 
@@ -491,16 +553,16 @@ static void ranks_name(uint32_t rank, bool temp, char name[32])
     snprintf(name, 32, "ranks.%" PRIu32 "%s", rank, temp ? ".tmp" : "");
 }
 
-uint32_t vvi_recorded_ranks(const struct vv_os *os, int dirfd, uint32_t rank)
+uint32_t vvi_recorded_ranks(struct vv_target *at, uint32_t rank)
 {
     char name[32], text[32] = "", *end = text;
+    struct vv_target_file *file;
     ranks_name(rank, false, name);
-    int fd = vv_os_open_regular(os, dirfd, name, O_RDONLY);
-    if (fd < 0)
+    if (at->ops->open(at, name, VV_TARGET_READ, &file) < 0)
         return 0;
-    int64_t n = os->pread(os, fd, text, sizeof(text) - 1, 0);
-    os->close(os, fd);
-    unsigned long long ranks = n > 0 ? strtoull(text, &end, 10) : 0;
+    int rc = at->ops->get(file, text, VV_MIN(sizeof(text) - 1, (size_t)file->bytes), 0);
+    vv_target_end(file);
+    unsigned long long ranks = rc == 0 ? strtoull(text, &end, 10) : 0;
     return end > text && *end == '\n' && ranks <= INT32_MAX ? (uint32_t)ranks : 0;
 }
 
@@ -508,40 +570,38 @@ uint32_t vvi_recorded_ranks(const struct vv_os *os, int dirfd, uint32_t rank)
  * without the record nothing is refused. */
 static void record_ranks(struct vv_files *f, uint32_t ranks)
 {
-    const struct vv_os *os = f->folder->opts.os;
+    const struct vv_target_ops *ops = f->at->ops;
+    struct vv_target_file *file = NULL;
     char name[32], temp[32], text[32];
     ranks_name(f->rank, false, name);
     ranks_name(f->rank, true, temp);
     if (ranks <= 1) {
-        (void)os->unlinkat(os, f->dirfd, name);
+        (void)ops->remove(f->at, name);
         return;
     }
     int n = snprintf(text, sizeof(text), "%" PRIu32 "\n", ranks);
-    int fd = os->openat(os, f->dirfd, temp, O_RDWR | O_CREAT | O_TRUNC, 0666);
-    int rc = fd < 0 ? fd : vv_os_write_all(os, fd, text, (size_t)n, 0);
+    int rc = ops->create(f->at, name, temp, (uint64_t)n, &file);
     if (rc == 0)
-        rc = os->fsync(os, fd);
-    if (fd >= 0)
-        os->close(os, fd);
+        rc = ops->put(file, text, (size_t)n, 0);
     if (rc == 0)
-        rc = os->rename(os, f->dirfd, temp, name, true);
+        rc = ops->settle(file);
     if (rc == 0)
-        rc = os->fsync(os, f->dirfd);
-    if (rc < 0)
-        (void)os->unlinkat(os, f->dirfd, temp);
+        (void)ops->commit(file);
+    vv_target_end(file);
 }
 
 static int check_ranks(struct vv_files *f, uint32_t ranks, char *err, size_t err_bytes)
 {
-    uint32_t recorded = ranks != 0 ? vvi_recorded_ranks(f->folder->opts.os, f->dirfd, f->rank) : 0;
+    uint32_t recorded = ranks != 0 ? vvi_recorded_ranks(f->at, f->rank) : 0;
     if (ranks == 0 || recorded == ranks || (recorded == 0 && ranks == 1))
         return 0;
     if (recorded != 0 && f->nfound + f->ndamaged > 0)
         return vvi_error(-EINVAL, err, err_bytes,
-                         "history %.60s in %.80s was written by %" PRIu32
+                         "history %.60s in %.60s was written by %" PRIu32
                          " ranks, and this run has %" PRIu32
-                         ": run as many, or remove it (varve rm, varve_history_remove)",
-                         f->history, f->folder->path, recorded, ranks);
+                         ": run as many%s, or remove it (varve rm, varve_history_remove)",
+                         f->history, f->folder->path, recorded, ranks,
+                         f->shared ? ", read its parts (varve_part_open)" : "");
     record_ranks(f, ranks);
     return 0;
 }
@@ -558,10 +618,30 @@ uint64_t vv_files_draw_id(void)
     return id;
 }
 
+/* The lock, where there is one, and what is there. */
+static int open_found(struct vv_files *f, uint32_t ranks, char *err, size_t err_bytes)
+{
+    int rc = 0;
+    if (f->at == NULL)
+        return 0;
+    /* A target has no locks and lists what is there: lives differ by the life marker alone. */
+    bool locks = f->folder->target == NULL && !f->read_only;
+    if (locks)
+        rc = take_lock(f, err, err_bytes);
+    if (rc == 0 && locks && f->shared)
+        rc = refresh_listing(f, err, err_bytes);
+    if (rc == 0)
+        rc = find_versions(f, err, err_bytes);
+    return rc == 0 ? check_ranks(f, ranks, err, err_bytes) : rc;
+}
+
 int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
                   const struct vv_files_opts *opts, char *err, size_t err_bytes,
                   struct vv_files **ret_files)
 {
+    static _Atomic uint64_t serials;
+    static const struct vv_files_opts plain;
+    const struct vv_files_opts *o = opts != NULL ? opts : &plain;
     if (!vv_files_name_ok(history))
         return vvi_error(-EINVAL, err, err_bytes, "\"%s\" is not a name for a history",
                          history == NULL ? "" : history);
@@ -571,20 +651,16 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
     f->folder = folder;
     f->rank = rank;
     f->dirfd = f->lock_fd = -1;
-    f->run_id = opts != NULL && opts->run_id != 0 ? opts->run_id : vv_files_draw_id();
-    f->all_generations = opts != NULL && opts->all_generations;
-    f->shared = opts != NULL && opts->shared;
+    f->serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed);
+    f->run_id = o->run_id != 0 ? o->run_id : vv_files_draw_id();
+    f->read_only = o->read_only;
+    f->all_generations = o->all_generations || o->read_only;
+    f->shared = o->shared;
     snprintf(f->history, sizeof(f->history), "%s", history);
     int rc = open_history_folder(f, err, err_bytes);
-    vvi_index_init(&f->index, folder->opts.os, f->dirfd, rank);
+    index_init(f);
     if (rc == 0)
-        rc = take_lock(f, err, err_bytes);
-    if (rc == 0 && opts != NULL && opts->shared)
-        rc = refresh_listing(f, err, err_bytes);
-    if (rc == 0)
-        rc = find_versions(f, err, err_bytes);
-    if (rc == 0)
-        rc = check_ranks(f, opts != NULL ? opts->ranks : 0, err, err_bytes);
+        rc = open_found(f, o->read_only ? 0 : o->ranks, err, err_bytes);
     if (rc < 0) {
         vv_files_close(f);
         return rc;
@@ -598,7 +674,8 @@ void vv_files_close(struct vv_files *f)
     if (f == NULL)
         return;
     const struct vv_os *os = f->folder->opts.os;
-    vvi_obj_drop_all(f);
+    if (f->folder->target == NULL)
+        vvi_obj_drop_all(f);
     forget_found(f);
     forget_damaged(f);
     vvi_index_fini(&f->index);
@@ -610,6 +687,8 @@ void vv_files_close(struct vv_files *f)
         os->close(os, f->lock_fd);
     if (f->dirfd >= 0)
         os->close(os, f->dirfd);
+    if (f->folder->target != NULL)
+        vv_target_close(f->at);
     free(f);
 }
 
@@ -619,7 +698,8 @@ int vv_files_list(struct vv_files *f, int (*visit)(void *user, const struct vv_f
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < f->nfound; i++)
         rc = visit(user, &f->found[i].entry);
-    forget_found(f);
+    if (!f->read_only)
+        forget_found(f);
     return rc;
 }
 
@@ -636,6 +716,19 @@ int vv_files_list_damaged(const struct vv_files *f,
         rc = visit(user, &d);
     }
     return rc;
+}
+
+int vvi_files_same(const struct vv_files *f, uint64_t version, uint64_t generation, int rc,
+                   uint64_t run_id)
+{
+    struct vvi_found key = {.entry = {.version = version, .generation = generation}};
+    if (!f->read_only || (rc < 0 && rc != -ENOENT))
+        return rc;
+    if (rc == -ENOENT)
+        return -EIDRM;
+    const struct vvi_found *found =
+        f->nfound == 0 ? NULL : bsearch(&key, f->found, f->nfound, sizeof(key), compare_found);
+    return found != NULL && found->entry.run_id != run_id ? -EIDRM : 0;
 }
 
 uint64_t vv_files_first_generation(const struct vv_files *f)

@@ -8,7 +8,11 @@
  *
  * Why a stale record cannot speak for a new file: records are matched by version and generation,
  * and new files get generations above every one in the folder and in the valid part of the index,
- * records of vanished files included. */
+ * records of vanished files included.
+ *
+ * On a target, which takes whole files only, the index is kept in memory and written again when the file
+ * lacks one record in LACKING_ONE_IN, and at the end: a history is opened with a few requests however many
+ * versions it has, and what is written for the index stays far below what is written for versions. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +23,8 @@
 
 #include "base/hash.h"
 #include "store/files/files_private.h"
+
+enum { LACKING_ONE_IN = 256 };
 
 void vvi_index_init(struct vvi_index *ix, const struct vv_os *os, int dirfd, uint32_t rank)
 {
@@ -39,8 +45,35 @@ static void close_fd(struct vvi_index *ix)
     ix->fd = -1;
 }
 
+static bool is_open(const struct vvi_index *ix)
+{
+    return ix->fd >= 0 || ix->whole;
+}
+
+/* All of it, to the target. What it lacks after a failure it may get another time. */
+static int save(struct vvi_index *ix)
+{
+    const struct vv_target_ops *ops = ix->target->ops;
+    struct vv_target_file *file = NULL;
+    char temp[40];
+    temp_name(ix, temp);
+    int rc = ops->create(ix->target, ix->name, temp, ix->used, &file);
+    if (rc == 0)
+        rc = ops->put(file, ix->buf, ix->used, 0);
+    if (rc == 0)
+        rc = ops->settle(file);
+    if (rc == 0)
+        rc = ops->commit(file);
+    vv_target_end(file);
+    if (rc == 0)
+        ix->unsaved = 0;
+    return rc;
+}
+
 void vvi_index_fini(struct vvi_index *ix)
 {
+    if (ix->whole && ix->unsaved > 0)
+        (void)save(ix);
     close_fd(ix);
     free(ix->buf);
     vv_mutex_fini(&ix->lock);
@@ -53,9 +86,14 @@ static void give_up(struct vvi_index *ix)
     char temp[40];
     temp_name(ix, temp);
     close_fd(ix);
+    ix->used = 0;
+    ix->whole = false;
+    if (ix->target != NULL) {
+        (void)ix->target->ops->remove(ix->target, ix->name);
+        return;
+    }
     ix->os->unlinkat(ix->os, ix->dirfd, ix->name);
     ix->os->unlinkat(ix->os, ix->dirfd, temp);
-    ix->used = 0;
 }
 
 /* ---- reading ---- */
@@ -86,25 +124,48 @@ static bool record_ok(const char *text, uint64_t left)
            r.sum == record_sum(text, r.bytes);
 }
 
+static int read_target(struct vvi_index *ix, struct vvi_index_view *view)
+{
+    const struct vv_target_ops *ops = ix->target->ops;
+    struct vv_target_file *file = NULL;
+    int rc = ix->whole ? 0 : ops->open(ix->target, ix->name, VV_TARGET_READ, &file);
+    if (rc < 0)
+        return rc;
+    view->bytes = ix->whole ? ix->used : file->bytes;
+    view->text = malloc(view->bytes + 1);
+    if (view->text == NULL)
+        rc = -ENOMEM;
+    else if (!ix->whole)
+        rc = ops->get(file, view->text, view->bytes, 0);
+    else
+        memcpy(view->text, ix->buf, ix->used);
+    vv_target_end(file);
+    return rc;
+}
+
+static int read_folder(struct vvi_index *ix, struct vvi_index_view *view)
+{
+    const struct vv_os *os = ix->os;
+    int fd = vv_os_open_regular(os, ix->dirfd, ix->name, O_RDONLY);
+    if (fd < 0)
+        return -ENOENT;
+    int rc = os->file_bytes(os, fd, &view->bytes);
+    if (rc == 0)
+        view->text = malloc(view->bytes + 1);
+    if (rc == 0 && view->text == NULL)
+        rc = -ENOMEM;
+    if (rc == 0)
+        rc = vv_os_read_all(os, fd, view->text, view->bytes, 0);
+    os->close(os, fd);
+    return rc;
+}
+
 /* `want`: the header that it must have; NULL: any. */
 static int read_view(struct vvi_index *ix, const struct vvi_index_header *want,
                      struct vvi_index_view *ret_view)
 {
     struct vvi_index_view view = {0};
-    const struct vv_os *os = ix->os;
-    int fd = vv_os_open_regular(os, ix->dirfd, ix->name, O_RDONLY);
-    if (fd < 0) {
-        *ret_view = view;
-        return 0;
-    }
-    int rc = os->file_bytes(os, fd, &view.bytes);
-    if (rc == 0)
-        view.text = malloc(view.bytes + 1);
-    if (rc == 0 && view.text == NULL)
-        rc = -ENOMEM;
-    if (rc == 0)
-        rc = vv_os_read_all(os, fd, view.text, view.bytes, 0);
-    os->close(os, fd);
+    int rc = ix->target != NULL ? read_target(ix, &view) : read_folder(ix, &view);
     if (rc == -ENOMEM) {
         return rc;
     } else if (rc < 0) {
@@ -150,9 +211,44 @@ const struct vv_store_region *vvi_index_regions(const struct vvi_index_record *r
 
 /* ---- writing ---- */
 
+static int make_room_locked(struct vvi_index *ix, size_t bytes)
+{
+    if (ix->used + bytes <= ix->room)
+        return 0;
+    size_t room = VV_MAX(ix->room * 2, vv_align_up(ix->used + bytes, 4096));
+    char *buf = realloc(ix->buf, room);
+    if (buf == NULL)
+        return -ENOMEM;
+    ix->buf = buf;
+    ix->room = room;
+    return 0;
+}
+
+/* The first `bytes` of an index on a target. */
+static int begin_whole(struct vvi_index *ix, const void *text, size_t bytes)
+{
+    vv_mutex_lock(&ix->lock);
+    ix->used = 0;
+    int rc = make_room_locked(ix, bytes);
+    if (rc == 0) {
+        memcpy(ix->buf, text, bytes);
+        ix->used = bytes;
+        ix->whole = true;
+    }
+    vv_mutex_unlock(&ix->lock);
+    return rc;
+}
+
 int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view, uint64_t nlive)
 {
     const struct vv_os *os = ix->os;
+    if (ix->target != NULL) {
+        int rc = begin_whole(ix, view->text, view->valid_bytes);
+        ix->published = true;
+        ix->nrecords = view->nrecords;
+        ix->nlive = nlive;
+        return rc;
+    }
     int fd = vv_os_open_regular(os, ix->dirfd, ix->name, O_WRONLY);
     if (fd < 0)
         return fd;
@@ -178,6 +274,11 @@ int vvi_index_restart(struct vvi_index *ix, const char *history, uint32_t rank)
     char temp[40];
     temp_name(ix, temp);
     header_fill(&header, history, rank);
+    if (ix->target != NULL) {
+        ix->published = false;
+        ix->nrecords = ix->nlive = 0;
+        return begin_whole(ix, &header, sizeof(header));
+    }
     int fd = os->openat(os, ix->dirfd, temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (fd < 0)
         return fd;
@@ -202,25 +303,14 @@ int vvi_index_publish(struct vvi_index *ix)
     temp_name(ix, temp);
     vvi_index_flush(ix);
     vv_mutex_lock(&ix->lock);
-    int rc = ix->fd < 0 ? -EIO : ix->os->rename(ix->os, ix->dirfd, temp, ix->name, true);
+    int rc = ix->whole    ? save(ix)
+             : ix->fd < 0 ? -EIO
+                          : ix->os->rename(ix->os, ix->dirfd, temp, ix->name, true);
     if (rc < 0)
         give_up(ix);
     ix->published = rc == 0;
     vv_mutex_unlock(&ix->lock);
     return rc;
-}
-
-static int make_room_locked(struct vvi_index *ix, size_t bytes)
-{
-    if (ix->used + bytes <= ix->room)
-        return 0;
-    size_t room = VV_MAX(ix->room * 2, vv_align_up(ix->used + bytes, 4096));
-    char *buf = realloc(ix->buf, room);
-    if (buf == NULL)
-        return -ENOMEM;
-    ix->buf = buf;
-    ix->room = room;
-    return 0;
 }
 
 void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind, const struct vv_files_entry *e)
@@ -240,9 +330,9 @@ void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind, const struct
         .file_bytes = e->file_bytes,
     };
     vv_mutex_lock(&ix->lock);
-    if (ix->fd >= 0 && make_room_locked(ix, r.bytes) < 0)
+    if (is_open(ix) && make_room_locked(ix, r.bytes) < 0)
         give_up(ix);
-    if (ix->fd >= 0) {
+    if (is_open(ix)) {
         char *at = ix->buf + ix->used;
         memcpy(at, &r, sizeof(r));
         if (regions_bytes > 0)
@@ -250,6 +340,7 @@ void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind, const struct
         r.sum = record_sum(at, r.bytes);
         memcpy(at, &r.sum, sizeof(r.sum));
         ix->used += r.bytes;
+        ix->unsaved++;
         ix->nrecords++;
         if (kind == VVI_RECORD_COMMIT)
             ix->nlive++;
@@ -323,6 +414,12 @@ static int rewrite_locked(struct vvi_index *ix, const char *header, const struct
     memcpy(text, header, at);
     for (uint64_t i = 0; i < c->n; at += c->record[i++]->bytes)
         memcpy(text + at, c->record[i], c->record[i]->bytes);
+    if (ix->target != NULL) {
+        free(ix->buf);
+        ix->buf = text;
+        ix->used = ix->room = bytes;
+        return save(ix);
+    }
     temp_name(ix, temp);
     int fd = os->openat(os, ix->dirfd, temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     int rc = fd < 0 ? fd : vv_os_write_all(os, fd, text, bytes, 0);
@@ -352,7 +449,7 @@ static int compact_locked(struct vvi_index *ix)
     if (rc < 0)
         return rc;
     c.record = malloc((view.nrecords + 1) * sizeof(*c.record));
-    if (view.valid_bytes != ix->end)
+    if (view.valid_bytes != (ix->whole ? ix->used : ix->end))
         rc = -EIO; /* not what was written */
     else if (c.record == NULL)
         rc = -ENOMEM;
@@ -382,7 +479,9 @@ void vvi_index_flush(struct vvi_index *ix)
             ix->used = 0;
         }
     }
-    if (ix->fd >= 0 && ix->published && vvi_index_stale(ix->nrecords, ix->nlive) &&
+    if (ix->whole && ix->published && ix->unsaved > ix->nlive / LACKING_ONE_IN)
+        (void)save(ix);
+    if (is_open(ix) && ix->published && vvi_index_stale(ix->nrecords, ix->nlive) &&
         compact_locked(ix) < 0)
         give_up(ix);
     vv_mutex_unlock(&ix->lock);

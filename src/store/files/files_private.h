@@ -11,6 +11,7 @@
 #include "base/table.h"
 #include "store/files/ckfile.h"
 #include "store/store_private.h"
+#include "store/target/folder/target_folder.h"
 
 /* ---- open objects ---- */
 
@@ -22,8 +23,10 @@ struct vvi_obj {
     struct vv_files *files;      /* immutable, as are id and nchunks */
     struct vv_ckfile_id id;
     uint32_t nchunks;
-    bool temp; /* not committed: under its temporary name */
-    bool dead; /* out of the table; the last pin frees it */
+    bool temp;    /* not committed: under its temporary name */
+    bool renamed; /* it has its committed name, or had it: on the disk it may have it still */
+    bool left;    /* it was to be removed, and could not be: see vvi_obj_remove */
+    bool dead;    /* out of the table; the last pin frees it */
     unsigned pins;
     int fd;                   /* -1: closed to make room */
     struct vvi_gds_file *gds; /* fd for device memory; NULL: not asked for yet */
@@ -34,6 +37,9 @@ struct vvi_obj {
     /* Owner: the one store that writes the object. */
     bool header_sent;
     uint32_t written; /* chunks */
+    /* Written and not reported before a sync of their data: those that the running one is for, the first of them
+     * its carrier, and those that the next one is for. */
+    struct vvi_batch *keeping, *to_keep;
     uint64_t header_sum;
     /* Entry c is stored before the write of chunk c is reported and loaded by those who were told;
      * immutable then. */
@@ -44,7 +50,10 @@ struct vv_folder {
     struct vv_store_opts opts; /* immutable, down to pace */
     char *path;
     int dirfd;
+    struct vv_target
+        *target; /* the place, where it is no folder: none of the rest; NULL otherwise */
     bool direct;
+    bool keeps, ranges; /* data is synced before a write is reported; parts of a file can be */
     struct vvi_pace pace;
     struct vv_mutex lock;
     /* Synchronization: lock. */
@@ -65,8 +74,10 @@ int vvi_obj_gds(struct vvi_obj *obj, struct vvi_gds_file **ret_file);
 void vvi_obj_spoil(struct vvi_obj *obj, int error);
 /* Gives the object its committed name. */
 int vvi_obj_rename(struct vvi_obj *obj);
+/* Takes it away again, if that can be done: its commit has failed, and no opening shall take it for the version. */
+void vvi_obj_unname(struct vvi_obj *obj);
 /* Deletes whatever there is. ret_sync: it lasts only once the folder was synced. After a failure the
- * object is as it was. */
+ * object is as it was, and goes before any later generation of its version does. */
 int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_sync);
 /* Drops every object of a history, deleting uncommitted files. */
 void vvi_obj_drop_all(struct vv_files *files);
@@ -104,10 +115,14 @@ struct vvi_index_record {
 };
 _Static_assert(sizeof(struct vvi_index_record) == 72, "on disk");
 
-/* The index of one history and rank, open for appending. Synchronization: lock, from `fd` on. */
+/* The index of one history and rank, open for appending. Synchronization: lock, from `fd` on.
+ *
+ * On a target that takes whole files only, all of it is in `buf`, and is written again now and then: what it
+ * lacks is read from the files at the next open, a few of them. */
 struct vvi_index {
     const struct vv_os *os;
     int dirfd;
+    struct vv_target *target; /* NULL: in a folder */
     char name[32];
     struct vv_mutex lock;
     int fd;       /* -1: given up until the next open */
@@ -117,7 +132,9 @@ struct vvi_index {
     /* Records, those not written yet included; versions that they say are there. The latter is an
      * estimate between two compactions: removals of what was never committed have records too. */
     uint64_t nrecords, nlive;
-    bool published; /* under its own name, not the temporary one */
+    bool whole;       /* on a target: `buf` is the index */
+    uint64_t unsaved; /* on a target: records that the file lacks */
+    bool published;   /* under its own name, not the temporary one */
 };
 
 /* What the index says. Records and regions live in `text`. */
@@ -158,6 +175,7 @@ void vvi_index_flush(struct vvi_index *ix);
 
 struct vvi_found {
     struct vv_files_entry entry;
+    uint64_t listed_bytes;         /* as in the listing, if it tells */
     bool known;                    /* entry is complete */
     uint64_t unsynced_boot;        /* as in the file, if the index did not know it */
     int status;                    /* what reading the file gave, if not known */
@@ -172,11 +190,15 @@ struct vvi_hidden {
 struct vv_files {
     struct vv_folder *folder; /* immutable, down to nhidden */
     char history[VV_CKFILE_HISTORY_MAX + 1];
-    int dirfd, lock_fd;
+    struct vv_target *
+        at; /* its place: `place`, or one of the folder's target; NULL: for reading, and not there */
+    struct vv_target_folder place;
+    int dirfd, lock_fd; /* on a target: -1 */
     pid_t locked_by;
     uint32_t rank;
     uint64_t run_id, first_generation;
-    bool all_generations, shared;
+    uint64_t serial; /* no other open history of the process has it */
+    bool all_generations, shared, read_only;
     struct vv_remote_hist *remote;   /* that sees what is committed here; NULL: nobody does */
     struct vv_partner_hist *partner; /* the same for partner copies */
     /* Versions whose highest generation is damaged (known is false), ascending, and the lower
@@ -188,7 +210,7 @@ struct vv_files {
     /* A removal was not synced. Repeated, it finds no file and must be synced all the same. */
     atomic_bool removal_unsynced;
     struct vvi_index index;
-    /* Found at open; until vv_files_list. Owner: whoever opened. */
+    /* Found at open; until vv_files_list, or, for reading only, to the end. Owner: whoever opened; immutable once listed. */
     struct vvi_found *found;
     size_t nfound;
     struct vvi_index_view view;
@@ -205,7 +227,13 @@ enum vvi_files_state vvi_files_state(const struct vv_files *files, uint64_t vers
                                      uint64_t generation);
 /* How many ranks the job's last life had, as this rank recorded it in the folder of its history; 0:
  * there is no valid record. */
-uint32_t vvi_recorded_ranks(const struct vv_os *os, int dirfd, uint32_t rank);
+uint32_t vvi_recorded_ranks(struct vv_target *at, uint32_t rank);
+/* Where a history is for reading only: is this the file that was found at opening? `rc` and `run_id`: of opening
+ * it now. 0, -EIDRM or rc. */
+int vvi_files_same(const struct vv_files *files, uint64_t version, uint64_t generation, int rc,
+                   uint64_t run_id);
+/* The store of a folder that is a target: reads and removals only. */
+VV_WARN_UNUSED int vvi_target_store(struct vv_folder *folder, struct vv_store **ret_store);
 /* Looks again, after files were put there. */
 VV_WARN_UNUSED int vvi_files_again(struct vv_files *files, char *err, size_t err_bytes);
 

@@ -3,7 +3,8 @@
  *
  * WRITE   the batch's pages become one vectored write at consecutive offsets; the file's header
  *         goes in front of chunk 0, so that it costs no request of its own. Checksums are computed
- *         once the write is with the kernel: the pages do not change while it runs.
+ *         once the write is with the kernel: the pages do not change while it runs. Through the page
+ *         cache KEEP follows, a sync of the data, before the write is reported.
  * READ    one vectored read; every chunk is checked before the batch is reported. A file written
  *         with larger pages than ours has larger checksummed chunks; it is read through a bounce
  *         buffer that covers whole ones.
@@ -13,11 +14,15 @@
  * SALVAGE read chunks of another file of the object, check them, and then as WRITE.
  * COMMIT  TAIL: write tables and footer -> SYNC: fsync the file -> rename -> FOLDER: fsync the
  *         folder -> index record. Up to the rename the object is invisible to a later open; from
- *         the folder's fsync on it is there for good.
+ *         the folder's fsync on it is there for good. If that fails the rename is undone.
  * REMOVE  unlink -> FOLDER (if it was committed) -> index record.
  *
  * Whatever fails on the way of a WRITE or COMMIT spoils the object, a failed fsync above all: it
  * is not repeated, because the next one would report success for pages that are gone.
+ *
+ * Of an object one sync of data runs at a time, which serves all writes that have ended since the one before. The
+ * kernel tells an error of writing back once, to whoever asks first: with two at a time, the one could be told of a
+ * page that the other then reports as kept.
  *
  * Folder fsyncs are shared: whoever gets to FOLDER while one is running waits for the next, which
  * serves all that came meanwhile. The one that carries the request is the leader, the others ride.
@@ -33,7 +38,7 @@
 #include "base/hash.h"
 #include "store/files/files_private.h"
 
-enum step { STEP_DATA, STEP_UPLOAD, STEP_SALVAGE, STEP_TAIL, STEP_SYNC, STEP_FOLDER };
+enum step { STEP_DATA, STEP_KEEP, STEP_UPLOAD, STEP_SALVAGE, STEP_TAIL, STEP_SYNC, STEP_FOLDER };
 
 /* A running fsync of one history's folder. */
 struct folder_sync {
@@ -92,6 +97,7 @@ static void end_with_folder(struct vvi_port *port, struct vvi_batch *b)
         struct vv_files_entry e = committed_entry(b);
         vvi_index_add(index, VVI_RECORD_COMMIT, &e);
     } else if (io->op == VV_STORE_COMMIT) {
+        vvi_obj_unname(b->obj);
         vvi_obj_spoil(b->obj, io->status);
     } else if (io->op == VV_STORE_REMOVE) {
         if (io->status < 0)
@@ -205,7 +211,7 @@ static bool meta_ok(const struct vv_store_io *io)
         return false;
     uint64_t left = io->size;
     for (uint32_t i = 0; i < io->meta->nregions; i++) {
-        if (io->meta->regions[i].bytes > left || io->meta->regions[i].reserved != 0)
+        if (io->meta->regions[i].bytes > left)
             return false;
         left -= io->meta->regions[i].bytes;
     }
@@ -508,6 +514,58 @@ static int upload_start(struct files_port *p, struct vvi_batch *b)
     return 0;
 }
 
+/* ---- what was written stays ---- */
+
+/* One sync for all that wait: from the first of their bytes to the last. */
+static void keep_start(struct files_port *p, struct vvi_obj *obj)
+{
+    struct vvi_batch *carrier = obj->to_keep;
+    uint32_t page_bytes = p->folder->opts.page_bytes;
+    uint64_t from = UINT64_MAX, to = 0;
+    for (struct vvi_batch *b = carrier; b != NULL; b = b->next) {
+        uint64_t at = b->io->chunk0 == 0 ? 0 : data_offset(b->io, page_bytes);
+        from = VV_MIN(from, at);
+        to = VV_MAX(to, data_offset(b->io, page_bytes) + vvi_io_bytes(b->io, page_bytes));
+    }
+    to = vv_align_up(to, VV_STORE_ALIGN);
+    obj->keeping = carrier;
+    obj->to_keep = NULL;
+    carrier->reqs[0] = (struct vv_aio_req){.op = VV_AIO_RANGE, .fd = obj->fd, .offset = from};
+    if (p->folder->ranges && to - from <= UINT32_MAX)
+        carrier->reqs[0].bytes = (uint32_t)(to - from);
+    vvi_batch_submit(&p->port, carrier, &carrier->reqs[0]);
+    vv_aio_flush(p->port.aio);
+}
+
+static void keep_join(struct files_port *p, struct vvi_batch *b)
+{
+    struct vvi_obj *obj = b->obj;
+    b->step = STEP_KEEP;
+    b->next = obj->to_keep;
+    obj->to_keep = b;
+    if (obj->keeping == NULL)
+        keep_start(p, obj);
+}
+
+static void keep_done(struct files_port *p, struct vvi_batch *carrier)
+{
+    struct vvi_obj *obj = carrier->obj;
+    struct vvi_batch *next;
+    if (carrier->io->status < 0)
+        vvi_obj_spoil(obj, carrier->io->status);
+    obj->keeping = NULL;
+    for (struct vvi_batch *b = carrier; b != NULL; b = next) {
+        next = b->next;
+        b->io->status = obj->spoiled;
+        if (b->io->status == 0)
+            obj->written += b->io->nchunks;
+        if (next == NULL && obj->to_keep != NULL)
+            keep_start(p, obj);
+        vvi_obj_unpin(obj);
+        vvi_batch_end(&p->port, b);
+    }
+}
+
 /* False: it goes on. */
 static bool data_advance(struct files_port *p, struct vvi_batch *b)
 {
@@ -520,6 +578,10 @@ static bool data_advance(struct files_port *p, struct vvi_batch *b)
     if (io->status == 0 && b->gds != NULL)
         settle_sums(p, b);
     bool write = io->op != VV_STORE_READ;
+    if (io->status == 0 && write && p->folder->keeps) {
+        keep_join(p, b);
+        return false;
+    }
     if (io->status < 0 && write)
         vvi_obj_spoil(obj, io->status);
     else if (io->status == 0 && write)
@@ -563,6 +625,7 @@ static int salvage_start(struct files_port *p, struct vvi_batch *b)
     b->bounce_bytes = VV_CKFILE_HEADER_BYTES + bytes;
     b->from = from;
     b->step = STEP_SALVAGE;
+    b->due_ns = vvi_pace_book(p->port.pace, VV_STORE_READ, vvi_io_bytes(io, page_bytes));
     b->iov[0] = (struct iovec){(char *)b->bounce + VV_CKFILE_HEADER_BYTES, bytes};
     b->reqs[0] = (struct vv_aio_req){.op = VV_AIO_READ,
                                      .fd = from->fd,
@@ -603,6 +666,7 @@ static bool salvage_advance(struct files_port *p, struct vvi_batch *b)
         offset = 0;
     }
     b->step = STEP_DATA;
+    b->due_ns = vvi_pace_book(p->port.pace, VV_STORE_WRITE, vvi_io_bytes(io, page_bytes));
     b->iov[0] = (struct iovec){data, bytes};
     submit_vectors(p, b, 1, offset);
     return false;
@@ -672,6 +736,9 @@ static bool files_advance(struct vvi_port *port, struct vvi_batch *b)
     switch ((enum step)b->step) {
     case STEP_DATA:
         return data_advance(p, b);
+    case STEP_KEEP:
+        keep_done(p, b);
+        return false;
     case STEP_UPLOAD:
         vvi_obj_unpin(b->obj);
         return true;
@@ -725,6 +792,8 @@ static const struct vv_store_ops files_ops = {
 
 int vv_folder_store(struct vv_folder *folder, struct vv_store **ret_store)
 {
+    if (folder->target != NULL)
+        return vvi_target_store(folder, ret_store);
     struct files_port *p = calloc(1, sizeof(*p));
     if (p == NULL)
         return -ENOMEM;

@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "s3/s3.h"
 #include "store/files/files_private.h"
 
 /* Whether the library takes files of this folder is known at once, not at the first checkpoint. A
@@ -40,6 +41,18 @@ static int try_gds(struct vv_folder *folder, char *err, size_t err_bytes)
     return rc;
 }
 
+static int open_directory(struct vv_folder *folder, char *err, size_t err_bytes)
+{
+    const struct vv_store_opts *opts = &folder->opts;
+    folder->dirfd = vvi_store_open_folder(opts->os, folder->path, err, err_bytes);
+    if (folder->dirfd < 0)
+        return folder->dirfd;
+    int rc = vvi_store_probe(opts, folder->dirfd, folder->path, err, err_bytes, &folder->direct);
+    folder->keeps = opts->written_stays && !folder->direct && !opts->unsynced;
+    folder->ranges = vv_os_syncs_ranges(folder->dirfd);
+    return rc < 0 || opts->gds == NULL ? rc : try_gds(folder, err, err_bytes);
+}
+
 int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err, size_t err_bytes,
                   struct vv_folder **ret_folder)
 {
@@ -53,15 +66,13 @@ int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err,
     vvi_pace_init(&folder->pace, opts);
     vv_mutex_init(&folder->lock, "folder", VV_RANK_STORE);
     folder->path = strdup(path);
-    folder->dirfd = vvi_store_open_folder(opts->os, path, err, err_bytes);
+    folder->dirfd = -1;
     if (folder->path == NULL)
         rc = vvi_error(-ENOMEM, err, err_bytes, "out of memory");
-    else if (folder->dirfd < 0)
-        rc = folder->dirfd;
+    else if (vv_s3_is_url(path))
+        rc = vv_target_open(opts->os, path, err, err_bytes, &folder->target);
     else
-        rc = vvi_store_probe(opts, folder->dirfd, path, err, err_bytes, &folder->direct);
-    if (rc == 0 && opts->gds != NULL)
-        rc = try_gds(folder, err, err_bytes);
+        rc = open_directory(folder, err, err_bytes);
     if (rc < 0) {
         vv_folder_free(folder);
         return rc;
@@ -78,15 +89,11 @@ void vv_folder_free(struct vv_folder *folder)
     vv_table_fini(&folder->objects);
     if (folder->dirfd >= 0)
         folder->opts.os->close(folder->opts.os, folder->dirfd);
+    vv_target_close(folder->target);
     vv_mutex_fini(&folder->lock);
     vvi_pace_fini(&folder->pace);
     free(folder->path);
     free(folder);
-}
-
-bool vv_folder_written_stays(const struct vv_folder *folder)
-{
-    return folder->direct || folder->opts.unsynced;
 }
 
 /* ---- table and list ---- */
@@ -272,21 +279,24 @@ static int reopen(struct vvi_obj *obj)
 {
     struct vv_folder *folder = obj->files->folder;
     const struct vv_os *os = folder->opts.os;
+    bool temp = false;
     int fd = -ENOENT;
-    /* Twice, because another mover's commit may rename it between our taking the name and using
-     * it. That happens once to an object. */
-    for (int tries = 0; tries < 2 && fd == -ENOENT; tries++) {
+    /* Another mover's commit may rename it between our taking the name and using it, and once more if that commit
+     * fails. */
+    for (int tries = 0; tries < 3 && fd == -ENOENT; tries++) {
         char name[VV_CKFILE_NAME_MAX];
         vv_mutex_lock(&folder->lock);
         bool open = obj->fd >= 0;
-        obj_name(obj, obj->temp, name);
+        temp = tries == 0 ? obj->temp : !temp;
+        obj_name(obj, temp, name);
         vv_mutex_unlock(&folder->lock);
         if (open)
             return 0;
-        fd = vvi_store_openat(os, obj->files->dirfd, name, O_RDWR, folder->direct);
+        fd = vvi_store_openat(os, obj->files->dirfd, name,
+                              obj->files->read_only ? O_RDONLY : O_RDWR, folder->direct);
     }
     if (fd < 0)
-        return fd;
+        return vvi_files_same(obj->files, obj->id.version, obj->id.generation, fd, 0);
     vv_mutex_lock(&folder->lock);
     bool open = obj->fd >= 0;
     if (!open) {
@@ -397,8 +407,13 @@ static int load_committed(struct vv_files *files, const struct vv_store_key *key
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, files->rank, key->version, key->generation);
     int fd = vvi_store_openat(os, files->dirfd, name, O_RDONLY, folder->direct);
     if (fd < 0)
-        return fd;
+        return vvi_files_same(files, key->version, key->generation, fd, 0);
     int rc = vv_ckfile_read(os, fd, false, NULL, 0, &info);
+    if (rc == 0) {
+        rc = vvi_files_same(files, key->version, key->generation, 0, info.id.run_id);
+        if (rc < 0)
+            vv_ckfile_info_fini(&info);
+    }
     if (rc < 0) {
         os->close(os, fd);
         return rc;
@@ -451,8 +466,23 @@ int vvi_obj_rename(struct vvi_obj *obj)
         return rc;
     vv_mutex_lock(&folder->lock);
     obj->temp = false;
+    obj->renamed = true;
     vv_mutex_unlock(&folder->lock);
     return 0;
+}
+
+void vvi_obj_unname(struct vvi_obj *obj)
+{
+    struct vv_folder *folder = obj->files->folder;
+    const struct vv_os *os = folder->opts.os;
+    char from[VV_CKFILE_NAME_MAX], to[VV_CKFILE_NAME_MAX];
+    obj_name(obj, false, from);
+    obj_name(obj, true, to);
+    if (os->rename(os, obj->files->dirfd, from, to, false) < 0)
+        return;
+    vv_mutex_lock(&folder->lock);
+    obj->temp = true;
+    vv_mutex_unlock(&folder->lock);
 }
 
 /* Takes an object out of the table; its memory goes now or with its last pin. */
@@ -507,30 +537,58 @@ static int remove_names(struct vv_files *files, const struct vv_store_key *key, 
     return 0;
 }
 
+/* The same for an earlier generation that is still there because its removal failed. */
+static int remove_left(struct vv_files *files, const struct vv_store_key *key, bool *ret_any)
+{
+    struct vv_folder *folder = files->folder;
+    int rc = 0;
+    for (bool any = true; any && rc == 0;) {
+        struct vv_store_key left = *key;
+        vv_mutex_lock(&folder->lock);
+        struct vvi_obj *obj = vv_table_find(&folder->objects, key->version);
+        for (; obj != NULL; obj = vv_table_same(obj))
+            if (obj->files == files && obj->left && obj->id.generation < left.generation)
+                left.generation = obj->id.generation;
+        vv_mutex_unlock(&folder->lock);
+        bool sync = false;
+        any = left.generation < key->generation;
+        if (any)
+            rc = vvi_obj_remove(files, &left, &sync);
+        *ret_any |= sync;
+    }
+    return rc;
+}
+
 int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_sync)
 {
     struct vv_folder *folder = files->folder;
     struct vvi_obj *gone = NULL;
-    bool temp = false, hidden = false, committed = false;
+    bool temp = false, renamed = false, before = false, committed = false;
     vv_mutex_lock(&folder->lock);
     struct vvi_obj *obj = find_locked(folder, files, key);
     bool known = obj != NULL && obj->spoiled == 0;
-    if (obj != NULL)
+    if (obj != NULL) {
         temp = obj->temp;
+        renamed = obj->renamed;
+    }
     vv_mutex_unlock(&folder->lock);
-    int rc = remove_hidden(files, key, &hidden);
+    int rc = remove_hidden(files, key, &before);
+    if (rc == 0)
+        rc = remove_left(files, key, &before);
     if (rc == 0)
         rc = remove_names(files, key, known, temp, &committed);
-    if (rc < 0)
-        return rc;
-    /* Only now: had it failed, a spoiled object would be forgotten with its file in place. */
+    /* Forgotten only if its file is gone: a spoiled one stays spoiled. */
     vv_mutex_lock(&folder->lock);
     obj = find_locked(folder, files, key);
-    if (obj != NULL)
+    if (obj != NULL && rc == 0)
         drop_locked(folder, obj, &gone);
+    else if (obj != NULL)
+        obj->left = true;
     vv_mutex_unlock(&folder->lock);
     obj_free(gone);
-    *ret_sync = hidden || committed || atomic_load(&files->removal_unsynced);
+    if (rc < 0)
+        return rc;
+    *ret_sync = before || committed || renamed || atomic_load(&files->removal_unsynced);
     return 0;
 }
 

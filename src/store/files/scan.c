@@ -3,7 +3,6 @@
  * works beside a running application and on read-only copies. What it sees is the moment's. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,9 +15,10 @@ struct names {
     bool (*take)(const char *name);
 };
 
-static int collect(void *user, const char *name)
+static int collect(void *user, const char *name, uint64_t bytes)
 {
     struct names *names = user;
+    (void)bytes;
     if (!names->take(name))
         return 0;
     if (names->n == names->room) {
@@ -75,15 +75,16 @@ static int compare_checkpoints(const void *a, const void *b)
     return (int)x.kind - (int)y.kind;
 }
 
-static int scan_file(const struct vv_os *os, int dirfd, const char *history, const char *name,
+static int scan_file(struct vv_target *at, const char *history, const char *name,
                      int (*visit)(void *user, const struct vv_files_found *found), void *user)
 {
     char path[512], err[256] = "";
+    struct vv_target_file *file;
     struct vv_ckfile_info info;
     struct vv_files_found found = {.history = history, .path = path, .error = err};
     (void)vv_ckfile_parse_name(name, &found.kind, &found.rank, &found.version, &found.generation);
     snprintf(path, sizeof(path), "%s/%s", history, name);
-    int fd = vv_os_open_regular(os, dirfd, name, O_RDONLY);
+    int fd = at->ops->open(at, name, VV_TARGET_READ, &file);
     if (fd == -ENOENT)
         return 0;
     if (fd < 0) {
@@ -91,14 +92,14 @@ static int scan_file(const struct vv_os *os, int dirfd, const char *history, con
         snprintf(err, sizeof(err), "%s", fd == -EBADMSG ? VV_CKFILE_NOT_REGULAR : strerror(-fd));
         return visit(user, &found);
     }
-    (void)os->file_bytes(os, fd, &found.file_bytes);
+    found.file_bytes = file->bytes;
     if (found.kind == VV_CKFILE_TEMP) {
         found.status = -EAGAIN;
         snprintf(err, sizeof(err), "not committed: being written, or left behind by a crash");
     } else {
-        found.status = vv_ckfile_read(os, fd, true, err, sizeof(err), &info);
+        found.status = vv_ckfile_read_from(file, true, err, sizeof(err), &info);
     }
-    os->close(os, fd);
+    vv_target_end(file);
     if (found.status == 0 &&
         (info.id.version != found.version || info.id.generation != found.generation ||
          info.id.rank != found.rank || strcmp(info.history, history) != 0)) {
@@ -113,46 +114,47 @@ static int scan_file(const struct vv_os *os, int dirfd, const char *history, con
     return rc;
 }
 
-static int scan_history(const struct vv_os *os, int folder_fd, const char *history,
+static int scan_history(struct vv_target *folder, const char *history,
                         int (*visit)(void *user, const struct vv_files_found *found), void *user)
 {
     struct names names = {.take = take_checkpoint};
-    int dirfd = os->openat(os, folder_fd, history, O_RDONLY | O_DIRECTORY, 0);
-    if (dirfd < 0)
-        return dirfd;
-    int rc = os->list(os, dirfd, collect, &names);
+    struct vv_target *at;
+    int rc = folder->ops->below(folder, history, NULL, &at);
+    if (rc < 0)
+        return rc;
+    rc = at->ops->list(at, collect, &names);
     if (names.n > 0)
         qsort(names.name, names.n, sizeof(char *), compare_checkpoints);
     for (size_t i = 0; rc == 0 && i < names.n; i++)
-        rc = scan_file(os, dirfd, history, names.name[i], visit, user);
+        rc = scan_file(at, history, names.name[i], visit, user);
     names_fini(&names);
-    os->close(os, dirfd);
+    vv_target_close(at);
     return rc;
 }
 
-int vv_files_scan(const struct vv_os *os, const char *folder, const char *history,
+int vv_files_scan(const struct vv_os *os, const char *place, const char *history,
                   int (*visit)(void *user, const struct vv_files_found *found), void *user)
 {
+    struct vv_target *folder;
     if (history != NULL && !vv_files_name_ok(history))
         return -EINVAL;
-    int fd = os->openat(os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0)
-        return fd;
-    int rc;
+    int rc = vv_target_open(os, place, NULL, 0, &folder);
+    if (rc < 0)
+        return rc;
     if (history != NULL) {
-        rc = scan_history(os, fd, history, visit, user);
+        rc = scan_history(folder, history, visit, user);
     } else {
         struct names names = {.take = vv_files_name_ok};
-        rc = os->list(os, fd, collect, &names);
+        rc = folder->ops->list(folder, collect, &names);
         if (names.n > 0)
             qsort(names.name, names.n, sizeof(char *), compare_names);
         for (size_t i = 0; rc == 0 && i < names.n; i++) {
-            rc = scan_history(os, fd, names.name[i], visit, user);
+            rc = scan_history(folder, names.name[i], visit, user);
             if (rc == -ENOTDIR || rc == -ENOENT) /* not a history, or gone */
                 rc = 0;
         }
         names_fini(&names);
     }
-    os->close(os, fd);
+    vv_target_close(folder);
     return rc;
 }

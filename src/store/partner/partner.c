@@ -27,6 +27,7 @@
 #include "store/partner/partner.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,34 +38,34 @@
 #include "store/partner/partner_private.h"
 #include "trace/trace.h"
 
-#define NAP_LEAST_NS (20 * VV_NS_PER_US)
-#define NAP_BUSY_NS  (200 * VV_NS_PER_US)
-#define NAP_MOST_NS  (2 * VV_NS_PER_MS)
+#define BACKOFF_MIN_NS  (20 * VV_NS_PER_US)
+#define BACKOFF_BUSY_NS (200 * VV_NS_PER_US)
+#define BACKOFF_MAX_NS  (2 * VV_NS_PER_MS)
 enum { ATTEND_STEPS = 64 };
 
 /* ---- contexts ---- */
 
-static uint64_t longer(uint64_t nap_ns, uint64_t most_ns)
+static uint64_t longer_backoff(uint64_t backoff_ns, uint64_t most_ns)
 {
-    return nap_ns == 0 ? NAP_LEAST_NS : VV_MIN(2 * nap_ns, most_ns);
+    return backoff_ns == 0 ? BACKOFF_MIN_NS : VV_MIN(2 * backoff_ns, most_ns);
 }
 
 static void *work(void *arg)
 {
     struct vv_partner *p = arg;
-    uint64_t nap_ns = 0;
+    uint64_t backoff_ns = 0;
     vv_trace_thread("partner");
     vv_mutex_lock(&p->lock);
     while (!p->stopping) {
         vv_mutex_unlock(&p->lock);
         vv_mutex_lock(&p->step);
-        bool did = vvi_partner_step(p), busy = p->out.on || p->in != NULL;
+        bool did = vvi_partner_step(p), busy = p->out.on || p->in != NULL || p->making.on;
         vv_mutex_unlock(&p->step);
         vvi_partner_report(p);
-        nap_ns = did ? 0 : longer(nap_ns, busy ? NAP_BUSY_NS : NAP_MOST_NS);
+        backoff_ns = did ? 0 : longer_backoff(backoff_ns, busy ? BACKOFF_BUSY_NS : BACKOFF_MAX_NS);
         vv_mutex_lock(&p->lock);
-        if (nap_ns > 0 && !p->stopping)
-            (void)!vv_cond_wait_until(&p->work, &p->lock, vv_now_ns() + nap_ns);
+        if (backoff_ns > 0 && !p->stopping)
+            (void)!vv_cond_wait_until(&p->work, &p->lock, vv_now_ns() + backoff_ns);
     }
     vv_mutex_unlock(&p->lock);
     return NULL;
@@ -83,7 +84,8 @@ int vv_partner_new(const struct vv_partner_opts *opts, char *err, size_t err_byt
     }
     p->opts = *opts;
     p->os = opts->folder != NULL ? opts->folder->opts.os : vv_os_posix();
-    p->top_fd = -1;
+    p->top_fd = p->serving.file.fd = p->making.out.fd = -1;
+    p->k = opts->parity;
     p->notes_tail = &p->notes;
     p->seen_ns = vv_now_ns();
     p->next_id = vv_files_draw_id();
@@ -127,12 +129,15 @@ void vv_partner_free(struct vv_partner *p)
     if (p->has_thread)
         pthread_join(p->thread, NULL);
     vvi_partner_stop_out(p, NULL);
+    vvi_parity_stop(p, NULL);
     vvi_held_fini(p);
     for (struct vvi_pnote *n = p->notes, *next; n != NULL; n = next) {
         next = n->next;
         free(n);
     }
     free(p->mark);
+    free(p->heard_ns);
+    free(p->member);
     free(p->from);
     free(p->partner_of);
     free(p->hello);
@@ -143,9 +148,25 @@ void vv_partner_free(struct vv_partner *p)
     free(p);
 }
 
-uint32_t vv_partner_rank(const struct vv_partner *p)
+bool vv_partner_parity(const struct vv_partner *p)
 {
-    return p->to;
+    return p->k > 0;
+}
+
+const char *vv_partner_what(const struct vv_partner *p, char text[64])
+{
+    if (p->k > 0)
+        snprintf(text, 64, "its parity");
+    else
+        snprintf(text, 64, "its copy at rank %u", (unsigned)p->to);
+    return text;
+}
+
+/* Half; or as much less as parity takes, and a little for what is rounded up. */
+uint64_t vv_partner_own_bytes(const struct vv_partner *p)
+{
+    uint64_t all = p->opts.cache_bytes;
+    return p->k == 0 ? all / 2 : all / p->n * (p->n - p->k) / 16 * 15;
 }
 
 void vv_partner_get_stats(struct vv_partner *p, struct vv_partner_stats *ret_stats)
@@ -159,7 +180,7 @@ void vv_partner_get_stats(struct vv_partner *p, struct vv_partner_stats *ret_sta
         .held_bytes = atomic_load_explicit(&p->held_bytes, memory_order_relaxed),
         .errors = atomic_load_explicit(&p->errors, memory_order_relaxed),
         .recovered = atomic_load_explicit(&p->recovered, memory_order_relaxed),
-        .mended_chunks = atomic_load_explicit(&p->mended_chunks, memory_order_relaxed),
+        .repaired_chunks = atomic_load_explicit(&p->repaired_chunks, memory_order_relaxed),
     };
 }
 
@@ -208,19 +229,23 @@ void vvi_partner_copied_locked(struct vv_partner *p, struct vvi_pentry *e, int s
         atomic_fetch_add_explicit(&p->errors, 1, memory_order_relaxed);
 }
 
-void vvi_partner_committed(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
+void vvi_partner_committed(struct vv_partner_hist *h, uint64_t version, uint64_t generation,
+                           uint32_t edition)
 {
     struct vv_partner *p = h->partner;
-    struct vvi_pentry e = {.version = version, .generation = generation, .here = true};
+    struct vvi_pentry e = {
+        .version = version, .generation = generation, .edition = VV_MAX(edition, 1u), .here = true};
     vv_mutex_lock(&p->lock);
     /* Without memory there is no copy, which shows when somebody waits for it. */
     if (vvi_partner_add_locked(h, &e) < 0)
         atomic_fetch_add_explicit(&p->errors, 1, memory_order_relaxed);
+    else if (p->k > 0)
+        vvi_parity_committed_locked(h, version);
     vv_cond_signal(&p->work);
     vv_mutex_unlock(&p->lock);
 }
 
-static void note_locked(struct vv_partner *p, const struct vvi_part_msg *msg)
+void vvi_partner_note_locked(struct vv_partner *p, const struct vvi_part_msg *msg)
 {
     struct vvi_pnote *note = malloc(sizeof(*note));
     if (note == NULL) /* a file too many stays; or somebody waits until his time is over */
@@ -236,7 +261,7 @@ void vvi_partner_drop_locked(struct vv_partner_hist *h, uint64_t version, uint64
     struct vvi_part_msg msg = {
         .kind = VVI_PART_DROP, .history = h->sum, .version = version, .generation = generation};
     memcpy(msg.name, h->files->history, strlen(h->files->history) + 1);
-    note_locked(h->partner, &msg);
+    vvi_partner_note_locked(h->partner, &msg);
 }
 
 void vvi_partner_drop_left_locked(struct vv_partner_hist *h, uint64_t version, uint64_t generation)
@@ -261,8 +286,10 @@ void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t g
         h->n--;
         memmove(e, e + 1, (h->n - at) * sizeof(*e));
         h->low -= at < h->low;
-        vvi_partner_drop_left_locked(h, version, generation);
-        vvi_partner_drop_locked(h, version, generation);
+        if (p->k == 0) {
+            vvi_partner_drop_left_locked(h, version, generation);
+            vvi_partner_drop_locked(h, version, generation);
+        }
         vv_cond_broadcast(&p->changed);
     }
     vv_mutex_unlock(&p->lock);
@@ -284,6 +311,8 @@ void vvi_partner_again_locked(struct vv_partner_hist *h, struct vvi_pentry *e)
     e->err = 0;
     e->reported = false;
     h->low = VV_MIN(h->low, (size_t)(e - h->entry));
+    if (h->partner->k > 0)
+        vvi_parity_again_locked(h, e->version);
 }
 
 /* ---- reports ---- */
@@ -332,6 +361,8 @@ void vv_partner_start(struct vv_partner_hist *h, vv_partner_report_fn *report, v
     vv_mutex_lock(&p->lock);
     h->report = report;
     h->report_arg = arg;
+    for (size_t i = 0; i < h->n && p->k > 0; i++)
+        vvi_parity_committed_locked(h, h->entry[i].version);
     p->news = true;
     vv_cond_signal(&p->work);
     vv_mutex_unlock(&p->lock);
@@ -423,7 +454,7 @@ void vv_partner_attend(struct vv_partner *p)
 }
 
 /* Lets something happen. -ETIMEDOUT: the deadline has passed. Lock held before and after. */
-static int more_locked(struct vv_partner *p, uint64_t deadline_ns, uint64_t *nap_ns)
+static int more_locked(struct vv_partner *p, uint64_t deadline_ns, uint64_t *backoff_ns)
 {
     if (p->has_thread)
         return vv_cond_wait_until(&p->changed, &p->lock, deadline_ns);
@@ -434,11 +465,11 @@ static int more_locked(struct vv_partner *p, uint64_t deadline_ns, uint64_t *nap
         bool did = vvi_partner_step(p);
         vv_mutex_unlock(&p->step);
         uint64_t now_ns = vv_now_ns();
-        *nap_ns = did ? 0 : longer(*nap_ns, NAP_BUSY_NS);
+        *backoff_ns = did ? 0 : longer_backoff(*backoff_ns, BACKOFF_BUSY_NS);
         if (now_ns >= deadline_ns)
             rc = -ETIMEDOUT;
-        else if (*nap_ns > 0)
-            vv_sleep_until_ns(VV_MIN(now_ns + *nap_ns, deadline_ns));
+        else if (*backoff_ns > 0)
+            vv_sleep_until_ns(VV_MIN(now_ns + *backoff_ns, deadline_ns));
     }
     vvi_partner_report(p);
     vv_mutex_lock(&p->lock);
@@ -451,9 +482,9 @@ static void linger_locked(struct vv_partner *p, uint64_t history, bool whole, ui
 {
     struct vvi_part_msg msg = {
         .kind = VVI_PART_DONE, .history = history, .version = version, .whole = whole};
-    uint64_t limit_ns = VV_MIN(deadline_ns, vv_now_ns() + p->opts.timeout_ns), nap_ns = 0;
+    uint64_t limit_ns = VV_MIN(deadline_ns, vv_now_ns() + p->opts.timeout_ns), backoff_ns = 0;
     int rc = 0;
-    note_locked(p, &msg);
+    vvi_partner_note_locked(p, &msg);
     vvi_partner_mark_locked(p, p->nfrom, history, whole, version);
     if (!may_call(p))
         return;
@@ -466,21 +497,23 @@ static void linger_locked(struct vv_partner *p, uint64_t history, bool whole, ui
     vv_mutex_lock(&p->lock);
     bool done;
     while (!(done = all_done_locked(p, history, whole, version)) && rc == 0)
-        rc = more_locked(p, limit_ns, &nap_ns);
+        rc = more_locked(p, limit_ns, &backoff_ns);
     /* Who has not come by now is not waited for the next time on account of this one. */
     struct vvi_pmark *own = mark_find_locked(p, p->nfrom, history, whole, version);
     if (!done && own != NULL)
         mark_less_locked(p, own, 1);
 }
 
-void vv_partner_give_up(struct vv_partner_hist *h, uint64_t version)
+void vv_partner_give_up(struct vv_partner_hist *h, uint64_t version, int status)
 {
     struct vv_partner *p = h->partner;
     struct vvi_part_msg msg = {.kind = VVI_PART_DONE, .history = h->sum, .version = version};
+    if (p->k > 0)
+        vvi_parity_unwritten(h, version, UINT32_MAX, status);
     if (p->has_thread)
         return;
     vv_mutex_lock(&p->lock);
-    note_locked(p, &msg);
+    vvi_partner_note_locked(p, &msg);
     vv_mutex_unlock(&p->lock);
     vv_partner_attend(p);
 }
@@ -488,7 +521,7 @@ void vv_partner_give_up(struct vv_partner_hist *h, uint64_t version)
 int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadline_ns)
 {
     struct vv_partner *p = h->partner;
-    uint64_t nap_ns = 0;
+    uint64_t backoff_ns = 0;
     int rc = 0;
     vv_mutex_lock(&p->lock);
     struct vvi_pentry *e = current_locked(h, version);
@@ -497,11 +530,11 @@ int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadli
         vv_cond_signal(&p->work);
     }
     while (rc == 0 && (e = current_locked(h, version)) != NULL && !e->reported)
-        rc = more_locked(p, deadline_ns, &nap_ns);
+        rc = more_locked(p, deadline_ns, &backoff_ns);
     e = current_locked(h, version);
     bool over = e == NULL || e->reported;
     if (over)
-        rc = e != NULL ? e->err : -ENOENT;
+        rc = e == NULL ? -ENOENT : e->lone ? -ENODATA : e->err;
     if (over && e != NULL && e->here && !e->done && !p->has_thread) {
         e->done = true;
         linger_locked(p, h->sum, false, version, deadline_ns);
@@ -522,7 +555,7 @@ static size_t first_open_locked(const struct vv_partner_hist *h)
 int vv_partner_flush(struct vv_partner_hist *h, uint64_t deadline_ns, uint64_t *ret_version)
 {
     struct vv_partner *p = h->partner;
-    uint64_t nap_ns = 0;
+    uint64_t backoff_ns = 0;
     int rc = 0;
     size_t open;
     vv_mutex_lock(&p->lock);
@@ -530,7 +563,7 @@ int vv_partner_flush(struct vv_partner_hist *h, uint64_t deadline_ns, uint64_t *
         vvi_partner_again_locked(h, &h->entry[i]);
     vv_cond_signal(&p->work);
     while (rc == 0 && (open = first_open_locked(h)) < h->n)
-        rc = more_locked(p, deadline_ns, &nap_ns);
+        rc = more_locked(p, deadline_ns, &backoff_ns);
     open = first_open_locked(h);
     if (open < h->n)
         *ret_version = h->entry[open].version;
@@ -583,6 +616,7 @@ void vvi_partner_forget(struct vv_partner_hist *h)
         return;
     for (size_t i = 0; i < h->n; i++)
         atomic_fetch_sub_explicit(&h->partner->pending, !h->entry[i].copied, memory_order_relaxed);
+    vvi_parity_forget(h);
     free(h->entry);
     free(h->left);
     free(h);
@@ -596,6 +630,7 @@ void vv_partner_close(struct vv_partner_hist *h)
     vv_partner_stop(h);
     vv_mutex_lock(&p->step);
     vvi_partner_stop_out(p, h);
+    vvi_parity_stop(p, h);
     vv_mutex_lock(&p->lock);
     for (struct vv_partner_hist **at = &p->hists; *at != NULL; at = &(*at)->next) {
         if (*at != h)

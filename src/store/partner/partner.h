@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partner copies: each process's committed files have a second copy on another node's local disk.
+/* Partner copies: each process's committed files have a second copy on another node's local disk; or parity on those
+ * of several, which takes less space. What follows says copy for both.
  *
  * A vv_partner wraps the stores of the movers (vv_partner_store) and sees what they commit and
  * remove. It copies every committed file, over a wire (wire.h), to the process's partner, a process
@@ -21,6 +22,7 @@
 #include "store/store.h"
 
 #define VV_PARTNER_FOLDER ".partner"
+#define VV_PARITY_FOLDER  ".parity"
 
 struct vv_partner;
 struct vv_partner_hist;
@@ -31,8 +33,11 @@ struct vv_partner_opts {
     struct vv_folder *folder; /* the local one; outlives this. NULL: it could not be opened */
     const char *node;         /* what this process calls its node; "": found out */
     uint64_t run_id;
-    uint64_t timeout_ns;    /* how long nothing may come from a process that owes us something */
-    uint64_t held_bytes;    /* that others' files may take here; 0: no limit */
+    uint64_t timeout_ns;  /* how long nothing may come from a process that owes us something */
+    uint64_t cache_bytes; /* for own files and others', or parity, together; 0: no limit */
+    uint32_t
+        parity; /* how many of a set may be lost, whose files have parity instead of copies; 0: copies */
+    uint32_t set;           /* members of a set, about */
     struct vv_budget *disk; /* of the local folder; NULL: none */
     int status;             /* collective: what opening came to so far in this process */
 };
@@ -43,8 +48,12 @@ VV_WARN_UNUSED int vv_partner_new(const struct vv_partner_opts *opts, char *err,
                                   struct vv_partner **ret_partner);
 /* After its stores and histories were closed. Accepts NULL. */
 void vv_partner_free(struct vv_partner *partner);
-/* The process that keeps our copies. */
-uint32_t vv_partner_rank(const struct vv_partner *partner);
+/* Is it parity? */
+bool vv_partner_parity(const struct vv_partner *partner);
+/* Where the second copy is, for a message: "its copy at rank 3", "its parity". */
+const char *vv_partner_what(const struct vv_partner *partner, char text[64]);
+/* Of cache_bytes, what is for own files; 0: no limit. */
+uint64_t vv_partner_own_bytes(const struct vv_partner *partner);
 /* As vv_budget_store. */
 VV_WARN_UNUSED int vv_partner_store(struct vv_partner *partner, struct vv_store *inner,
                                     struct vv_store **ret_store);
@@ -56,11 +65,15 @@ VV_WARN_UNUSED int vv_partner_open(struct vv_partner *partner, const char *histo
                                    struct vv_files *files, int status, char *err, size_t err_bytes,
                                    struct vv_partner_hist **ret_hist);
 uint64_t vv_partner_first_generation(const struct vv_partner_hist *hist);
+/* Removes the parity of a history that is not open, of this process and of ranks from `first_rank` on that do not run any
+ * more, so that it does not bring back what is removed. Copies stay. */
+VV_WARN_UNUSED int vv_partner_remove(struct vv_partner *partner, const char *history,
+                                     uint32_t first_rank);
 /* Collective: whether all have succeeded. Closes nothing. */
 VV_WARN_UNUSED int vv_partner_agree(struct vv_partner *partner, int status);
 /* Collective: processes that need it (`needed`) get the bytes of a version back from their copies, and
  * their local file is put right. 0: this one has what it needed. */
-VV_WARN_UNUSED int vv_partner_mend(struct vv_partner_hist *hist, uint64_t version, bool needed);
+VV_WARN_UNUSED int vv_partner_repair(struct vv_partner_hist *hist, uint64_t version, bool needed);
 /* Is the copy of this file safe at the partner? */
 bool vv_partner_has_copy(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
 /* From now on `report` is called when a copy is safe at the partner (status 0) or has failed, which is
@@ -80,8 +93,8 @@ void vv_partner_attend(struct vv_partner *partner);
  * this thread must not use the wire. */
 VV_WARN_UNUSED int vv_partner_wait(struct vv_partner_hist *hist, uint64_t version,
                                    uint64_t deadline_ns);
-/* This process will not wait for the version: others need not stay for its sake. */
-void vv_partner_give_up(struct vv_partner_hist *hist, uint64_t version);
+/* This process will not wait for the version, because of `status`: others need not stay for its sake. */
+void vv_partner_give_up(struct vv_partner_hist *hist, uint64_t version, int status);
 /* The same as vv_partner_wait for all; the first error. *ret_version is set on failure. */
 VV_WARN_UNUSED int vv_partner_flush(struct vv_partner_hist *hist, uint64_t deadline_ns,
                                     uint64_t *ret_version);
@@ -96,7 +109,7 @@ struct vv_partner_stats {
     uint64_t held_bytes;                 /* of disk, that others' files take here */
     uint64_t errors;                     /* copies that failed */
     uint64_t recovered;                  /* files that came back */
-    uint64_t mended_chunks;
+    uint64_t repaired_chunks;
 };
 void vv_partner_get_stats(struct vv_partner *partner, struct vv_partner_stats *ret_stats);
 

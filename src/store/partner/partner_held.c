@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partner copies: others' files in this node's local folder.
+/* Partner copies: others' files in this node's local folder; with parity, what processes keep for their set, in LOCAL/.parity/HISTORY.
  *
  * They are in LOCAL/.partner/HISTORY, under the names that they have at home: rank, version and
  * generation. A name with a leading dot is no history, so that nobody who looks for histories meets
@@ -15,15 +15,25 @@
 
 #include "store/partner/partner_private.h"
 
+const char *vvi_held_name(const struct vv_partner *p)
+{
+    return p->k > 0 ? VV_PARITY_FOLDER : VV_PARTNER_FOLDER;
+}
+
+bool vvi_held_fits(const struct vv_partner *p, uint64_t bytes)
+{
+    return p->opts.cache_bytes == 0 || bytes <= p->opts.cache_bytes - vv_partner_own_bytes(p);
+}
+
 int vvi_held_open(struct vv_partner *p)
 {
     const struct vv_os *os = p->os;
-    int top = p->opts.folder->dirfd, rc = os->mkdirat(os, top, VV_PARTNER_FOLDER, 0777);
+    int top = p->opts.folder->dirfd, rc = os->mkdirat(os, top, vvi_held_name(p), 0777);
     if (rc == 0 || rc == -EEXIST)
         rc = os->fsync(os, top);
     if (rc < 0)
         return rc;
-    p->top_fd = os->openat(os, top, VV_PARTNER_FOLDER, O_RDONLY | O_DIRECTORY, 0);
+    p->top_fd = os->openat(os, top, vvi_held_name(p), O_RDONLY | O_DIRECTORY, 0);
     return p->top_fd < 0 ? p->top_fd : 0;
 }
 
@@ -94,10 +104,17 @@ bool vvi_left_mine(const struct vv_partner *p, uint32_t owner)
            owner % p->sharers == p->share;
 }
 
+/* What is put aside is not counted. */
+static bool counted(const struct vv_partner *p, uint64_t generation)
+{
+    return p->k == 0 || generation >= VV_PARITY_SUM;
+}
+
 static int count(void *user, const struct vv_files_found *found)
 {
     struct vv_partner *p = user;
-    if (found->kind == VV_CKFILE_COMMITTED && vvi_held_mine(p, found->rank))
+    if (found->kind == VV_CKFILE_COMMITTED && counted(p, found->generation) &&
+        vvi_held_mine(p, found->rank))
         atomic_fetch_add_explicit(&p->held_bytes, found->file_bytes, memory_order_relaxed);
     return 0;
 }
@@ -105,7 +122,7 @@ static int count(void *user, const struct vv_files_found *found)
 void vvi_held_count(struct vv_partner *p)
 {
     char path[4096 + sizeof(VV_PARTNER_FOLDER)];
-    snprintf(path, sizeof(path), "%s/%s", p->opts.folder->path, VV_PARTNER_FOLDER);
+    snprintf(path, sizeof(path), "%s/%s", p->opts.folder->path, vvi_held_name(p));
     int rc = vv_files_scan(p->os, path, NULL, count, p);
     (void)rc; /* it was opened just now; what cannot be looked at is counted when it is replaced */
 }
@@ -134,7 +151,50 @@ int vvi_held_drop(struct vv_partner *p, const char *history, const struct vv_ckf
     uint64_t bytes = vvi_held_file_bytes(p, dirfd, id);
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, id->rank, id->version, id->generation);
     rc = p->os->unlinkat(p->os, dirfd, name);
-    if (rc == 0)
+    if (rc == 0 && counted(p, id->generation))
         atomic_fetch_sub_explicit(&p->held_bytes, bytes, memory_order_relaxed);
+    return rc == -ENOENT ? 0 : rc;
+}
+
+/* ---- a history that is removed ---- */
+
+struct removing {
+    struct vv_partner *p;
+    const char *history;
+    uint32_t first_rank;
+    bool any;
+};
+
+static int remove_one(void *user, const struct vv_files_found *found)
+{
+    struct removing *r = user;
+    const struct vv_wire *w = &r->p->opts.wire;
+    struct vv_ckfile_id id = {
+        .rank = found->rank, .version = found->version, .generation = found->generation};
+    bool own = found->rank == w->rank, left = found->rank >= w->ranks;
+    if (found->kind != VV_CKFILE_COMMITTED || found->rank < r->first_rank ||
+        !(own || (left && vvi_held_mine(r->p, found->rank))))
+        return 0; /* another process of the job removes its own */
+    r->any = true;
+    return vvi_held_drop(r->p, r->history, &id);
+}
+
+int vv_partner_remove(struct vv_partner *p, const char *history, uint32_t first_rank)
+{
+    struct removing r = {p, history, first_rank, false};
+    char path[4096 + sizeof(VV_PARTNER_FOLDER)];
+    int dirfd;
+    if (p->k == 0)
+        return 0;
+    if (!vv_files_name_ok(history))
+        return -EINVAL;
+    snprintf(path, sizeof(path), "%s/%s", p->opts.folder->path, vvi_held_name(p));
+    vv_mutex_lock(&p->step);
+    int rc = vv_files_scan(p->os, path, history, remove_one, &r);
+    if (rc == 0 && r.any)
+        rc = vvi_held_folder(p, history, &dirfd);
+    if (rc == 0 && r.any)
+        rc = p->os->fsync(p->os, dirfd);
+    vv_mutex_unlock(&p->step);
     return rc == -ENOENT ? 0 : rc;
 }

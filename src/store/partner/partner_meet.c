@@ -89,6 +89,7 @@ static void introduce(const struct vv_partner *p, struct vvi_phello *me)
         .node = p->opts.node[0] != 0 ? text_hash(p->opts.node) : machine,
         .machine = machine,
         .run_id = p->opts.run_id,
+        .kind = (uint64_t)p->opts.parity << 32 | p->opts.set,
         .status = p->opts.status,
     };
     if (p->opts.folder != NULL && fstat(p->opts.folder->dirfd, &st) == 0) {
@@ -127,6 +128,27 @@ static void count_nodes(const struct vv_partner *p, struct nodes *s)
     }
 }
 
+/* The set of this process, if all processes want the same sets and there are such. */
+static void choose_set(struct vv_partner *p, const uint32_t *node, uint32_t *work, uint32_t *set_of)
+{
+    uint32_t ranks = p->opts.wire.ranks, me = p->opts.wire.rank, sets;
+    bool possible =
+        vv_parity_sets(ranks, node, VV_MAX(p->opts.set, p->k + 1), p->k, work, set_of, &sets) == 0;
+    p->to = me;
+    for (uint32_t i = 0; i < ranks; i++) {
+        p->partner_of[i] = i;
+        if (!possible || set_of[i] != set_of[me])
+            continue;
+        if (i == me)
+            p->me = p->n;
+        else
+            p->from[p->nfrom++] = i;
+        p->member[p->n++] = i;
+    }
+    p->peer = p->from;
+    p->npeers = p->nfrom;
+}
+
 /* Who keeps whose copies. */
 static void arrange(struct vv_partner *p, uint32_t *mem)
 {
@@ -144,10 +166,13 @@ static void arrange(struct vv_partner *p, uint32_t *mem)
     }
     for (uint32_t i = 0; i < ranks; i++)
         s.member[s.begin[s.node[i]] + s.place[i]] = i;
+    if (p->k > 0)
+        choose_set(p, s.node, mem + 6 * (size_t)ranks, s.lowest);
     for (uint32_t i = 0; i < ranks; i++) {
         uint32_t next = (s.node[i] + 1) % s.n;
-        p->partner_of[i] = s.member[s.begin[next] + s.place[i] % s.count[next]];
-        if (p->partner_of[i] == me)
+        if (p->k == 0)
+            p->partner_of[i] = s.member[s.begin[next] + s.place[i] % s.count[next]];
+        if (p->k == 0 && p->partner_of[i] == me)
             p->from[p->nfrom++] = i;
         if (vvi_same_folder(&p->hello[i], &p->hello[me])) {
             p->share += i < me;
@@ -155,9 +180,35 @@ static void arrange(struct vv_partner *p, uint32_t *mem)
         }
     }
     p->to = p->partner_of[me];
+    if (p->k == 0) {
+        p->peer = &p->to;
+        p->npeers = 1;
+    }
 }
 
 /* ---- meeting ---- */
+
+static int look_at_set(const struct vv_partner *p, char *err, size_t err_bytes)
+{
+    if (p->n == 0)
+        return vvi_error(-EINVAL, err, err_bytes,
+                         "parity: the %u processes cannot be divided into sets of %u to %u that "
+                         "have none of a node twice: there are too few nodes; `node` names what "
+                         "counts as one",
+                         (unsigned)p->opts.wire.ranks, (unsigned)p->k + 1,
+                         (unsigned)VV_ERASURE_MAX);
+    for (uint32_t i = 0; i < p->opts.wire.ranks; i++) {
+        if (p->hello[i].run_id != p->hello[0].run_id)
+            return vvi_error(-EINVAL, err, err_bytes, "parity: processes have different runs");
+        for (uint32_t j = 0; j < i; j++)
+            if (p->hello[i].node != p->hello[j].node && vvi_same_folder(&p->hello[i], &p->hello[j]))
+                return vvi_error(-EINVAL, err, err_bytes,
+                                 "parity: processes %u and %u call their nodes differently, but "
+                                 "have the same folder `local`",
+                                 (unsigned)j, (unsigned)i);
+    }
+    return 0;
+}
 
 /* What all see alike, so that all decide alike. */
 static int look_at_all(const struct vv_partner *p, char *err, size_t err_bytes)
@@ -174,6 +225,14 @@ static int look_at_all(const struct vv_partner *p, char *err, size_t err_bytes)
                                   : vvi_error((int)status, err, err_bytes,
                                               "partner copies: another process failed: %s",
                                               strerror((int)-status));
+    for (uint32_t i = 0; i < p->opts.wire.ranks; i++)
+        if (hello[i].kind != hello[0].kind)
+            return vvi_error(-EINVAL, err, err_bytes,
+                             "parity: process %u has other settings than process 0: `parity` and "
+                             "`parity_set` are the same on all",
+                             (unsigned)i);
+    if (p->k > 0)
+        return look_at_set(p, err, err_bytes);
     if (one_node)
         return vvi_error(-EINVAL, err, err_bytes,
                          "partner: all %u processes are on one node, which leaves no other to keep "
@@ -216,11 +275,14 @@ int vvi_partner_meet(struct vv_partner *p, char *err, size_t err_bytes)
 {
     size_t ranks = p->opts.wire.ranks;
     struct vv_wire_part *parts = calloc(2 * ranks, sizeof(*parts));
-    uint32_t *mem = calloc(6 * ranks, sizeof(*mem));
+    uint32_t *mem = calloc(7 * ranks + 1, sizeof(*mem));
     p->hello = calloc(ranks, sizeof(*p->hello));
     p->partner_of = calloc(ranks, sizeof(*p->partner_of));
     p->from = calloc(ranks, sizeof(*p->from));
-    bool all_there = parts && mem && p->hello && p->partner_of && p->from;
+    p->member = calloc(ranks, sizeof(*p->member));
+    p->heard_ns = calloc(ranks, sizeof(*p->heard_ns));
+    bool all_there =
+        parts && mem && p->hello && p->partner_of && p->from && p->member && p->heard_ns;
     int rc = vvi_partner_all(p, all_there ? 0 : -ENOMEM);
     if (rc == -ENOMEM)
         vvi_error(rc, err, err_bytes,

@@ -27,6 +27,7 @@
 #include "base/hash.h"
 #include "store/partner/partner_private.h"
 #include "store/remote/ckcopy.h"
+#include "store/target/folder/target_folder.h"
 
 /* A file that somebody keeps for somebody. */
 struct offer {
@@ -83,7 +84,8 @@ static int compare_offers(const void *a, const void *b)
 
 static int offer_it(struct opening *o, const struct vv_files_found *found, bool home)
 {
-    o->top_generation = VV_MAX(o->top_generation, found->generation);
+    if (found->generation < VV_PARITY_SUM)
+        o->top_generation = VV_MAX(o->top_generation, found->generation);
     if (found->status != 0 || found->rank >= o->p->opts.wire.ranks)
         return 0;
     struct offer offer = {.version = found->version,
@@ -120,7 +122,7 @@ static int list_held(struct opening *o)
 {
     char path[4096 + sizeof(VV_PARTNER_FOLDER)];
     struct vv_partner *p = o->p;
-    snprintf(path, sizeof(path), "%s/%s", p->opts.folder->path, VV_PARTNER_FOLDER);
+    snprintf(path, sizeof(path), "%s/%s", p->opts.folder->path, vvi_held_name(p));
     vv_mutex_lock(&p->step);
     int rc = vvi_held_folder(p, o->history, &o->held_fd);
     vv_mutex_unlock(&p->step);
@@ -171,7 +173,8 @@ static int take_offers(struct opening *o, const struct vv_wire_part *in)
         for (size_t i = 0; rc == 0 && i < in[r].bytes / sizeof(*v); i++) {
             struct offer offer = v[i];
             offer.keeper = r == p->to ? 0 : r + 1; /* so that the partner comes first */
-            o->top_generation = VV_MAX(o->top_generation, offer.generation);
+            if (offer.generation < VV_PARITY_SUM)
+                o->top_generation = VV_MAX(o->top_generation, offer.generation);
             /* Asked now: the index forgets when it is written anew. */
             offer.gone =
                 vvi_files_state(o->files, offer.version, offer.generation) == VVI_FILES_GONE;
@@ -259,6 +262,48 @@ static int fetch_all(struct opening *o)
     }
 }
 
+/* With parity: files that this process has left elsewhere, all generations, and the parity there. */
+
+static bool here(const struct opening *o, const struct offer *offer)
+{
+    char name[VV_CKFILE_NAME_MAX];
+    uint64_t bytes;
+    const struct vv_os *os = o->p->os;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, o->files->rank, offer->version, offer->generation);
+    return os->stat(os, offer->home ? o->files->dirfd : o->held_fd, name, &bytes) == 0;
+}
+
+static int fetch_left(struct opening *o)
+{
+    struct vv_partner *p = o->p;
+    uint32_t me = p->opts.wire.rank;
+    size_t at = 0;
+    for (;;) {
+        const struct offer *offer = NULL;
+        for (; at < o->mine.n && offer == NULL; at++)
+            if (o->mine.v[at].keeper != me && !o->mine.v[at].gone && !here(o, &o->mine.v[at]))
+                offer = &o->mine.v[at];
+        struct vvi_pmove want = {0};
+        uint64_t any = 0;
+        bool got;
+        int rc = vvi_partner_most(p, offer != NULL, &any);
+        if (rc < 0 || any == 0)
+            return rc;
+        if (offer != NULL)
+            want = (struct vvi_pmove){
+                .id = {.rank = me, .version = offer->version, .generation = offer->generation},
+                .peer = offer->keeper,
+                .home = offer->home};
+        rc = vvi_partner_fetch(p, o->history, offer != NULL ? &want : NULL, o->files->dirfd,
+                               want.home ? o->files->dirfd : o->held_fd, &got);
+        if (rc < 0)
+            return rc;
+        o->fetched = o->fetched || (got && want.home);
+        if (got && want.home)
+            atomic_fetch_add_explicit(&p->recovered, 1, memory_order_relaxed);
+    }
+}
+
 /* ---- push ---- */
 
 static bool partner_has(const struct opening *o, const struct vv_files_entry *e)
@@ -284,6 +329,60 @@ static int enter_found(struct opening *o, struct vv_partner_hist *h)
             return rc;
     }
     return 0;
+}
+
+/* With parity: of each version the last generation that all of the set have, written in the same run, is announced. The
+ * others are lone. */
+
+struct having {
+    uint64_t version, run_id;
+};
+
+static void mark_lone(struct opening *o, struct vv_partner_hist *h, const struct vv_wire_part *in)
+{
+    struct vv_partner *p = o->p;
+    vv_mutex_lock(&p->lock);
+    for (size_t i = 0; i < o->files->nfound; i++) {
+        const struct vv_files_entry *f = &o->files->found[i].entry;
+        struct vvi_pentry *e = vvi_partner_find_locked(h, f->version, f->generation);
+        for (uint32_t m = 0; m < p->nfrom && e != NULL && !e->lone; m++) {
+            const struct having *v = in[p->from[m]].data;
+            size_t n = in[p->from[m]].bytes / sizeof(*v), j = 0;
+            while (j < n && (v[j].version != f->version || v[j].run_id != f->run_id))
+                j++;
+            e->lone = e->reported = j == n;
+        }
+    }
+    for (size_t i = 0; i < h->n; i++)
+        for (size_t j = i + 1; j < h->n && !h->entry[i].lone; j++)
+            h->entry[i].lone = h->entry[i].reported =
+                h->entry[j].version == h->entry[i].version && !h->entry[j].lone;
+    vv_mutex_unlock(&p->lock);
+}
+
+static int compare_found(struct opening *o, struct vv_partner_hist *h)
+{
+    struct vv_partner *p = o->p;
+    uint32_t ranks = p->opts.wire.ranks;
+    size_t n = o->files->nfound;
+    struct having *mine = calloc(n + 1, sizeof(*mine));
+    struct vv_wire_part *out = calloc(2 * (size_t)ranks, sizeof(*out));
+    int rc = vvi_partner_all(p, mine && out ? 0 : -ENOMEM);
+    if (rc == 0) {
+        for (size_t i = 0; i < n; i++)
+            mine[i] =
+                (struct having){o->files->found[i].entry.version, o->files->found[i].entry.run_id};
+        for (uint32_t m = 0; m < p->nfrom && n > 0; m++)
+            out[p->from[m]] = (struct vv_wire_part){mine, n * sizeof(*mine)};
+        rc = vvi_partner_exchange(p, out, out + ranks);
+    }
+    if (rc == 0) {
+        mark_lone(o, h, out + ranks);
+        vvi_parts_free(out + ranks, ranks);
+    }
+    free(out);
+    free(mine);
+    return rc;
 }
 
 static int push_all(struct opening *o, struct vv_partner_hist *h)
@@ -320,6 +419,8 @@ static int push_all(struct opening *o, struct vv_partner_hist *h)
 static bool superfluous(const struct opening *o, const struct vv_partner_hist *h,
                         const struct offer *offer)
 {
+    if (o->p->k > 0)
+        return offer->keeper != o->p->opts.wire.rank && (offer->gone || here(o, offer));
     for (size_t i = 0; i < h->n; i++) {
         const struct vvi_pentry *e = &h->entry[i];
         if (e->version != offer->version)
@@ -416,7 +517,7 @@ static int begin(struct opening *o, int status, char *err, size_t err_bytes)
         status = list_held(o);
         if (status < 0)
             vvi_error(status, err, err_bytes, "copies of others in %s/%s: %s", p->opts.folder->path,
-                      VV_PARTNER_FOLDER, strerror(-status));
+                      vvi_held_name(p), strerror(-status));
     }
     int rc = vvi_partner_most(p, sum, &most);
     if (rc == 0)
@@ -437,16 +538,30 @@ static int begin(struct opening *o, int status, char *err, size_t err_bytes)
 
 static int recover(struct opening *o, struct vv_partner_hist *h, char *err, size_t err_bytes)
 {
-    int rc = fetch_all(o), status = 0;
+    bool parity = o->p->k > 0;
+    int rc = parity ? fetch_left(o) : fetch_all(o), status = 0;
     if (rc < 0)
         return rc;
+    if (parity) {
+        bool got = false;
+        if (o->fetched)
+            status = vvi_files_again(o->files, err, err_bytes);
+        rc = vvi_partner_all(o->p, status);
+        if (rc == 0)
+            rc = vvi_parity_rebuild(h, NULL, 0, o->files->dirfd, &got);
+        if (rc < 0)
+            return rc;
+        o->fetched = got;
+    }
     if (o->fetched)
         status = vvi_files_again(o->files, err, err_bytes);
     if (status == 0)
         status = enter_found(o, h);
     rc = vvi_partner_all(o->p, status);
-    if (rc == 0 && !o->p->opts.wire.threads)
+    if (rc == 0 && !o->p->opts.wire.threads && !parity)
         rc = push_all(o, h);
+    if (rc == 0 && parity)
+        rc = compare_found(o, h);
     if (rc == 0)
         rc = drop_all(o, h);
     return rc == 0 ? agree_generation(o, &h->first_generation) : rc;
@@ -461,13 +576,16 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
         status = vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     int rc = begin(&o, status, err, err_bytes);
     if (rc == 0) {
-        *h = (struct vv_partner_hist){
-            .partner = p, .files = files, .sum = vv_hash64(history, strlen(history))};
+        *h = (struct vv_partner_hist){.partner = p,
+                                      .files = files,
+                                      .held_fd = o.held_fd,
+                                      .sum = vv_hash64(history, strlen(history))};
         rc = recover(&o, h, err, err_bytes);
     }
     if (rc == 0) {
         files->partner = h;
-        leave_old(&o, h);
+        if (p->k == 0)
+            leave_old(&o, h);
         vv_mutex_lock(&p->lock);
         h->next = p->hists;
         p->hists = h;
@@ -477,6 +595,11 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
     free(o.kept.v);
     free(o.mine.v);
     if (rc < 0) {
+        if (files != NULL) { /* its number may be another folder's next time */
+            vv_mutex_lock(&p->step);
+            vvi_parity_stop_serving(p, files);
+            vv_mutex_unlock(&p->step);
+        }
         vvi_partner_forget(h);
         return rc;
     }
@@ -484,24 +607,27 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
     return 0;
 }
 
-/* ---- mending ---- */
+/* ---- repair ---- */
 
 /* The good copy is in the folder of others' files, under our own name, for as long as it takes. */
 static int put_right(struct vv_partner_hist *h, int held_fd, const struct vv_ckfile_id *id)
 {
     struct vv_partner *p = h->partner;
+    struct vv_target_folder held, own;
     char name[VV_CKFILE_NAME_MAX];
     uint64_t repaired = 0;
+    vv_target_folder_init(&held, p->os, held_fd);
+    vv_target_folder_init(&own, p->os, h->files->dirfd);
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, id->rank, id->version, id->generation);
-    int rc = vvi_copy_mend(p->os, held_fd, h->files->dirfd, name, 0, UINT64_MAX, &repaired);
+    int rc = vvi_copy_repair(&held.base, &own.base, name, 0, UINT64_MAX, &repaired);
     if (rc < 0) /* not only chunks of it: all of the file */
-        rc = vv_ckfile_copy(p->os, held_fd, h->files->dirfd, name);
-    atomic_fetch_add_explicit(&p->mended_chunks, repaired, memory_order_relaxed);
+        rc = vv_ckfile_copy(&held.base, &own.base, name);
+    atomic_fetch_add_explicit(&p->repaired_chunks, repaired, memory_order_relaxed);
     int gone = p->os->unlinkat(p->os, held_fd, name);
     return rc < 0 ? rc : gone == -ENOENT ? 0 : gone;
 }
 
-int vv_partner_mend(struct vv_partner_hist *h, uint64_t version, bool needed)
+int vv_partner_repair(struct vv_partner_hist *h, uint64_t version, bool needed)
 {
     struct vv_partner *p = h->partner;
     struct vvi_pmove want = {.peer = p->to};
@@ -523,8 +649,10 @@ int vv_partner_mend(struct vv_partner_hist *h, uint64_t version, bool needed)
         want.id = (struct vv_ckfile_id){
             .rank = h->files->rank, .version = version, .generation = e->generation};
     vv_mutex_unlock(&p->lock);
-    int rc = vvi_partner_fetch(p, h->files->history, wanted ? &want : NULL, h->files->dirfd,
-                               held_fd, &got);
+    int rc = p->k > 0
+                 ? vvi_parity_rebuild(h, &version, wanted ? want.id.generation : 0, held_fd, &got)
+                 : vvi_partner_fetch(p, h->files->history, wanted ? &want : NULL, h->files->dirfd,
+                                     held_fd, &got);
     if (rc < 0)
         return rc;
     if (wanted)

@@ -10,6 +10,7 @@
 
 #include "base/lock.h"
 #include "store/files/files_private.h"
+#include "store/parity/parity_file.h"
 #include "store/partner/ckpiece.h"
 #include "store/partner/partner.h"
 
@@ -25,7 +26,24 @@ enum vvi_part_kind {
     VVI_PART_FAILED,     /* nothing comes of it: status */
     VVI_PART_DROP,       /* the file is not needed any more */
     VVI_PART_DONE, /* the sender has what it needs: `version` was waited for, or (`whole`) all */
-    VVI_PART_END   /* collective transfers: no piece follows */
+    VVI_PART_END,  /* collective transfers: no piece follows */
+    /* Parity: what parity_rules.h has of others, in this order. */
+    VVI_PART_HAVE,
+    VVI_PART_GONE,
+    VVI_PART_MADE,
+    VVI_PART_UNMADE,
+    VVI_PART_AGAIN,
+    VVI_PART_LACK, /* the sender could not write the version: status */
+    VVI_PART_GIVE, /* a range of the receiver's file `generation`, or of its parity */
+    VVI_PART_PIECE /* here it is, or status */
+};
+
+/* Of parity: what a message says of a version beside its name. */
+struct vvi_part_say {
+    uint64_t sum, relied,
+        total;              /* the sender's: layout, the one that it relies on, vv_parity_total */
+    uint64_t run_id, bytes; /* HAVE: of its file; GIVE: how many */
+    uint32_t chunk_bytes, edition;
 };
 
 #define VVI_PART_MAGIC "VARVEPA1"
@@ -42,7 +60,10 @@ struct vvi_part_msg {
     uint64_t offset;
     uint32_t whole;
     uint32_t spare;
-    char name[208]; /* of the history: DROP */
+    union {
+        char name[208]; /* of the history: DROP */
+        struct vvi_part_say say;
+    };
 };
 _Static_assert(sizeof(struct vvi_part_msg) <= VVI_PART_LEAD, "fits in front of a piece");
 
@@ -51,8 +72,10 @@ _Static_assert(sizeof(struct vvi_part_msg) <= VVI_PART_LEAD, "fits in front of a
 /* A version that is committed here. */
 struct vvi_pentry {
     uint64_t version, generation;
+    uint32_t edition; /* how often this life had written the version then; 0: an earlier life's */
     bool copied;
     bool here;     /* written in this life */
+    bool lone;     /* parity: found, and not by others, so that waiting for it is no use */
     bool done;     /* our predecessors know that we do not wait for it any more */
     int err;       /* why there is no copy; 0: there is, or will be */
     bool reported; /* that there is one, or why not */
@@ -61,6 +84,30 @@ struct vvi_pentry {
 /* A copy of an earlier life that was replaced by one of `entry`. */
 struct vvi_pleft {
     uint64_t version, generation;
+};
+
+/* Parity of a layout, here on disk. */
+struct vvi_pkept {
+    uint64_t sum, total; /* total: when it was said to be there */
+    uint64_t generation; /* of the own file */
+    bool old;            /* of an earlier life: who relies on it is not known */
+    bool aside;          /* the own file was put beside it instead of being removed */
+    bool goes;           /* to be removed */
+};
+
+/* Parity: a version that this process or another of its set has. */
+struct vvi_pver {
+    struct vv_parity_version rules;
+    struct vvi_pkept *kept;
+    uint32_t nkept;
+    uint32_t edition[VV_ERASURE_MAX]; /* by member: that of its file */
+    struct {
+        int status; /* why it could not write it; 0: it has not said so */
+        uint32_t edition;
+    } lack[VV_ERASURE_MAX]; /* by member */
+    uint64_t since_ns;      /* since when nothing has come of it; 0: not looked yet */
+    bool look;              /* another file of ours may be announced */
+    bool late;              /* others have not written it in time */
 };
 
 struct vv_partner_hist {
@@ -74,6 +121,10 @@ struct vv_partner_hist {
     size_t n, room, low;      /* entries before `low` are reported */
     struct vvi_pleft *left;   /* they go when what replaced them has a copy, or goes itself */
     size_t nleft;
+    int held_fd;           /* immutable: the folder of others' files, or of parity */
+    struct vvi_pver **ver; /* parity */
+    size_t nver;
+    uint64_t looks, goes;         /* versions that say so, or may */
     vv_partner_report_fn *report; /* NULL: not started, or stopped */
     void *report_arg;
     unsigned reporting; /* calls of it under way */
@@ -118,9 +169,25 @@ struct vvi_pheld {
     char history[VV_CKFILE_HISTORY_MAX + 1];
 };
 
+/* The parity that is being made here. */
+struct vvi_pmaking {
+    bool on, begun;
+    struct vv_partner_hist *hist;
+    uint64_t version, id, last_ns, due_ns;
+    struct vv_parity_make make;
+    struct vv_parity_out out;
+};
+
+/* A file that others ask for pieces of. */
+struct vvi_pserving {
+    int home_fd;
+    uint64_t version, generation;
+    struct vv_parity_in file;
+};
+
 /* What each process says of itself when a context is opened. */
 struct vvi_phello {
-    uint64_t node, machine, device, inode, run_id;
+    uint64_t node, machine, device, inode, run_id, kind;
     int64_t status;
 };
 
@@ -128,10 +195,13 @@ struct vv_partner {
     struct vv_partner_opts opts; /* immutable, down to from */
     const struct vv_os *os;
     struct vvi_phello *hello; /* of all, by rank */
-    uint32_t *partner_of;     /* who keeps the copies of each rank */
+    uint32_t *partner_of;     /* who keeps the copies of each rank; with parity, itself */
     uint32_t to;              /* and of this one */
-    uint32_t *from;           /* whose copies come here */
+    uint32_t *from;           /* whose copies come here; with parity, the others of the set */
     uint32_t nfrom;
+    const uint32_t *peer; /* who hears of what happens here: `to`, or the set */
+    uint32_t npeers;
+    uint32_t *member, n, k, me; /* the set; k 0: copies, no parity; the place of this process */
     uint32_t sharers, share; /* processes that use the same local folder; which of them this is */
     int top_fd;              /* the folder of others' files */
     pthread_t thread;
@@ -143,6 +213,9 @@ struct vv_partner {
     struct vvi_pout out;
     struct vvi_pin *in;
     struct vvi_pheld *held;
+    struct vvi_pmaking making;
+    struct vvi_pserving serving;
+    uint64_t *heard_ns;         /* by member: when something came from it */
     uint64_t clock_ns, seen_ns; /* time that was spent attending; the real one at the last look */
     uint64_t next_id;
 
@@ -153,12 +226,13 @@ struct vv_partner {
     struct vvi_pnote *notes, **notes_tail;
     struct vvi_pmark *mark;
     size_t nmarks, marks_room;
+    bool due;    /* parity may have to be made */
     bool news;   /* entries may have to be reported */
     bool silent; /* copies have failed because the partner did not answer */
     bool stopping;
 
     /* Synchronization: relaxed; each counts for itself. */
-    _Atomic uint64_t sent, received, sent_bytes, received_bytes, errors, recovered, mended_chunks,
+    _Atomic uint64_t sent, received, sent_bytes, received_bytes, errors, recovered, repaired_chunks,
         held_bytes;
     /* Entries of all histories that are not copied. Synchronization: changed under lock, with them;
      * loaded relaxed. */
@@ -167,6 +241,8 @@ struct vv_partner {
 
 /* ---- partner.c ---- */
 
+/* Tells all peers. */
+void vvi_partner_note_locked(struct vv_partner *p, const struct vvi_part_msg *msg);
 /* Calls `report` for copies that were made or have failed since. No lock held. */
 void vvi_partner_report(struct vv_partner *p);
 /* The partner has it, or nothing came of the copy: status. */
@@ -179,7 +255,8 @@ int vvi_partner_add_locked(struct vv_partner_hist *hist, const struct vvi_pentry
 /* Ends what nobody else has any more, and its entries. Accepts NULL. */
 void vvi_partner_forget(struct vv_partner_hist *hist);
 /* Committed or removed in the local folder. Any thread. */
-void vvi_partner_committed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
+void vvi_partner_committed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation,
+                           uint32_t edition);
 void vvi_partner_removed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
 /* Copies of the version below this generation go, of those that an earlier life has left. */
 void vvi_partner_drop_left_locked(struct vv_partner_hist *hist, uint64_t version,
@@ -197,11 +274,16 @@ bool vvi_partner_step(struct vv_partner *p);
 /* Begins a file that came from another process, in the folder of its history. step held. */
 int vvi_partner_begin_in(struct vv_partner *p, uint32_t from, const void *tables, size_t bytes,
                          struct vvi_infile *ret_file, uint64_t *ret_replaced_bytes);
+int vvi_partner_send(struct vv_partner *p, uint32_t to, void *mem, size_t bytes,
+                     const struct vvi_part_msg *msg);
 /* Ends the copy under way, if it is one of this history. step held. */
 void vvi_partner_stop_out(struct vv_partner *p, const struct vv_partner_hist *hist);
 
 /* ---- partner_held.c ---- */
 
+const char *vvi_held_name(const struct vv_partner *p); /* of the folder */
+/* May so many bytes be held together? */
+bool vvi_held_fits(const struct vv_partner *p, uint64_t bytes);
 int vvi_held_open(struct vv_partner *p);
 /* How much is held already, now that it is known for whom. */
 void vvi_held_count(struct vv_partner *p);
@@ -238,6 +320,40 @@ int vvi_partner_fetch(struct vv_partner *p, const char *history, const struct vv
 /* The same for what it gives away, out of `dirfd`, for others to keep. */
 int vvi_partner_push(struct vv_partner *p, const char *history, const struct vvi_pmove *give,
                      int dirfd, bool *ret_stored);
+
+/* ---- partner_parity.c: parity behind the commits ---- */
+
+/* What can be done at once; step held. */
+bool vvi_parity_step(struct vv_partner *p);
+/* True: the message's memory was kept. step held. */
+bool vvi_parity_message(struct vv_partner *p, uint32_t from, struct vvi_part_msg *m, size_t bytes);
+void vvi_parity_stop(struct vv_partner *p, const struct vv_partner_hist *hist);
+/* A file was committed, or was found and is now to be announced. */
+void vvi_parity_committed_locked(struct vv_partner_hist *h, uint64_t version);
+void vvi_parity_again_locked(struct vv_partner_hist *h, uint64_t version);
+/* A file could not be written. */
+void vvi_parity_unwritten(struct vv_partner_hist *h, uint64_t version, uint32_t edition,
+                          int status);
+/* Before a file is removed: others hear of it, and what they rely on is put aside. */
+VV_WARN_UNUSED int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version,
+                                       uint64_t generation);
+/* Parity that was found at opening. */
+VV_WARN_UNUSED int vvi_parity_found(struct vv_partner_hist *h, const struct vv_parity_layout *l,
+                                    bool aside);
+void vvi_parity_forget(struct vv_partner_hist *h);
+/* A range of a file of this process, its parity among them. */
+VV_WARN_UNUSED int vvi_parity_serve(struct vv_partner *p, const struct vv_files *files, int held_fd,
+                                    uint64_t version, uint64_t generation, uint64_t at,
+                                    uint64_t bytes, void **ret_mem);
+/* The history's files are being closed. NULL: those of any. */
+void vvi_parity_stop_serving(struct vv_partner *p, const struct vv_files *files);
+
+/* ---- partner_rebuild.c: what is made again of parity, together ---- */
+
+/* Collective. With `version` NULL, at opening: files that this process lacks come to `out_fd`. Otherwise that
+ * version's, if `generation` is not 0. *ret_got: some have. */
+VV_WARN_UNUSED int vvi_parity_rebuild(struct vv_partner_hist *h, const uint64_t *version,
+                                      uint64_t generation, int out_fd, bool *ret_got);
 
 /* The least of all results, as an error everywhere. */
 int vvi_partner_all(struct vv_partner *p, int status);

@@ -29,8 +29,8 @@ enum { RECEIVE_MAX = 16 };
 
 /* ---- sending ---- */
 
-static int send_msg(struct vv_partner *p, uint32_t to, void *mem, size_t bytes,
-                    const struct vvi_part_msg *msg)
+int vvi_partner_send(struct vv_partner *p, uint32_t to, void *mem, size_t bytes,
+                     const struct vvi_part_msg *msg)
 {
     const struct vv_wire *w = &p->opts.wire;
     struct vvi_part_msg *m = mem;
@@ -51,7 +51,7 @@ static void answer(struct vv_partner *p, uint32_t to, enum vvi_part_kind kind, u
                    int status)
 {
     struct vvi_part_msg msg = {.kind = kind, .status = status, .transfer = id};
-    int rc = send_msg(p, to, NULL, 0, &msg);
+    int rc = vvi_partner_send(p, to, NULL, 0, &msg);
     (void)rc;
 }
 
@@ -65,8 +65,10 @@ static bool send_notes(struct vv_partner *p)
     bool any = list != NULL;
     for (struct vvi_pnote *next; list != NULL; list = next) {
         next = list->next;
-        int rc = send_msg(p, p->to, NULL, 0, &list->msg);
-        (void)rc; /* a file too many stays until the history is opened again */
+        for (uint32_t i = 0; i < p->npeers; i++) {
+            int rc = vvi_partner_send(p, p->peer[i], NULL, 0, &list->msg);
+            (void)rc; /* a file too many stays until the history is opened again */
+        }
         free(list);
     }
     return any;
@@ -166,7 +168,7 @@ static int begin_out(struct vv_partner *p)
     if (rc == 0)
         rc = vvi_outfile_tables(&o->file, VVI_PART_LEAD, &mem, &bytes);
     if (rc == 0)
-        rc = send_msg(p, p->to, mem, bytes, &msg);
+        rc = vvi_partner_send(p, p->to, mem, bytes, &msg);
     o->unacked = 1;
     return rc;
 }
@@ -179,7 +181,7 @@ static int piece_out(struct vv_partner *p)
     size_t bytes;
     int rc = vvi_outfile_next(&o->file, VVI_PART_LEAD, &mem, &bytes, &msg.offset);
     if (rc == 0)
-        rc = send_msg(p, p->to, mem, bytes, &msg);
+        rc = vvi_partner_send(p, p->to, mem, bytes, &msg);
     if (rc == 0)
         o->unacked++;
     return rc;
@@ -302,7 +304,7 @@ int vvi_partner_begin_in(struct vv_partner *p, uint32_t from, const void *tables
     uint64_t held = atomic_load_explicit(&p->held_bytes, memory_order_relaxed) - replaced;
     for (const struct vvi_pin *in = p->in; in != NULL; in = in->next)
         held += in->file.file_bytes; /* still to come */
-    if (p->opts.held_bytes != 0 && held + file_bytes > p->opts.held_bytes)
+    if (!vvi_held_fits(p, held + file_bytes))
         return -ENOSPC;
     rc = vvi_infile_begin(ret_file, p->os, dirfd, p->opts.folder->direct, tables, bytes);
     if (rc == 0)
@@ -388,12 +390,15 @@ static bool expire_in(struct vv_partner *p)
 
 /* ---- all together ---- */
 
+static bool ours(const struct vv_partner *p, const struct vvi_part_msg *m, size_t bytes)
+{
+    return bytes >= sizeof(*m) && memcmp(m->magic, VVI_PART_MAGIC, sizeof(m->magic)) == 0 &&
+           m->run_id == p->opts.run_id;
+}
+
 static void on_message(struct vv_partner *p, uint32_t from, const struct vvi_part_msg *m,
                        size_t bytes)
 {
-    if (bytes < sizeof(*m) || memcmp(m->magic, VVI_PART_MAGIC, sizeof(m->magic)) != 0 ||
-        m->run_id != p->opts.run_id)
-        return;
     if (from == p->to)
         heard_of_partner(p);
     switch (m->kind) {
@@ -437,12 +442,18 @@ bool vvi_partner_step(struct vv_partner *p)
             give_up_all(p, rc);
             break;
         }
-        on_message(p, from, message, bytes);
-        free(message);
+        bool kept = false;
+        if (ours(p, message, bytes) && p->k > 0)
+            kept = vvi_parity_message(p, from, message, bytes);
+        if (ours(p, message, bytes) &&
+            (p->k == 0 || ((struct vvi_part_msg *)message)->kind == VVI_PART_DONE))
+            on_message(p, from, message, bytes);
+        if (!kept)
+            free(message);
         did = true;
     }
     did |= send_notes(p);
-    did |= step_out(p);
+    did |= p->k > 0 ? vvi_parity_step(p) : step_out(p);
     did |= expire_in(p);
     return did;
 }

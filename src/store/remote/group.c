@@ -28,7 +28,6 @@
 #include "store/remote/group_private.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,8 +87,7 @@ int vvi_group_unlink(const struct vv_group *g, enum vvi_group_kind kind, uint64_
 {
     char name[NAME_MAX_BYTES];
     name_of(kind, version, run_id, rank, name);
-    int rc = g->os->unlinkat(g->os, g->dirfd, name);
-    return rc == -ENOENT ? 0 : rc;
+    return vv_target_remove(g->at, name);
 }
 
 /* ---- small files ---- */
@@ -98,23 +96,20 @@ int vvi_group_unlink(const struct vv_group *g, enum vvi_group_kind kind, uint64_
 static int write_file(const struct vv_group *g, const char *name, const void *bytes, size_t n,
                       bool mine)
 {
-    const struct vv_os *os = g->os;
+    const struct vv_target_ops *ops = g->at->ops;
+    struct vv_target_file *file = NULL;
     char temp[NAME_MAX_BYTES];
     name_of(VVI_GROUP_TEMP, 0, g->life_run, g->rank, temp);
-    int fd = os->openat(os, g->dirfd, temp, O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    if (fd < 0)
-        return fd;
-    int rc = vv_os_write_all(os, fd, bytes, n, 0);
+    int rc = ops->create(g->at, name, temp, n, &file);
     if (rc == 0)
-        rc = os->fsync(os, fd);
-    os->close(os, fd);
+        rc = ops->put(file, bytes, n, 0);
+    if (rc == 0)
+        rc = ops->settle(file);
     if (rc == 0 && mine)
         rc = vv_group_alive(g);
     if (rc == 0)
-        rc = os->rename(os, g->dirfd, temp, name, true);
-    if (rc == 0)
-        return os->fsync(os, g->dirfd);
-    os->unlinkat(os, g->dirfd, temp);
+        rc = ops->commit(file);
+    vv_target_end(file);
     return rc;
 }
 
@@ -122,20 +117,18 @@ static int write_file(const struct vv_group *g, const char *name, const void *by
 static int read_file(const struct vv_group *g, const char *name, size_t max, void **ret_bytes,
                      size_t *ret_n)
 {
-    const struct vv_os *os = g->os;
-    uint64_t n = 0;
-    int fd = vv_os_open_regular(os, g->dirfd, name, O_RDONLY);
-    if (fd < 0)
-        return fd;
+    struct vv_target_file *file;
+    int rc = g->at->ops->open(g->at, name, VV_TARGET_READ, &file);
+    if (rc < 0)
+        return rc;
     void *bytes = NULL;
-    int rc = os->file_bytes(os, fd, &n);
-    if (rc == 0 && (n == 0 || n > max))
-        rc = -EBADMSG;
+    size_t n = file->bytes;
+    rc = n == 0 || n > max ? -EBADMSG : 0;
     if (rc == 0) {
         bytes = malloc(n);
-        rc = bytes == NULL ? -ENOMEM : vv_os_read_all(os, fd, bytes, n, 0);
+        rc = bytes == NULL ? -ENOMEM : file->ops->get(file, bytes, n, 0);
     }
-    os->close(os, fd);
+    vv_target_end(file);
     if (rc < 0) {
         free(bytes);
         return rc == -ENODATA ? -EBADMSG : rc;
@@ -171,44 +164,25 @@ static int read_fixed(const struct vv_group *g, const char *name, const char mag
 
 /* ---- opening ---- */
 
-int vv_group_open(const struct vv_os *os, int history_fd, const char *history, uint32_t rank,
-                  uint32_t ranks, bool create, struct vv_group *ret_group)
+int vv_group_open(struct vv_target *target, const char *history, uint32_t rank, uint32_t ranks,
+                  bool create, struct vv_group *ret_group)
 {
-    int rc = 0;
-    if (create) {
-        rc = os->mkdirat(os, history_fd, VV_GROUP_FOLDER, 0777);
-        /* Also if it was there: who made it may have been cut off before this. */
-        if (rc == 0 || rc == -EEXIST)
-            rc = os->fsync(os, history_fd);
-    }
-    if (rc < 0)
-        return rc;
-    int fd = os->openat(os, history_fd, VV_GROUP_FOLDER, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0)
-        return fd;
-    if (create) {
-        char name[NAME_MAX_BYTES];
-        name_of(VVI_GROUP_TEMP, 0, 0, rank, name);
-        rc = vv_os_refresh(os, fd, name);
-        if (rc < 0) {
-            os->close(os, fd);
-            return rc;
-        }
-    }
-    *ret_group = (struct vv_group){.os = os,
-                                   .dirfd = fd,
-                                   .history_fd = history_fd,
-                                   .rank = rank,
-                                   .ranks = ranks,
-                                   .history_sum = vv_hash64(history, strlen(history))};
-    return 0;
+    struct vv_group g = {.history = target,
+                         .rank = rank,
+                         .ranks = ranks,
+                         .history_sum = vv_hash64(history, strlen(history))};
+    char temp[NAME_MAX_BYTES];
+    name_of(VVI_GROUP_TEMP, 0, 0, rank, temp);
+    int rc = target->ops->below(target, VV_GROUP_FOLDER, create ? temp : NULL, &g.at);
+    if (rc == 0)
+        *ret_group = g;
+    return rc;
 }
 
 void vv_group_close(struct vv_group *group)
 {
-    if (group->dirfd >= 0)
-        group->os->close(group->os, group->dirfd);
-    group->dirfd = -1;
+    vv_target_close(group->at);
+    group->at = NULL;
 }
 
 /* ---- reading ---- */
@@ -376,12 +350,9 @@ static int say_gone(struct vv_group *g, uint64_t version, uint64_t run_id)
 {
     char name[NAME_MAX_BYTES];
     name_of(VVI_GROUP_GONE, version, run_id, g->rank, name);
-    int fd = g->os->openat(g->os, g->dirfd, name, O_WRONLY | O_CREAT, 0666);
-    if (fd < 0)
-        return fd;
-    g->os->close(g->os, fd);
-    g->gone++;
-    return 0;
+    int rc = g->at->ops->touch(g->at, name);
+    g->gone += rc == 0;
+    return rc;
 }
 
 /* The record goes if it names this file, or makes no sense. */
@@ -429,7 +400,7 @@ int vv_group_retract(struct vv_group *g, uint64_t version, uint64_t run_id, uint
                          : drop_records(g, version, generation);
     /* Also if nothing was there: an earlier try may have failed here. */
     if (rc == 0)
-        rc = g->os->fsync(g->os, g->dirfd);
+        rc = g->at->ops->sync(g->at);
     if (rc == 0 && g->gone >= TIDY_EVERY)
         vv_group_tidy(g);
     return rc;
@@ -445,8 +416,8 @@ void vv_group_drop_marker(const struct vv_group *g, uint64_t version, uint64_t r
 /* Reads the markers of all ranks: -EAGAIN until all of them are there. The folder is listed first:
  * one request where there would be one for each rank, and on NFS what makes the client forget that a
  * name was not there when it last looked. */
-static int gather(const struct vv_group *g, const struct vvi_group_list *list, uint64_t version,
-                  uint64_t run_id, struct vv_group_record *ret_record)
+int vvi_group_gather(const struct vv_group *g, const struct vvi_group_list *list, uint64_t version,
+                     uint64_t run_id, struct vv_group_record *ret_record)
 {
     struct vv_group_marker m;
     struct vv_group_record r = {.version = version, .run_id = run_id};
@@ -501,7 +472,7 @@ static int complete_now(const struct vv_group *g, uint64_t version, uint64_t run
     int rc = vvi_group_list(g, &list);
     if (rc < 0)
         return rc;
-    rc = gather(g, &list, version, run_id, &r);
+    rc = vvi_group_gather(g, &list, version, run_id, &r);
     if (rc == 0) {
         /* A record of an earlier run stays as long as its file: this run may still be taken back, and
          * then the earlier one counts again. */
@@ -520,7 +491,7 @@ int vv_group_complete(const struct vv_group *g, uint64_t version, uint64_t run_i
         vv_group_record_fini(&r);
         /* Who wrote it may be cut off before the folder is synced, and what the caller does next,
          * taking its marker away, must not outlive the record. */
-        return g->os->fsync(g->os, g->dirfd);
+        return g->at->ops->sync(g->at);
     }
     if (rc != -ENOENT && rc != -EBADMSG)
         return rc;

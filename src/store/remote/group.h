@@ -2,9 +2,8 @@
 /* What the ranks of a job tell each other through a shared folder: markers, group records, lives.
  * The layouts are specified in docs/format/group.md; the two change together.
  *
- * All of it lies in the folder `group` of a history. Every file appears by rename, synced before
- * and with its folder synced afterwards, and holds a checksum, so that what is read is whole or
- * refused. A life of a rank writes under one temporary name of its own: one thread at a time for each
+ * All of it lies in the place `group` of a history in a target. Every file is committed there, and holds a
+ * checksum, so that what is read is whole or refused. A life of a rank writes under one temporary name of its own: one thread at a time for each
  * rank and history. Reading takes no lock. */
 #ifndef VV_STORE_GROUP_H
 #define VV_STORE_GROUP_H
@@ -14,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/util.h"
-#include "store/os.h"
+#include "store/target/target.h"
 
 #define VV_GROUP_FOLDER       "group"
 #define VV_GROUP_FORMAT       1u
@@ -82,21 +81,19 @@ struct vv_group_record {
 
 /* The group folder of one history, as one rank sees it. */
 struct vv_group {
-    const struct vv_os *os;
-    int dirfd, history_fd;
+    struct vv_target *at;      /* owned; NULL: not open */
+    struct vv_target *history; /* the checkpoint files */
     uint32_t rank, ranks;
     uint64_t history_sum;
     uint64_t life_run; /* of the life that this is; 0: none has begun here */
     uint32_t gone;     /* files of that kind that may have to be cleared away */
 };
 
-/* Opens the folder below that of the history, creating it, and making sure of fresh listings, if asked
- * to. -ENOENT: not there. The
- * history's own folder stays open as long. */
-VV_WARN_UNUSED int vv_group_open(const struct vv_os *os, int history_fd, const char *history,
-                                 uint32_t rank, uint32_t ranks, bool create,
-                                 struct vv_group *ret_group);
-/* Accepts one that was never opened, if dirfd is -1. */
+/* Opens the place below that of the history, creating it, and making sure of fresh listings, if asked
+ * to. ranks 0: not known. -ENOENT: not there. The target stays open as long. */
+VV_WARN_UNUSED int vv_group_open(struct vv_target *target, const char *history, uint32_t rank,
+                                 uint32_t ranks, bool create, struct vv_group *ret_group);
+/* Accepts one that was never opened, if `at` is NULL. */
 void vv_group_close(struct vv_group *group);
 
 void vv_group_record_fini(struct vv_group_record *record);
@@ -142,11 +139,16 @@ void vv_group_drop_marker(const struct vv_group *group, uint64_t version, uint64
 VV_WARN_UNUSED int vv_group_complete(const struct vv_group *group, uint64_t version,
                                      uint64_t run_id, bool sweep);
 
+enum vv_group_scan {
+    VV_GROUP_LOOK,   /* at the records that are there */
+    VV_GROUP_DEDUCE, /* and at those that VV_GROUP_WRITE would write; writes nothing */
+    /* First writes the records of versions that have the markers of all ranks, and those that are damaged and
+     * can be told from the files, and removes what is out of date. */
+    VV_GROUP_WRITE
+};
 /* Calls visit for the newest record of every version that is complete, in order of version, until it
- * returns non-zero, and returns that. Where a record is damaged `error` is set, and there are no files.
- * `write`: first writes the records of versions that have the markers of all ranks, and those that are
- * damaged and can be told from the files, and removes what is out of date. */
-int vv_group_scan(struct vv_group *group, bool write,
+ * returns non-zero, and returns that. Where a record is damaged `error` is set, and there are no files. */
+int vv_group_scan(struct vv_group *group, enum vv_group_scan how,
                   int (*visit)(void *user, const struct vv_group_record *record, int error),
                   void *user);
 
@@ -160,8 +162,8 @@ struct vv_group_problem {
 };
 
 struct vv_group_check {
-    bool repair;  /* puts right what can be; -EBUSY: a program has the history open */
-    int other_fd; /* the history in a folder that has copies of its files; -1: none */
+    bool repair;             /* puts right what can be; -EBUSY: a program has the history open */
+    struct vv_target *other; /* the history where there are copies of its files; NULL: nowhere */
     void (*report)(void *user, const struct vv_group_problem *problem);
     void *user;
 };
@@ -172,7 +174,7 @@ struct vv_group_check_result {
 
 /* Looks at every record, marker and life of a history, and whether the files are there that they speak of,
  * without opening the history. -ENOENT: it has no group folder, that is, was never in a shared folder. */
-VV_WARN_UNUSED int vv_group_check(const struct vv_os *os, int history_fd, const char *history,
+VV_WARN_UNUSED int vv_group_check(struct vv_target *target, const char *history,
                                   const struct vv_group_check *opts,
                                   struct vv_group_check_result *ret_result);
 

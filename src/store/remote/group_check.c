@@ -11,7 +11,6 @@
  * what is seen is the moment's, and a job at work may be between two steps. */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +22,10 @@
 struct check {
     struct vv_group group;
     const struct vv_group_check *opts;
-    int other_fd; /* the history in the folder with other copies; -1: none */
     struct vvi_group_list list;
-    uint32_t lives; /* ranks that have one */
-    uint32_t ranks; /* of the job, as far as anything tells; 0: nothing does */
-    int *locks;     /* descriptors, by rank */
+    uint32_t lives;                /* ranks that have one */
+    uint32_t ranks;                /* of the job, as far as anything tells; 0: nothing does */
+    struct vv_target_file **locks; /* by rank */
     uint32_t nlocks;
     struct vv_group_check_result result;
 };
@@ -43,8 +41,9 @@ static void tell(struct check *c, uint64_t version, const char *name, bool repai
 
 /* ---- how many ranks there are ---- */
 
-static int count_life(void *user, const char *name)
+static int count_life(void *user, const char *name, uint64_t bytes)
 {
+    (void)bytes;
     struct check *c = user;
     char again[VVI_GROUP_NAME_MAX];
     uint32_t rank;
@@ -81,7 +80,7 @@ static void count_ranks(struct check *c)
 
 static int lock_all(struct check *c)
 {
-    const struct vv_os *os = c->group.os;
+    struct vv_target *history = c->group.history;
     int rc = 0;
     c->locks = calloc((size_t)c->ranks + 1, sizeof(*c->locks));
     if (c->locks == NULL)
@@ -89,22 +88,16 @@ static int lock_all(struct check *c)
     for (uint32_t r = 0; rc == 0 && r < c->ranks; r++) {
         char name[32];
         snprintf(name, sizeof(name), "lock.%" PRIu32, r);
-        int fd = os->openat(os, c->group.history_fd, name, O_RDWR | O_CREAT, 0666);
-        if (fd < 0)
-            return fd;
-        c->locks[c->nlocks++] = fd;
-        rc = os->lock(os, fd);
+        rc = history->ops->lock(history, name, &c->locks[r]);
+        c->nlocks += rc == 0;
     }
     return rc;
 }
 
 static void unlock_all(struct check *c)
 {
-    const struct vv_os *os = c->group.os;
-    for (uint32_t i = 0; i < c->nlocks; i++) {
-        (void)os->unlock(os, c->locks[i]);
-        os->close(os, c->locks[i]);
-    }
+    for (uint32_t i = 0; i < c->nlocks; i++)
+        vv_target_end(c->locks[i]);
     free(c->locks);
 }
 
@@ -116,7 +109,7 @@ static const char *check_file(const struct check *c, const char *name, uint64_t 
 {
     struct vv_group_file file;
     uint64_t run;
-    int rc = vvi_copy_identify(c->group.os, c->group.history_fd, name, &run, &file);
+    int rc = vvi_copy_identify(c->group.history, name, &run, &file);
     *ret_status = rc;
     if (rc == -ENOENT)
         return "is missing";
@@ -134,10 +127,10 @@ static bool bring_back(struct check *c, const char *name, uint64_t run_id,
 {
     struct vv_group_file file;
     uint64_t run;
-    return c->opts->repair && c->other_fd >= 0 &&
-           vvi_copy_identify(c->group.os, c->other_fd, name, &run, &file) == 0 && run == run_id &&
-           file.generation == want->generation && file.tail_sum == want->tail_sum &&
-           vv_ckfile_copy(c->group.os, c->other_fd, c->group.history_fd, name) == 0;
+    struct vv_target *other = c->opts->other;
+    return c->opts->repair && other != NULL && vvi_copy_identify(other, name, &run, &file) == 0 &&
+           run == run_id && file.generation == want->generation &&
+           file.tail_sum == want->tail_sum && vv_ckfile_copy(other, c->group.history, name) == 0;
 }
 
 static void check_named_file(struct check *c, const char *by, const struct vvi_group_name *n,
@@ -204,8 +197,9 @@ struct owner {
     struct vv_group_file file;
 };
 
-static int find_owner(void *user, const char *name)
+static int find_owner(void *user, const char *name, uint64_t bytes)
 {
+    (void)bytes;
     struct owner *o = user;
     const struct vv_group *g = &o->check->group;
     enum vv_ckfile_kind kind;
@@ -214,7 +208,7 @@ static int find_owner(void *user, const char *name)
     struct vv_group_file file;
     if (vv_ckfile_parse_name(name, &kind, &rank, &version, &generation) &&
         kind == VV_CKFILE_COMMITTED && rank == o->name->rank && version == o->name->version &&
-        vvi_copy_identify(g->os, g->history_fd, name, &run, &file) == 0 && run == o->name->run_id &&
+        vvi_copy_identify(g->history, name, &run, &file) == 0 && run == o->name->run_id &&
         file.generation >= o->file.generation)
         o->file = file;
     return 0;
@@ -225,7 +219,7 @@ static bool write_marker_anew(struct check *c, const struct vvi_group_name *n)
     struct owner o = {.check = c, .name = n};
     struct vv_group as = c->group;
     as.rank = n->rank;
-    if (!c->opts->repair || c->ranks == 0 || as.os->list(as.os, as.history_fd, find_owner, &o) < 0)
+    if (!c->opts->repair || c->ranks == 0 || as.history->ops->list(as.history, find_owner, &o) < 0)
         return false;
     if (o.file.file_bytes == 0)
         return vvi_group_unlink(&as, VVI_GROUP_MARKER, n->version, n->run_id, n->rank) == 0;
@@ -257,7 +251,7 @@ static void check_lives(struct check *c)
         if (vv_group_read_life(&as, &life) != -EBADMSG)
             continue;
         snprintf(name, sizeof(name), "life.%" PRIu32, rank);
-        tell(c, 0, name, c->opts->repair && as.os->unlinkat(as.os, as.dirfd, name) == 0,
+        tell(c, 0, name, c->opts->repair && vv_target_remove(as.at, name) == 0,
              "the life file is damaged");
     }
 }
@@ -277,14 +271,14 @@ static void check_all(struct check *c)
     check_lives(c);
 }
 
-int vv_group_check(const struct vv_os *os, int history_fd, const char *history,
-                   const struct vv_group_check *opts, struct vv_group_check_result *ret_result)
+int vv_group_check(struct vv_target *target, const char *history, const struct vv_group_check *opts,
+                   struct vv_group_check_result *ret_result)
 {
-    struct check c = {.opts = opts, .other_fd = opts->other_fd};
-    int rc = vv_group_open(os, history_fd, history, 0, 1, false, &c.group);
+    struct check c = {.opts = opts};
+    int rc = vv_group_open(target, history, 0, 1, false, &c.group);
     if (rc < 0)
         return rc;
-    rc = os->list(os, c.group.dirfd, count_life, &c);
+    rc = c.group.at->ops->list(c.group.at, count_life, &c);
     if (rc == 0)
         rc = vvi_group_list(&c.group, &c.list);
     if (rc == 0) {
@@ -295,7 +289,7 @@ int vv_group_check(const struct vv_os *os, int history_fd, const char *history,
     if (rc == 0)
         check_all(&c);
     if (rc == 0 && opts->repair && c.result.repaired > 0)
-        rc = os->fsync(os, c.group.dirfd);
+        rc = c.group.at->ops->sync(c.group.at);
     unlock_all(&c);
     free(c.list.v);
     vv_group_close(&c.group);

@@ -25,7 +25,12 @@ struct vvi_group_name {
 void vvi_group_format(const struct vvi_group_name *n, char name[VVI_GROUP_NAME_MAX]);
 struct vvi_group_name vvi_group_parse(const char *name);
 
-/* Writes a record anew from the files of its run. -EBADMSG: not every rank has one. */
+/* Reads the markers of all ranks: what the record of that version and run is to say. -EAGAIN: not yet. */
+struct vvi_group_list;
+VV_WARN_UNUSED int vvi_group_gather(const struct vv_group *group, const struct vvi_group_list *list,
+                                    uint64_t version, uint64_t run_id,
+                                    struct vv_group_record *ret_record);
+/* Writes a record again from the files of its run. -EBADMSG: not every rank has one. */
 VV_WARN_UNUSED int vvi_group_rebuild(const struct vv_group *group, uint64_t version,
                                      uint64_t run_id);
 VV_WARN_UNUSED int vvi_group_write_record(const struct vv_group *group,

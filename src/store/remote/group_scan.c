@@ -29,8 +29,9 @@ static int compare_names(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-static int list_name(void *user, const char *name)
+static int list_name(void *user, const char *name, uint64_t bytes)
 {
+    (void)bytes;
     struct vvi_group_list *l = user;
     struct vvi_group_name n = vvi_group_parse(name);
     if (n.kind == VVI_GROUP_OTHER)
@@ -50,7 +51,7 @@ static int list_name(void *user, const char *name)
 int vvi_group_list(const struct vv_group *g, struct vvi_group_list *ret_list)
 {
     struct vvi_group_list l = {0};
-    int rc = g->os->list(g->os, g->dirfd, list_name, &l);
+    int rc = g->at->ops->list(g->at, list_name, &l);
     if (rc < 0) {
         free(l.v);
         return rc;
@@ -129,8 +130,9 @@ struct candidates {
     uint32_t found;
 };
 
-static int take_file(void *user, const char *name)
+static int take_file(void *user, const char *name, uint64_t bytes)
 {
+    (void)bytes;
     struct candidates *c = user;
     enum vv_ckfile_kind kind;
     uint64_t version, run_id;
@@ -139,7 +141,7 @@ static int take_file(void *user, const char *name)
     if (!vv_ckfile_parse_name(name, &kind, &rank, &version, &file.generation) ||
         kind != VV_CKFILE_COMMITTED || version != c->record.version || rank >= c->record.ranks)
         return 0;
-    int rc = vvi_copy_identify(c->group->os, c->group->history_fd, name, &run_id, &file);
+    int rc = vvi_copy_identify(c->group->history, name, &run_id, &file);
     if (rc < 0)
         return rc == -ENOMEM ? rc : 0; /* of no use */
     struct vv_group_file *have = &c->record.file[rank];
@@ -150,15 +152,30 @@ static int take_file(void *user, const char *name)
     return 0;
 }
 
-int vvi_group_rebuild(const struct vv_group *g, uint64_t version, uint64_t run_id)
+static int record_of_files(const struct vv_group *g, uint64_t version, uint64_t run_id,
+                           struct vv_group_record *ret_record)
 {
     struct candidates c = {.group = g,
                            .record = {.version = version, .run_id = run_id, .ranks = g->ranks}};
-    c.record.file = calloc(g->ranks, sizeof(*c.record.file));
-    int rc = c.record.file == NULL ? -ENOMEM : g->os->list(g->os, g->history_fd, take_file, &c);
+    c.record.file = calloc((size_t)g->ranks + 1, sizeof(*c.record.file));
+    int rc = c.record.file == NULL ? -ENOMEM : g->history->ops->list(g->history, take_file, &c);
+    if (rc == 0 && (g->ranks == 0 || c.found != g->ranks))
+        rc = -EBADMSG;
     if (rc == 0)
-        rc = c.found == g->ranks ? vvi_group_write_record(g, &c.record) : -EBADMSG;
-    vv_group_record_fini(&c.record);
+        *ret_record = c.record;
+    else
+        vv_group_record_fini(&c.record);
+    return rc;
+}
+
+int vvi_group_rebuild(const struct vv_group *g, uint64_t version, uint64_t run_id)
+{
+    struct vv_group_record r;
+    int rc = record_of_files(g, version, run_id, &r);
+    if (rc == 0) {
+        rc = vvi_group_write_record(g, &r);
+        vv_group_record_fini(&r);
+    }
     return rc;
 }
 
@@ -178,27 +195,44 @@ static int finish_records(const struct vv_group *g, const struct vvi_group_list 
     return rc;
 }
 
-/* The newest record of a version, or why that cannot be told: of an unreadable one nobody knows how new
- * it is. -ENOENT: there is none. */
-static int read_newest(const struct vv_group *g, bool write, const struct vvi_group_list *l,
-                       size_t first, size_t end, struct vv_group_record *ret_record)
+/* The record of a version and run, whose name in the list this is. -ENOENT: this name does not say that there is one. */
+static int read_one(const struct vv_group *g, enum vv_group_scan how,
+                    const struct vvi_group_list *l, const struct vvi_group_name *n,
+                    struct vv_group_record *ret_record)
+{
+    /* All markers there and no record yet; not a marker beside its record, which says the same. */
+    if (n->kind == VVI_GROUP_MARKER && n->rank == 0 && how == VV_GROUP_DEDUCE &&
+        vvi_group_count(l, VVI_GROUP_RECORD, n->version, n->run_id) == 0) {
+        int rc = vvi_group_gather(g, l, n->version, n->run_id, ret_record);
+        return rc == -EAGAIN || rc == -ERANGE || rc == -EBADMSG ? -ENOENT : rc;
+    }
+    if (n->kind != VVI_GROUP_RECORD)
+        return -ENOENT;
+    if (vvi_group_count(l, VVI_GROUP_GONE, n->version, n->run_id) > 0) {
+        if (how == VV_GROUP_WRITE)
+            (void)vvi_group_unlink(g, VVI_GROUP_RECORD, n->version, n->run_id, 0);
+        return -ENOENT;
+    }
+    int rc = vv_group_read_record(g, n->version, n->run_id, ret_record);
+    if (rc == -EBADMSG && how == VV_GROUP_WRITE && vvi_group_rebuild(g, n->version, n->run_id) == 0)
+        rc = vv_group_read_record(g, n->version, n->run_id, ret_record);
+    if (rc == -EBADMSG && how == VV_GROUP_DEDUCE)
+        rc = record_of_files(g, n->version, n->run_id, ret_record);
+    return rc;
+}
+
+/* The newest record of a version, or why that cannot be told: how new an unreadable one is cannot be known.
+ * -ENOENT: there is none. */
+static int read_newest(const struct vv_group *g, enum vv_group_scan how,
+                       const struct vvi_group_list *l, size_t first, size_t end,
+                       struct vv_group_record *ret_record)
 {
     struct vv_group_record best = {0}, r;
     int result = -ENOENT;
     for (size_t i = first; i < end; i++) {
-        uint64_t version = l->v[i].version, run_id = l->v[i].run_id;
-        if (l->v[i].kind != VVI_GROUP_RECORD)
-            continue;
-        if (vvi_group_count(l, VVI_GROUP_GONE, version, run_id) > 0) {
-            if (write)
-                (void)vvi_group_unlink(g, VVI_GROUP_RECORD, version, run_id, 0);
-            continue;
-        }
-        int rc = vv_group_read_record(g, version, run_id, &r);
-        if (rc == -EBADMSG && write && vvi_group_rebuild(g, version, run_id) == 0)
-            rc = vv_group_read_record(g, version, run_id, &r);
+        int rc = read_one(g, how, l, &l->v[i], &r);
         if (rc == -ENOENT)
-            continue; /* it went away meanwhile */
+            continue; /* also if it went away meanwhile */
         if (rc < 0) {
             result = rc;
         } else if (best.file == NULL || r.file[0].generation > best.file[0].generation) {
@@ -224,11 +258,12 @@ static void drop_older(const struct vv_group *g, const struct vvi_group_list *l,
             (void)vvi_group_unlink(g, VVI_GROUP_RECORD, l->v[i].version, l->v[i].run_id, 0);
 }
 
-int vv_group_scan(struct vv_group *g, bool write,
+int vv_group_scan(struct vv_group *g, enum vv_group_scan how,
                   int (*visit)(void *user, const struct vv_group_record *record, int error),
                   void *user)
 {
     struct vvi_group_list l = {0};
+    bool write = how == VV_GROUP_WRITE;
     int rc = vvi_group_list(g, &l);
     if (rc == 0 && write) {
         rc = finish_records(g, &l);
@@ -241,7 +276,7 @@ int vv_group_scan(struct vv_group *g, bool write,
         struct vv_group_record r = {.version = l.v[first].version};
         for (end = first; end < l.n && l.v[end].version == r.version; end++)
             continue;
-        int error = read_newest(g, write, &l, first, end, &r);
+        int error = read_newest(g, how, &l, first, end, &r);
         if (error == -ENOENT)
             continue;
         rc = error == -ENOMEM ? error : visit(user, &r, error);

@@ -18,9 +18,10 @@
 #include "store/files/files_private.h"
 #include "store/remote/group.h"
 #include "store/remote/purge.h"
+#include "store/target/folder/target_folder.h"
 
 #define BUSY_NS (10 * UINT64_C(1000000000))
-#define NAP_NS  (20 * UINT64_C(1000000))
+#define POLL_NS (20 * UINT64_C(1000000))
 
 struct victim {
     uint32_t rank;
@@ -89,26 +90,13 @@ static int see_record(void *user, const struct vv_group_record *r, int error)
                                               r->file[p->first_rank].generation, r->run_id});
 }
 
-static int open_group(struct vv_folder *folder, const char *history, uint32_t rank, int *ret_fd,
-                      struct vv_group *ret_group)
+/* The place of the history; -ENOENT. */
+static int place_below(struct vv_folder *folder, const char *history, struct vv_target **ret)
 {
-    const struct vv_os *os = folder->opts.os;
-    int fd = os->openat(os, folder->dirfd, history, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0)
-        return fd;
-    /* Two ranks or more: others may be about to write a record while this one is taken back. */
-    int rc = vv_group_open(os, fd, history, rank, 2, false, ret_group);
-    if (rc < 0)
-        os->close(os, fd);
-    else
-        *ret_fd = fd;
-    return rc;
-}
-
-static void close_group(struct vv_folder *folder, int fd, struct vv_group *group)
-{
-    vv_group_close(group);
-    folder->opts.os->close(folder->opts.os, fd);
+    struct vv_target_folder above;
+    vv_target_folder_init(&above, folder->opts.os, folder->dirfd);
+    struct vv_target *at = folder->target != NULL ? folder->target : &above.base;
+    return at->ops->below(at, history, NULL, ret);
 }
 
 /* Takes back what the group folder says of the files in `list`, or, if `records` is set, lists the files
@@ -116,16 +104,24 @@ static void close_group(struct vv_folder *folder, int fd, struct vv_group *group
 static int retract(struct vv_folder *folder, const struct vv_purge *p, uint32_t rank,
                    struct victims *list, bool records)
 {
+    struct vv_target *at;
     struct vv_group group;
-    int fd, rc = open_group(folder, p->history, rank, &fd, &group);
+    int rc = place_below(folder, p->history, &at);
     if (rc < 0)
+        return rc == -ENOENT ? 0 : rc;
+    /* Two ranks or more: others may be about to write a record while this one is taken back. */
+    rc = vv_group_open(at, p->history, rank, 2, false, &group);
+    if (rc < 0) {
+        vv_target_close(at);
         return rc == -ENOENT ? 0 : rc; /* not a shared folder */
+    }
     if (records)
-        rc = vv_group_scan(&group, false, see_record, list);
+        rc = vv_group_scan(&group, VV_GROUP_LOOK, see_record, list);
     for (size_t i = 0; rc == 0 && i < list->n; i++)
         rc = vv_group_retract(&group, list->v[i].version, list->v[i].run_id, list->v[i].generation);
     vv_group_tidy(&group);
-    close_group(folder, fd, &group);
+    vv_group_close(&group);
+    vv_target_close(at);
     return rc;
 }
 
@@ -142,7 +138,6 @@ static int drop_records(struct vv_folder *folder, const struct vv_purge *p)
 /* The lock of the rank is held. */
 static int unlink_files(struct vv_folder *folder, struct vv_files *files, struct victims *list)
 {
-    const struct vv_os *os = folder->opts.os;
     char name[VV_CKFILE_NAME_MAX];
     int rc = list_files(folder, list);
     if (rc == 0)
@@ -150,14 +145,13 @@ static int unlink_files(struct vv_folder *folder, struct vv_files *files, struct
     for (size_t i = 0; rc == 0 && i < list->n; i++) {
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, files->rank, list->v[i].version,
                        list->v[i].generation);
-        rc = os->unlinkat(os, files->dirfd, name);
-        rc = rc == -ENOENT ? 0 : rc;
+        rc = vv_target_remove(files->at, name);
     }
     /* How many ranks there were is not to outlast them. */
     snprintf(name, sizeof(name), "ranks.%" PRIu32, files->rank);
     if (rc == 0)
-        (void)os->unlinkat(os, files->dirfd, name);
-    return rc == 0 ? os->fsync(os, files->dirfd) : rc;
+        (void)files->at->ops->remove(files->at, name);
+    return rc == 0 ? files->at->ops->sync(files->at) : rc;
 }
 
 static int purge_rank(struct vv_folder *folder, const struct vv_purge *p, uint32_t rank, char *err,
@@ -175,7 +169,7 @@ static int purge_rank(struct vv_folder *folder, const struct vv_purge *p, uint32
             break;
         rc = vv_files_open(folder, p->history, rank, &opts, err, err_bytes, &files);
         if (rc == -EBUSY && vv_now_ns() < deadline_ns)
-            vv_sleep_until_ns(vv_now_ns() + NAP_NS);
+            vv_sleep_until_ns(vv_now_ns() + POLL_NS);
     } while (rc == -EBUSY && vv_now_ns() < deadline_ns);
     if (files != NULL)
         rc = unlink_files(folder, files, &list);
@@ -211,43 +205,96 @@ static int see_ranks(void *user, const struct vv_group_record *r, int error)
 }
 
 struct noted {
-    const struct vv_os *os;
-    int dirfd;
+    struct vv_target *at;
     uint32_t ranks;
 };
 
-static int see_note(void *user, const char *name)
+static int see_note(void *user, const char *name, uint64_t bytes)
 {
     struct noted *n = user;
     uint32_t rank, ranks;
     int end = 0;
+    (void)bytes;
     if (sscanf(name, "ranks.%" SCNu32 "%n", &rank, &end) != 1 || name[end] != '\0')
         return 0;
-    ranks = vvi_recorded_ranks(n->os, n->dirfd, rank);
+    ranks = vvi_recorded_ranks(n->at, rank);
     n->ranks = ranks != 0 ? ranks : n->ranks;
     return 0;
 }
 
 int vv_files_ranks(struct vv_folder *folder, const char *history, uint32_t *ret_ranks)
 {
-    const struct vv_os *os = folder->opts.os;
-    struct noted n = {.os = os};
+    struct noted n = {0};
     struct vv_group group;
     if (!vv_files_name_ok(history))
         return -EINVAL;
-    int fd = os->openat(os, folder->dirfd, history, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0)
-        return fd;
-    n.dirfd = fd;
-    int rc = vv_group_open(os, fd, history, 0, 1, false, &group);
+    int rc = place_below(folder, history, &n.at);
+    if (rc < 0)
+        return rc;
+    rc = vv_group_open(n.at, history, 0, 0, false, &group);
     if (rc == 0) {
-        rc = vv_group_scan(&group, false, see_ranks, &n.ranks);
+        rc = vv_group_scan(&group, VV_GROUP_DEDUCE, see_ranks, &n.ranks);
         vv_group_close(&group);
     }
     if (rc == -ENOENT || (rc == 0 && n.ranks == 0))
-        rc = os->list(os, fd, see_note, &n);
-    os->close(os, fd);
+        rc = n.at->ops->list(n.at, see_note, &n);
+    vv_target_close(n.at);
     if (rc == 0)
         *ret_ranks = n.ranks;
+    return rc;
+}
+
+/* Lives outlast what they wrote: they are asked where nothing else tells. */
+struct left {
+    uint32_t lives;
+    bool files;
+};
+
+static int see_life(void *user, const char *name, uint64_t bytes)
+{
+    struct left *left = user;
+    uint32_t rank;
+    int end = 0;
+    (void)bytes;
+    if (sscanf(name, "life.%" SCNu32 "%n", &rank, &end) == 1 && name[end] == '\0' &&
+        rank < VV_GROUP_RANKS_MAX)
+        left->lives = VV_MAX(left->lives, rank + 1);
+    return 0;
+}
+
+static int see_committed(void *user, const char *name, uint64_t bytes)
+{
+    struct left *left = user;
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    (void)bytes;
+    left->files |= vv_ckfile_parse_name(name, &kind, &rank, &version, &generation);
+    return 0;
+}
+
+int vv_files_parts(struct vv_folder *folder, const char *history, uint32_t *ret_ranks)
+{
+    struct vv_target *at, *group;
+    struct left left = {0};
+    uint32_t ranks = 0;
+    int rc = vv_files_ranks(folder, history, &ranks);
+    if (rc == 0 && ranks == 0)
+        rc = place_below(folder, history, &at);
+    if (rc == 0 && ranks == 0) {
+        rc = at->ops->below(at, VV_GROUP_FOLDER, NULL, &group);
+        if (rc == 0) {
+            rc = group->ops->list(group, see_life, &left);
+            vv_target_close(group);
+        }
+        if (rc == 0 || rc == -ENOENT)
+            rc = at->ops->list(at, see_committed, &left);
+        vv_target_close(at);
+        ranks = left.lives > 0 ? left.lives : left.files;
+    }
+    if (rc == 0 && ranks == 0)
+        rc = -ENOENT;
+    if (rc == 0)
+        *ret_ranks = ranks;
     return rc;
 }

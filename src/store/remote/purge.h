@@ -14,6 +14,10 @@
 VV_WARN_UNUSED int vv_files_ranks(struct vv_folder *folder, const char *history,
                                   uint32_t *ret_ranks);
 
+/* The same where one rank counts as one: -ENOENT if nothing is there of any. */
+VV_WARN_UNUSED int vv_files_parts(struct vv_folder *folder, const char *history,
+                                  uint32_t *ret_ranks);
+
 struct vv_purge {
     const char *history;
     uint32_t first_rank;  /* this rank and those above it */

@@ -69,6 +69,15 @@ struct vv_remote_hist_opts {
 VV_WARN_UNUSED int vv_remote_open(struct vv_remote *remote, const char *history,
                                   struct vv_files *local, const struct vv_remote_hist_opts *opts,
                                   char *err, size_t err_bytes, struct vv_remote_hist **ret_hist);
+/*
+ * Opens what one rank of any job has there, for reading: nothing is written, locked or repaired, and what others
+ * write later is not seen. `ranks`: of the job that wrote it. `local`: opened likewise, or NULL if direct. Nothing of it
+ * works in the background, started or not.
+ *   -ENOENT  there is no such history
+ */
+VV_WARN_UNUSED int vv_remote_open_part(struct vv_remote *remote, const char *history, uint32_t rank,
+                                       uint32_t ranks, struct vv_files *local, char *err,
+                                       size_t err_bytes, struct vv_remote_hist **ret_hist);
 /* From here on it works in the background: when the engine knows what was listed. trace_history: what
  * the history is called in traces. */
 void vv_remote_start(struct vv_remote_hist *hist, uint64_t trace_history);

@@ -20,7 +20,6 @@
  *
  * Everything here runs on the thread that opens or closes. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -125,7 +124,7 @@ static int list_folders(struct opening *o)
     o->local = true;
     if (rc == 0 && h->local != NULL)
         rc = vv_files_list(h->local, take_file, o);
-    if (rc == 0 && h->local != NULL)
+    if (rc == 0 && h->local != NULL && !h->part)
         rc = vv_files_list_damaged(h->local, take_damage, o);
     if (rc == 0 && o->n > 1)
         qsort(o->v, o->n, sizeof(*o->v), compare_found);
@@ -164,16 +163,15 @@ static struct vvi_rdamage *find_damage(const struct opening *o, uint64_t version
 /* What a local file counts for. */
 static uint64_t local_bytes(const struct vv_remote_hist *h, const struct vvi_rfound *f)
 {
-    const struct vv_os *os = h->remote->opts.store.os;
+    struct vv_target_file *file;
     char name[VV_CKFILE_NAME_MAX];
     uint64_t bytes = 0;
-    if (!f->local || h->local == NULL || h->remote->opts.local_bytes == 0)
+    if (!f->local || h->here == NULL || h->part || h->remote->opts.local_bytes == 0)
         return 0;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->e.rank, f->e.version, f->e.generation);
-    int fd = vv_os_open_regular(os, h->local->dirfd, name, O_RDONLY);
-    if (fd >= 0) {
-        (void)os->file_bytes(os, fd, &bytes);
-        os->close(os, fd);
+    if (h->here->ops->open(h->here, name, VV_TARGET_READ, &file) == 0) {
+        bytes = file->bytes;
+        vv_target_end(file);
     }
     return VV_MAX(bytes, (uint64_t)1);
 }
@@ -210,16 +208,16 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
                            .complete = complete};
     /* A good local file of a version whose shared one is damaged or gone. */
     struct vvi_repair repair = {.version = e.version, .generation = e.generation};
-    repair.to_remote = complete && !f->remote;
+    repair.to_remote = complete && !f->remote && !h->part;
     e.lacking = repair.to_remote;
-    bool mends = repair.to_remote || (bad != NULL && !in_remote && f->remote);
+    bool repairs = repair.to_remote || (bad != NULL && !in_remote && f->remote);
     e.reported = vvi_remote_reached(h, &e);
     f->used = true;
     o->used++;
     vv_mutex_lock(&h->remote->lock);
     bool fits = vvi_remote_add(h, &e) != NULL;
     h->remote->used += fits ? e.local_bytes : 0;
-    if (fits && mends)
+    if (fits && repairs)
         vvi_remote_repair_locked(h, &repair);
     vv_mutex_unlock(&h->remote->lock);
     return fits ? 0 : -ENOMEM;
@@ -231,15 +229,14 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
 static int look_for_file(struct opening *o, uint64_t version, uint64_t generation)
 {
     struct vv_remote_hist *h = o->hist;
-    const struct vv_os *os = h->remote->opts.store.os;
+    struct vv_target_file *file;
     char name[VV_CKFILE_NAME_MAX];
     struct vv_ckfile_info info;
-    vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->remote->opts.rank, version, generation);
-    int fd = vv_os_open_regular(os, h->files->dirfd, name, O_RDONLY);
-    if (fd < 0)
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->rank, version, generation);
+    if (h->there->ops->open(h->there, name, VV_TARGET_READ, &file) < 0)
         return 0;
-    int rc = vv_ckfile_read(os, fd, true, NULL, 0, &info);
-    os->close(os, fd);
+    int rc = vv_ckfile_read_from(file, true, NULL, 0, &info);
+    vv_target_end(file);
     if (rc < 0)
         return rc == -ENOMEM ? rc : 0;
     struct vv_files_entry e = {.version = version,
@@ -267,13 +264,16 @@ static int take_record(void *user, const struct vv_group_record *record, int err
         snprintf(what, sizeof(what), "its group record cannot be read: %s", strerror(-error));
         return tell_damage(h, record->version, 0, error, what);
     }
-    if (record->ranks != opts->ranks)
+    if (h->part && record->ranks <= h->rank)
+        return 0; /* this rank had no part in it */
+    if (record->ranks != opts->ranks && !h->part)
         return vvi_error(-EINVAL, o->err, o->err_bytes,
-                         "version %" PRIu64 " in %.80s was written by %" PRIu32
+                         "version %" PRIu64 " in %.60s was written by %" PRIu32
                          " ranks, and this run has %" PRIu32
-                         ": run as many, or remove the history (varve rm, varve_history_remove)",
+                         ": run as many, read its parts (varve_part_open), or remove the history "
+                         "(varve rm, varve_history_remove)",
                          record->version, opts->path, record->ranks, opts->ranks);
-    uint64_t generation = record->file[opts->rank].generation;
+    uint64_t generation = record->file[h->rank].generation;
     struct vvi_rfound *f = find_file(o, record->version, generation);
     bool in_remote;
     const struct vvi_rdamage *bad = find_damage(o, record->version, generation, &in_remote);
@@ -319,7 +319,10 @@ static int look_for_records(struct opening *o)
 
 static int take_complete(struct opening *o)
 {
-    int rc = vv_group_scan(&o->hist->group, true, take_record, o);
+    struct vv_remote_hist *h = o->hist;
+    if (h->group.at == NULL)
+        return 0; /* a part of a history that was never at this level */
+    int rc = vv_group_scan(&h->group, h->part ? VV_GROUP_DEDUCE : VV_GROUP_WRITE, take_record, o);
     return rc < 0 ? rc : look_for_records(o);
 }
 
@@ -329,16 +332,16 @@ static int take_complete(struct opening *o)
 struct newest {
     uint64_t generation, run_id, other;
     struct vv_group_life known; /* of the local folder */
+    bool part;                  /* what is only in the local folder does not count */
 };
 
 /* The life file of the local folder; zero: there is none. */
 static int read_known(const struct vv_remote_hist *h, struct vv_group_life *ret)
 {
     struct vv_group local;
-    if (h->local == NULL)
+    if (h->here == NULL)
         return 0;
-    int rc = vv_group_open(h->remote->opts.store.os, h->local->dirfd, h->local->history,
-                           h->local->rank, 1, false, &local);
+    int rc = vv_group_open(h->here, h->local->history, h->local->rank, 1, false, &local);
     if (rc == 0) {
         rc = vv_group_read_life(&local, ret);
         vv_group_close(&local);
@@ -348,7 +351,7 @@ static int read_known(const struct vv_remote_hist *h, struct vv_group_life *ret)
 
 static struct newest newest_of(const struct opening *o)
 {
-    struct newest top = {0};
+    struct newest top = {.part = o->hist->part};
     for (size_t i = 0; i < o->n; i++) {
         const struct vv_files_entry *e = &o->v[i].e;
         if (o->v[i].remote && e->generation >= top.generation) {
@@ -369,6 +372,8 @@ static bool out_of_date(const struct vvi_rfound *f, const struct newest *top)
     uint64_t later = f->e.run_id != top->run_id ? top->generation : top->other;
     if (f->remote)
         return false;
+    if (top->part)
+        return true; /* it has not reached the level */
     return f->e.generation < top->known.first_generation ||
            (later > f->e.generation && later >= top->known.next_generation);
 }
@@ -403,7 +408,7 @@ static int take_highest(struct opening *o)
             continue;
         /* Lower generations go when the highest has reached the level, or with the version. */
         for (size_t i = first; rc == 0 && i < best; i++)
-            if (!out_of_date(&o->v[i], &top))
+            if (!out_of_date(&o->v[i], &top) && (i + 1 == best || !top.part))
                 rc = adopt(o, &o->v[i], false);
     }
     for (size_t i = 0; rc == 0 && i < o->nbad; i++) {
@@ -455,7 +460,7 @@ static int settle(struct opening *o)
         if (f->used) {
             h->found[h->nfound++] = *f;
             f->regions = NULL;
-        } else if (!h->remote->opts.complete || !is_damaged(h, f->e.version)) {
+        } else if (!h->part && (!h->remote->opts.complete || !is_damaged(h, f->e.version))) {
             if (h->remote->opts.complete && is_passed(o, i))
                 vv_group_drop_marker(&h->group, f->e.version, f->e.run_id);
             struct vvi_rleft left = {.version = f->e.version,
@@ -574,6 +579,17 @@ static int find_versions(struct vv_remote_hist *h, char *err, size_t err_bytes)
     return rc;
 }
 
+static struct vv_target *place_of(struct vv_remote_hist *h, int i, const struct vv_files *files)
+{
+    struct vv_target_folder *place = &h->place[i];
+    if (files->folder->target != NULL || files->at == NULL)
+        return files->at;
+    vv_target_folder_init(place, files->folder->opts.os, files->dirfd);
+    place->direct = files->folder->direct;
+    place->aio = h->remote->aio;
+    return &place->base;
+}
+
 int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *local,
                    const struct vv_remote_hist_opts *opts, char *err, size_t err_bytes,
                    struct vv_remote_hist **ret_hist)
@@ -582,9 +598,9 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
     if (h == NULL)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     h->remote = r;
+    h->rank = r->opts.rank;
     h->opts = *opts;
     h->local = local;
-    h->group.dirfd = -1;
     h->stopped = true; /* until vv_remote_start */
     int rc = choose_life(h, history);
     if (rc < 0) {
@@ -598,8 +614,10 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
                                   .ranks = r->opts.complete ? 0 : r->opts.ranks};
     rc = vv_files_open(r->folder, history, r->opts.rank, &files, err, err_bytes, &h->files);
     if (rc == 0) {
-        rc = vv_group_open(r->opts.store.os, h->files->dirfd, history, r->opts.rank, r->opts.ranks,
-                           true, &h->group);
+        if (local != NULL)
+            h->here = place_of(h, 0, local);
+        h->there = place_of(h, 1, h->files);
+        rc = vv_group_open(h->there, history, r->opts.rank, r->opts.ranks, true, &h->group);
         if (rc < 0)
             vvi_error(rc, err, err_bytes, "cannot open %s/%s/" VV_GROUP_FOLDER ": %s", r->opts.path,
                       history, strerror(-rc));
@@ -623,14 +641,52 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
     return 0;
 }
 
+int vv_remote_open_part(struct vv_remote *r, const char *history, uint32_t rank, uint32_t ranks,
+                        struct vv_files *local, char *err, size_t err_bytes,
+                        struct vv_remote_hist **ret_hist)
+{
+    static const struct vv_files_opts files = {.shared = true, .read_only = true};
+    struct vv_remote_hist *h = calloc(1, sizeof(*h));
+    if (h == NULL)
+        return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
+    h->remote = r;
+    h->rank = rank;
+    h->local = local;
+    h->part = h->stopped = true;
+    int rc = vv_files_open(r->folder, history, rank, &files, err, err_bytes, &h->files);
+    if (rc == 0 && h->files->at == NULL)
+        rc = vvi_error(-ENOENT, err, err_bytes, "there is no history %s in %s", history,
+                       r->opts.path);
+    if (rc == 0) {
+        h->here = local != NULL ? place_of(h, 0, local) : NULL;
+        h->there = place_of(h, 1, h->files);
+        rc = vv_group_open(h->there, history, rank, ranks, false, &h->group);
+        if (rc < 0 && rc != -ENOENT)
+            vvi_error(rc, err, err_bytes, "cannot open %s/%s/" VV_GROUP_FOLDER ": %s", r->opts.path,
+                      history, strerror(-rc));
+        rc = rc == -ENOENT ? 0 : rc;
+    }
+    if (rc == 0)
+        rc = find_versions(h, err, err_bytes);
+    if (rc < 0) {
+        vv_remote_close(h);
+        return rc;
+    }
+    (local != NULL ? local : h->files)->remote = h;
+    *ret_hist = h;
+    return 0;
+}
+
 void vv_remote_start(struct vv_remote_hist *h, uint64_t trace_history)
 {
     vv_mutex_lock(&h->remote->lock);
     h->trace_history = trace_history;
-    h->stopped = false;
-    h->opened->times++;
-    h->opened->begun = false;
-    vv_cond_signal(&h->remote->work);
+    if (!h->part) {
+        h->stopped = false;
+        h->opened->times++;
+        h->opened->begun = false;
+        vv_cond_signal(&h->remote->work);
+    }
     vv_mutex_unlock(&h->remote->lock);
 }
 

@@ -13,6 +13,7 @@
 #include "store/remote/ckcopy.h"
 #include "store/remote/group.h"
 #include "store/remote/remote.h"
+#include "store/target/folder/target_folder.h"
 
 /* A version that is committed in some folder. Its way: stored in the shared folder, marked there,
  * complete; the last two only where group records are wanted. */
@@ -72,8 +73,13 @@ struct vvi_rdamage {
 struct vv_remote_hist {
     struct vv_remote *remote; /* immutable, down to damaged */
     struct vv_remote_hist_opts opts;
-    struct vv_files *local; /* NULL: direct */
-    struct vv_files *files; /* in the shared folder, owned */
+    uint32_t rank;                  /* whose files these are */
+    bool part;                      /* for reading only; in no list */
+    struct vv_files *local;         /* NULL: direct */
+    struct vv_files *files;         /* in the shared folder, owned */
+    struct vv_target *here, *there; /* the files of both; here NULL: direct, or a part that
+                                     * has nothing there */
+    struct vv_target_folder place[2];
     struct vv_group group;
     struct vvi_opened *opened;
     uint64_t run_id, first_generation;
@@ -107,6 +113,7 @@ struct vvi_rremove {
     struct vvi_rstore *store;
     struct vv_store_io *io;
     struct vv_remote_hist *hist;
+    bool kept; /* something older of the version could not be removed: the local file stays, too */
 };
 
 /* A read that the shared folder serves. */
@@ -131,6 +138,7 @@ struct vvi_rstore {
     struct vvi_rremove *resume;            /* removals to go on with, in the inner store */
     unsigned away;                         /* requests with the worker or the reader */
     struct vv_store_io *held, **held_tail; /* writes that wait for room on local disk */
+    _Atomic unsigned nheld;                /* how many; see struct vv_store */
     bool retry;                            /* they are to be tried again, or to fail with this: */
     int retry_status;
     struct vvi_rstore *next;
@@ -165,6 +173,7 @@ struct vv_remote {
     uint64_t used, wanted; /* bytes of local disk; what a held write needs, 0: none is */
     struct vvi_radmitted *admitted;
     bool space_due; /* the worker shall see to it */
+    bool alone;     /* the engine has nothing under way but held writes, and so makes no room */
 
     struct vv_aio *aio; /* owner: the worker; of the copy under way */
     /* Owner: the worker. The copy that is under way. */
@@ -222,6 +231,8 @@ uint64_t vvi_space_committed_locked(struct vv_remote_hist *h, uint64_t version, 
 /* A file that was never committed is gone, or could not be removed. */
 void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
                               bool gone);
+/* The engine has nothing under way but held writes. */
+void vvi_space_alone(struct vv_store *store);
 /* The history is being closed. */
 void vvi_space_forget_locked(struct vv_remote_hist *h);
 /* There may be room now, or none will come: whoever is held back is looked at again. */

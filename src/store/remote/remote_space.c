@@ -9,7 +9,11 @@
  *   - a write that begins a file is admitted if the file fits, and held otherwise;
  *   - while one is held, the worker removes local files, those left over from earlier lives first,
  *     then the oldest that the shared folder has good, for all we know;
- *   - if there is none and none is on its way there, the write fails with -ENOSPC.
+ *   - if there is none, and none will come, the write fails with -ENOSPC. One will come as long as a version is on
+ *     its way to the shared folder, or as long as there are local files that the engine may commit or remove and it
+ *     does anything at all. Which of them it goes on with it alone knows: a file that failed may wait for its
+ *     caller, and the removal of one for that of another. So it says when it has nothing left under way but held
+ *     writes (`alone`).
  *
  * Reads that come later go to the shared folder; reads that have begun keep the file they opened. */
 #include <errno.h>
@@ -40,6 +44,7 @@ bool vvi_space_admit(struct vvi_rstore *s, struct vv_store_io *io, int *ret_erro
     bool in = false;
     *ret_error = fresh == NULL ? -ENOMEM : 0;
     vv_mutex_lock(&r->lock);
+    r->alone = false;
     if (*find_admitted(r, h, io->key.version, io->key.generation) != NULL) {
         in = true;
     } else if (fresh != NULL && r->used + bytes <= r->opts.local_bytes) {
@@ -53,6 +58,7 @@ bool vvi_space_admit(struct vvi_rstore *s, struct vv_store_io *io, int *ret_erro
         *s->held_tail = io;
         s->held_tail = &io->next;
         io->next = NULL;
+        atomic_fetch_add_explicit(&s->nheld, 1, memory_order_relaxed);
         r->wanted = bytes;
         vvi_space_wake_locked(r);
     }
@@ -80,10 +86,18 @@ void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64
                               bool gone)
 {
     struct vv_remote *r = h->remote;
-    struct vvi_radmitted **at = find_admitted(r, h, version, generation), *a = *at;
-    if (a != NULL && !gone) {
-        a->stuck = true;
-    } else if (a != NULL) {
+    struct vvi_radmitted **at = &r->admitted;
+    while (*at != NULL) {
+        struct vvi_radmitted *a = *at;
+        bool it = a->hist == h && a->version == version && a->generation == generation;
+        /* With a file go the earlier ones of its version whose removal has failed. */
+        bool before =
+            a->hist == h && a->version == version && a->generation < generation && a->stuck;
+        a->stuck |= it && !gone;
+        if (!gone || (!it && !before)) {
+            at = &a->next;
+            continue;
+        }
         *at = a->next;
         r->used -= a->bytes;
         free(a);
@@ -118,6 +132,15 @@ void vvi_space_wake_locked(struct vv_remote *r)
     vv_cond_signal(&r->work);
 }
 
+void vvi_space_alone(struct vv_store *store)
+{
+    struct vv_remote *r = ((struct vvi_rstore *)store)->remote;
+    vv_mutex_lock(&r->lock);
+    r->alone = true;
+    vvi_space_wake_locked(r);
+    vv_mutex_unlock(&r->lock);
+}
+
 /* ---- on the worker's thread ---- */
 
 /* The local file to give up next; false: there is none. */
@@ -149,7 +172,7 @@ static bool will_go_locked(const struct vv_remote_hist *h, const struct vvi_rent
 {
     const struct vv_remote *r = h->remote;
     if (e->removing)
-        return e->local_bytes > 0 && !e->stuck;
+        return e->local_bytes > 0 && !e->stuck && !r->alone;
     if (!e->local || h->stopped)
         return false;
     if (e->lacking)
@@ -163,7 +186,7 @@ static bool room_may_come_locked(const struct vv_remote *r)
     if (r->removals != NULL)
         return true;
     /* What is being written now will be committed and copied, or removed. */
-    for (const struct vvi_radmitted *a = r->admitted; a != NULL; a = a->next)
+    for (const struct vvi_radmitted *a = r->admitted; a != NULL && !r->alone; a = a->next)
         if (!a->hist->stopped && !a->stuck)
             return true;
     for (const struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)

@@ -41,7 +41,7 @@ void vvi_rstore_removed(struct vvi_rremove *removal, int status)
     struct vvi_rentry *e =
         vvi_remote_find(removal->hist, removal->io->key.version, removal->io->key.generation);
     /* What the shared folder most likely never had does not keep the local file from going. */
-    if (e != NULL && !e->stored) {
+    if (e != NULL && !e->stored && !removal->kept) {
         e->remove_err = status;
         status = e->local ? 0 : status;
     }
@@ -70,12 +70,13 @@ static void gather(struct vv_remote *r, struct vvi_rread *read, uint64_t from, u
 {
     struct vv_remote_hist *h = read->hist;
     const struct vv_store_io *io = read->orig;
-    const int dirfd[2] = {h->local->dirfd, h->files->dirfd};
+    struct vv_target *const both[2] = {h->here, h->there};
     char name[VV_CKFILE_NAME_MAX];
     uint64_t bad = from;
-    vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, io->key.version, io->key.generation);
-    int rc = vvi_copy_gather(r->opts.store.os, dirfd, name, from, to, io->mem,
-                             r->opts.store.page_bytes, &bad);
+    if (h->here == NULL)
+        return;
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->rank, io->key.version, io->key.generation);
+    int rc = vvi_copy_gather(both, name, from, to, io->mem, r->opts.store.page_bytes, &bad);
     if (rc == 0) {
         read->io.status = 0;
         read->both = true;
@@ -96,7 +97,7 @@ static void trace_read(const struct vvi_rread *read, enum vv_trace_kind kind, ui
 static void lacks_locked(struct vv_remote_hist *h, const struct vvi_repair *repair)
 {
     struct vvi_rentry *e = vvi_remote_find(h, repair->version, repair->generation);
-    if (e != NULL)
+    if (e != NULL && !h->part)
         e->lacking = true;
     vvi_remote_repair_locked(h, repair);
 }
@@ -292,6 +293,7 @@ static int remove_start(struct vvi_rstore *s, struct vv_store_io *io)
         e->stuck = false;
         e->remove_err = 0;
     }
+    r->alone = false;
     *r->removals_tail = removal;
     r->removals_tail = &removal->next;
     s->away++;
@@ -401,6 +403,7 @@ static void try_held_locked(struct vvi_rstore *s)
     int status = s->retry_status;
     s->held = NULL;
     s->held_tail = &s->held;
+    atomic_store_explicit(&s->nheld, 0, memory_order_relaxed);
     s->retry = false;
     for (; io != NULL; io = next) {
         next = io->next;
@@ -487,11 +490,13 @@ int vv_remote_store(struct vv_remote *r, struct vv_store *inner, struct vv_store
                                             .close = rstore_close,
                                             .submit = rstore_submit,
                                             .poll = rstore_poll,
-                                            .kick = rstore_kick};
+                                            .kick = rstore_kick,
+                                            .alone = vvi_space_alone};
     struct vvi_rstore *s = calloc(1, sizeof(*s));
     if (s == NULL)
         return -ENOMEM;
     s->base.ops = &ops;
+    s->base.held = r->opts.local_bytes ? &s->nheld : NULL;
     s->remote = r;
     s->inner = inner;
     s->done_tail = &s->done;

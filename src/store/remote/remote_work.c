@@ -23,7 +23,6 @@
  * A failure is the entry's: it is told once and tried again when somebody waits for the version.
  * Polls that fail are repeated a few times first. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -203,10 +202,8 @@ static int copy_begin(struct vv_remote_hist *h, uint64_t version, uint64_t gener
     struct vv_remote *r = h->remote;
     char name[VV_CKFILE_NAME_MAX];
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, version, generation);
-    const struct vv_files *src = to_local ? h->files : h->local;
-    const struct vv_files *dst = to_local ? h->local : h->files;
-    int rc = vvi_copy_begin(&r->active.copy, r->opts.store.os, r->aio, src->dirfd,
-                            src->folder->direct, dst->dirfd, dst->folder->direct, name);
+    int rc = vvi_copy_begin(&r->active.copy, to_local ? h->there : h->here,
+                            to_local ? h->here : h->there, name);
     if (rc < 0)
         return rc;
     r->active.on = true;
@@ -246,7 +243,7 @@ static void index_add(struct vv_files *files, const struct vv_ckfile_info *info)
 }
 
 /* The shared copy is good again: the local one may go. */
-static void mended(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
+static void repaired(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
 {
     vv_mutex_lock(&h->remote->lock);
     struct vvi_rentry *e = vvi_remote_find(h, version, generation);
@@ -272,8 +269,7 @@ static int note_known(struct vv_remote_hist *h, uint64_t generation)
     vv_mutex_unlock(&r->lock);
     if (!passes)
         return 0;
-    int rc = vv_group_open(r->opts.store.os, h->local->dirfd, h->local->history, h->local->rank, 1,
-                           true, &local);
+    int rc = vv_group_open(h->here, h->local->history, h->local->rank, 1, true, &local);
     if (rc < 0)
         return rc;
     rc = vv_group_write_range(&local, h->run_id, h->known_first,
@@ -307,7 +303,7 @@ static void copied(struct vv_remote *r, struct vvi_rentry *e, int rc)
         vv_mutex_unlock(&r->lock);
     }
     if (rc == 0 && !r->active.to_local)
-        mended(h, e->version, e->generation);
+        repaired(h, e->version, e->generation);
     bool enters = !r->active.to_local && !e->stored;
     e->stored |= rc == 0;
     active_end(r);
@@ -447,7 +443,7 @@ static void run_mark(const struct job *job)
     int rc = 0;
     if (e.file.file_bytes == 0) {
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, e.version, e.generation);
-        rc = vvi_copy_identify(r->opts.store.os, h->files->dirfd, name, &e.run_id, &e.file);
+        rc = vvi_copy_identify(h->there, name, &e.run_id, &e.file);
     }
     if (rc == 0)
         rc = vv_group_write_marker(&h->group, e.version, e.run_id, &e.file);
@@ -476,25 +472,66 @@ static int remove_shared(struct vv_remote_hist *h, uint64_t version, uint64_t ge
                          uint64_t run_id, bool file)
 {
     struct vv_remote *r = h->remote;
-    const struct vv_os *os = r->opts.store.os;
     char name[VV_CKFILE_NAME_MAX];
     int rc = r->opts.complete ? vv_group_retract(&h->group, version, run_id, generation)
                               : vv_group_alive(&h->group);
     if (rc < 0 || !file)
         return rc;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, version, generation);
-    rc = os->unlinkat(os, h->files->dirfd, name);
-    if (rc == -ENOENT)
-        rc = 0;
+    rc = vv_target_remove(h->there, name);
     /* Also if it was not there: an earlier try may have failed here. */
     if (rc == 0)
-        rc = os->fsync(os, h->files->dirfd);
+        rc = h->there->ops->sync(h->there);
     if (rc == -ENOENT)
         rc = 0; /* the folder is gone, and the file with it */
     if (rc == 0) {
         struct vv_files_entry gone = {.version = version, .generation = generation};
         vvi_index_add(&h->files->index, VVI_RECORD_REMOVE, &gone);
         vvi_index_flush(&h->files->index);
+    }
+    return rc;
+}
+
+static bool take_left(struct vv_remote_hist *h, uint64_t version, struct vvi_rleft *ret)
+{
+    bool any = false;
+    vv_mutex_lock(&h->remote->lock);
+    for (size_t i = 0; i < h->nleft && !any; i++) {
+        any = h->left[i].version == version;
+        if (any) {
+            *ret = h->left[i];
+            h->left[i] = h->left[--h->nleft];
+        }
+    }
+    vv_mutex_unlock(&h->remote->lock);
+    return any;
+}
+
+/* A version that an earlier life has left goes, and with it what else of it is there: first, or a removal that is
+ * cut off would leave older bytes as the version. What a life begins itself, and gives up, has no say in that. */
+static int remove_left(struct vv_remote_hist *h, uint64_t version)
+{
+    struct vv_remote *r = h->remote;
+    struct vvi_rleft left;
+    int rc = 0;
+    while (rc == 0 && take_left(h, version, &left)) {
+        char name[VV_CKFILE_NAME_MAX];
+        vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, left.version, left.generation);
+        if (left.remote)
+            rc = remove_shared(h, left.version, left.generation, left.run_id, true);
+        if (rc == 0 && left.local && h->here != NULL)
+            rc = vv_target_remove(h->here, name);
+        if (rc == 0 && left.local && h->here != NULL)
+            rc = h->here->ops->sync(h->here);
+        rc = rc == -ENOENT ? 0 : rc;
+        vv_mutex_lock(&r->lock);
+        if (rc < 0) {
+            h->left[h->nleft++] = left; /* in the place that it had */
+        } else {
+            r->used -= left.local_bytes;
+            vvi_space_wake_locked(r);
+        }
+        vv_mutex_unlock(&r->lock);
     }
     return rc;
 }
@@ -512,9 +549,10 @@ static void run_remove(const struct job *job)
     uint64_t run_id = e != NULL ? e->run_id : 0; /* of a damaged file nothing is known */
     bool reached_there = e == NULL || e->stored || e->doubtful;
     vv_mutex_unlock(&r->lock);
-    int rc = reached_there
-                 ? remove_shared(h, key->version, key->generation, run_id, !r->opts.direct)
-                 : 0;
+    int rc = key->generation < h->first_generation ? remove_left(h, key->version) : 0;
+    job->removal->kept = rc < 0;
+    if (rc == 0 && reached_there)
+        rc = remove_shared(h, key->version, key->generation, run_id, !r->opts.direct);
     vvi_rstore_removed(job->removal, rc);
 }
 
@@ -558,7 +596,6 @@ static void run_sweep(const struct job *job)
 {
     struct vv_remote_hist *h = job->hist;
     struct vv_remote *r = h->remote;
-    const struct vv_os *os = r->opts.store.os;
     for (;;) {
         char name[VV_CKFILE_NAME_MAX];
         struct vvi_rleft left = {0};
@@ -572,8 +609,8 @@ static void run_sweep(const struct job *job)
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, left.version, left.generation);
         if (left.remote && remove_shared(h, left.version, left.generation, left.run_id, true) < 0)
             left.local = false; /* with its copy, if at all */
-        if (left.local && h->local != NULL)
-            (void)os->unlinkat(os, h->local->dirfd, name);
+        if (left.local && h->here != NULL)
+            (void)vv_target_remove(h->here, name);
         vv_mutex_lock(&r->lock);
         r->used -= left.local_bytes;
         vvi_space_wake_locked(r);
@@ -586,6 +623,8 @@ static void run_sweep(const struct job *job)
 void vvi_remote_repair_locked(struct vv_remote_hist *h, const struct vvi_repair *repair)
 {
     struct vvi_repair **at = &h->repairs;
+    if (h->part)
+        return;
     for (; *at != NULL; at = &(*at)->next)
         if ((*at)->version == repair->version && (*at)->generation == repair->generation &&
             (*at)->from == repair->from && (*at)->to == repair->to &&
@@ -607,12 +646,11 @@ static void run_repair(const struct job *job)
     char name[VV_CKFILE_NAME_MAX];
     uint64_t repaired = 0;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, p->version, p->generation);
-    const struct vv_files *good = p->to_remote ? h->local : h->files;
-    const struct vv_files *bad = p->to_remote ? h->files : h->local;
+    struct vv_target *good = p->to_remote ? h->here : h->there;
+    struct vv_target *bad = p->to_remote ? h->there : h->here;
     int rc = -EBADMSG;
     if (p->to > 0)
-        rc = vvi_copy_mend(r->opts.store.os, good->dirfd, bad->dirfd, name, p->from, p->to,
-                           &repaired);
+        rc = vvi_copy_repair(good, bad, name, p->from, p->to, &repaired);
     atomic_fetch_add_explicit(&r->repaired_chunks, repaired, memory_order_relaxed);
     /* There is more wrong with it than a chunk. Where space is limited, a local copy that is not
      * there stays away. */

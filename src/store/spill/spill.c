@@ -96,7 +96,10 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
     }
     uint64_t pages = capacity_bytes / s->opts.page_bytes;
     if (pages == 0)
-        return vvi_error(-ENOSPC, err, err_bytes, "%s: room for not even one page", folder);
+        return vvi_error(-ENOSPC, err, err_bytes,
+                         "%s: there is no room for one page of %u bytes: name a folder on a disk "
+                         "with space, or raise local_cache",
+                         folder, s->opts.page_bytes);
     s->pages = (uint32_t)VV_MIN(pages, (uint64_t)UINT32_MAX);
     int rc = vvi_store_probe(&s->opts, dirfd, folder, err, err_bytes, &s->direct);
     if (rc < 0)

@@ -141,10 +141,25 @@ static void test_null_and_absurd(void)
     name[201] = 0;
     T_ERR(varve_history_open(ctx, name, &h), -EINVAL);
     T_ERR(varve_history_open(ctx, "a", NULL), -EINVAL);
+    struct varve_history_opts ho;
+    T_OK(varve_history_opts_init(&ho, sizeof(ho)));
+    ho.order = 77;
+    T_ERR(varve_history_open_with(ctx, "a", &ho, &h), -EINVAL);
+    ck_error(ctx, -EINVAL, "order is 77: it takes VARVE_ORDER_HINTS,");
+    ho.order = VARVE_ORDER_LIFO;
+    ho.consume = 5;
+    T_ERR(varve_history_open_with(ctx, "a", &ho, &h), -EINVAL);
+    ck_error(ctx, -EINVAL, "consume is 5: it takes VARVE_CONSUME_KEEP");
+    memset(&ho, 0, sizeof(ho));
+    T_ERR(varve_history_open_with(ctx, "a", &ho, &h), -EINVAL);
+    ck_error(ctx, -EINVAL, "opts_size is 0: call varve_history_opts_init");
     h = ck_history(ctx, "a");
     T_ERR(varve_protect(h, -1, buf, 1), -EINVAL);
+    ck_error(ctx, -EINVAL, "region -1: numbers of regions are not negative");
     T_ERR(varve_protect(h, 0, NULL, 1), -EINVAL);
+    ck_error(ctx, -EINVAL, "region 0: the pointer is NULL");
     T_ERR(varve_protect(h, 0, buf, SIZE_MAX), -EINVAL);
+    ck_error(ctx, -EINVAL, "more than any memory holds");
     T_ERR(varve_unprotect(h, 0), -ENOENT);
     T_ERR(varve_checkpoint(h, 0), -ENODATA);
     ck_error(ctx, -ENODATA, "no region is protected");
@@ -300,6 +315,7 @@ static void test_versions(void)
     T_OK(varve_restore(h, 5));
     ck_check(buf, PAGE, 5, 0);
     T_ERR(varve_history_open(ctx, "v", &h), -EBUSY);
+    ck_error(ctx, -EBUSY, "open already in this process");
     T_OK(varve_close(ctx));
 }
 
@@ -359,6 +375,7 @@ static void test_in_use(void)
     struct varve_history *h = ck_history(ctx, "mine"), *h2 = NULL;
     T_EQ(write(go[1], "", 1), 1);
     T_ERR(varve_history_open(ctx2, "mine", &h2), -EBUSY);
+    ck_error(ctx2, -EBUSY, "open already in this process");
     T_EQ(waitpid(child, &status, 0), child);
     T_EQ(status, 0);
     close(go[0]);

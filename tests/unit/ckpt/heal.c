@@ -16,6 +16,7 @@
 #include "ckpt/ckpt_hooks.h"
 #include "fault_os.h"
 #include "store/files/ckfile.h"
+#include "store/target/folder/target_folder.h"
 #include "t.h"
 #include "unit/ckpt/ck.h"
 
@@ -81,7 +82,7 @@ static void ignore(void *user, const struct vv_ckfile_problem *p)
 
 static bool good(const char *path)
 {
-    return vv_ckfile_verify(vv_os_posix(), AT_FDCWD, path, ignore, NULL, NULL) == 0;
+    return vv_ckfile_verify(vv_target_cwd(), path, ignore, NULL, NULL) == 0;
 }
 
 static struct varve_stats stats(struct varve_ctx *ctx)

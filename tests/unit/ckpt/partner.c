@@ -399,17 +399,17 @@ static void flipped_copy_is_not_returned(void)
     }
 }
 
-static void mend(struct process *p)
+static void repair(struct process *p)
 {
     begin(p);
     for (uint64_t v = 1; v <= VERSIONS; v++) {
         int rc = get(p, v, 1);
         T_ERR(rc, p->rank == 2 && v == 3 ? -EBADMSG : 0);
-        T_OK(varve_history_mend(p->h, v, rc != 0));
+        T_OK(varve_history_repair(p->h, v, rc != 0));
         T_OK(get(p, v, 1));
     }
-    T_EQ(stats(p).partner_mended_chunks, p->rank == 2);
-    T_ERR(varve_history_mend(p->h, 99, 1), -ENOENT);
+    T_EQ(stats(p).partner_repaired_chunks, p->rank == 2);
+    T_ERR(varve_history_repair(p->h, 99, 1), -ENOENT);
     T_OK(varve_close(p->ctx));
 }
 
@@ -426,7 +426,7 @@ static void flipped_file_is_put_right(void)
         snprintf(folder, sizeof(folder), "%s/h", disk);
         T_EQ(count_files(folder, "r2.v3.", path), 1);
         flip(path, 4096 + PAGE + 1);
-        run(&job, mend);
+        run(&job, repair);
         run(&job, read_all);
         flip(path, file_bytes(path) - 10);
         snprintf(path, sizeof(path), "%s/index.2", folder);

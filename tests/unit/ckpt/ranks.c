@@ -176,6 +176,7 @@ static void test_bad(void)
     T_ERR(varve_history_remove(ctx, "../h", 0), -EINVAL);
     T_ERR(varve_history_ranks(ctx, "h", NULL), -EINVAL);
     T_ERR(varve_history_ranks(ctx, "../h", &ranks), -EINVAL);
+    ck_error(ctx, -EINVAL, "no leading dot");
     T_EQ(ranks, 5);
     T_OK(varve_history_remove(ctx, "h", 0));
     T_OK(varve_history_ranks(ctx, "h", &ranks));

@@ -13,7 +13,9 @@
 #include "base/util.h"
 #include "ckpt/ckpt_hooks.h"
 #include "store/os.h"
+#include "store/target/target.h"
 #include "t.h"
+#include "t_s3.h"
 #include "unit/ckpt/ck.h"
 
 enum { PAGE = 4096, BYTES = 9 * PAGE + 3 };
@@ -42,27 +44,39 @@ static struct varve_stats stats(struct varve_ctx *ctx)
     return s;
 }
 
+struct counting {
+    const char *end;
+    int n;
+};
+
+static int count_name(void *user, const char *name, uint64_t bytes)
+{
+    struct counting *c = user;
+    size_t len = strlen(name), tail = strlen(c->end);
+    (void)bytes;
+    c->n += len > tail && strcmp(name + len - tail, c->end) == 0;
+    return 0;
+}
+
 /* Files in a history's folder whose names end so. */
 static int count_files(const char *folder, const char *below, const char *end)
 {
-    char path[512];
-    int n = 0;
+    struct counting c = {.end = end};
+    struct vv_target *at;
+    char path[512], err[256];
     snprintf(path, sizeof(path), "%s/%s", folder, below);
-    DIR *dir = opendir(path);
-    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
-        size_t len = strlen(e->d_name), tail = strlen(end);
-        n += len > tail && strcmp(e->d_name + len - tail, end) == 0;
-    }
-    if (dir)
-        closedir(dir);
-    return n;
+    if (vv_target_open(vv_os_posix(), path, err, sizeof(err), &at) < 0)
+        return 0;
+    T_OK(at->ops->list(at, count_name, &c));
+    vv_target_close(at);
+    return c.n;
 }
 
 static struct ck_cfg config(int level, bool local)
 {
     return (struct ck_cfg){.host_cache = 16 * PAGE,
                            .local = local ? t_tmpdir() : NULL,
-                           .remote = t_tmpdir(),
+                           .remote = t_shared(),
                            .level = level};
 }
 
@@ -118,8 +132,11 @@ static void test_remote(void)
     round_trip(VARVE_LEVEL_REMOTE, true);
 }
 
+/* Without a local folder the engine writes to the shared one itself, which has to be a folder. */
 static void test_remote_direct(void)
 {
+    if (t_on_s3())
+        return;
     round_trip(VARVE_LEVEL_REMOTE, false);
 }
 
@@ -130,6 +147,8 @@ static void test_complete(void)
 
 static void test_complete_direct(void)
 {
+    if (t_on_s3())
+        return;
     round_trip(VARVE_LEVEL_COMPLETE, false);
 }
 
@@ -421,7 +440,7 @@ static void taken_back(int level, bool local)
 
 static void test_taken_back(void)
 {
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i += t_on_s3() ? 2 : 1)
         taken_back(i < 2 ? VARVE_LEVEL_REMOTE : VARVE_LEVEL_COMPLETE, i % 2 == 0);
 }
 
@@ -461,8 +480,10 @@ static void keep_some(int level, bool local)
 static void test_keep(void)
 {
     keep_some(VARVE_LEVEL_REMOTE, true);
-    keep_some(VARVE_LEVEL_REMOTE, false);
     keep_some(VARVE_LEVEL_COMPLETE, true);
+    if (t_on_s3())
+        return;
+    keep_some(VARVE_LEVEL_REMOTE, false);
     keep_some(VARVE_LEVEL_COMPLETE, false);
 }
 
@@ -769,6 +790,70 @@ static void test_local_limit_not_copied(void)
     T_ERR(varve_close(ctx), -ETIMEDOUT);
 }
 
+static char refused_name[64]; /* exactly this file */
+
+static int refusing_one(const struct vv_os *os, int dirfd, const char *path)
+{
+    if (strcmp(path, refused_name) == 0)
+        return -EACCES;
+    return vv_os_posix()->unlinkat(os, dirfd, path);
+}
+
+/* The one committed file of version 0 in a folder. */
+static void name_of_file(const char *folder, char name[64])
+{
+    char path[1024];
+    struct dirent *e;
+    snprintf(path, sizeof(path), "%s/o", folder);
+    DIR *dir = opendir(path);
+    T_CHECK(dir != NULL);
+    name[0] = 0;
+    while ((e = readdir(dir)))
+        if (strncmp(e->d_name, "r0.v0.", 6) == 0 && strstr(e->d_name, ".ckpt"))
+            snprintf(name, 64, "%s", e->d_name);
+    closedir(dir);
+    T_CHECK(name[0] != 0);
+}
+
+/* A life was cut off before it had removed the file that an overwrite replaced. When the version goes, that file goes
+ * first: the other way round the next opening could find it. */
+static void test_oldest_first(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, false);
+    struct vv_os os = *vv_os_posix();
+    struct vv_ckpt_hooks hooks = {.os = &os};
+    char command[2400];
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "o");
+    put(h, 0, 0);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    name_of_file(cfg.remote, refused_name);
+    snprintf(command, sizeof(command), "cp %s/o/%s %s/kept", cfg.remote, refused_name, cfg.remote);
+    T_EQ(system(command), 0);
+    T_OK(varve_discard(h, 0));
+    put(h, 0, 1);
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    snprintf(command, sizeof(command), "mv %s/kept %s/o/%s", cfg.remote, cfg.remote, refused_name);
+    T_EQ(system(command), 0);
+    os.unlinkat = refusing_one;
+    vv_ckpt_set_hooks(&hooks);
+    ctx = ck_open(&cfg);
+    vv_ckpt_set_hooks(NULL);
+    h = ck_history(ctx, "o");
+    get(h, 0, 1);
+    T_OK(varve_discard(h, 0));
+    T_ERR(varve_flush(h, CK_LIMIT_MS), -EACCES);
+    T_EQ(count_files(cfg.remote, "o", ".ckpt"), 2);
+    refused_name[0] = 0;
+    int rc;
+    while ((rc = varve_flush(h, CK_LIMIT_MS)) == -EACCES)
+        ; /* a second try may have failed before */
+    T_OK(rc);
+    T_EQ(count_files(cfg.remote, "o", ".ckpt"), 0);
+    T_OK(varve_close(ctx));
+}
+
 static atomic_int renamed; /* files of version 0: the first is the local one */
 static atomic_bool full;
 
@@ -859,18 +944,21 @@ int main(int argc, char **argv)
     T_RUN(test_finished_behind);
     T_RUN(test_incomplete);
     T_RUN(test_two_nodes);
-    T_RUN(test_passed_on_the_way);
-    T_RUN(test_passed_by_another_edition);
     T_RUN(test_taken_back);
     T_RUN(test_keep);
     T_RUN(test_keep_and_level);
     T_RUN(test_keep_waits);
     T_RUN(test_run_twice);
-    T_RUN(test_open_later);
     T_RUN(test_local_limit);
+    if (t_on_s3()) /* the others need locks, or faults of a file system */
+        return t_done();
+    T_RUN(test_passed_on_the_way);
+    T_RUN(test_passed_by_another_edition);
+    T_RUN(test_open_later);
     T_RUN(test_local_limit_stuck);
     T_RUN(test_local_limit_not_removed);
     T_RUN(test_local_limit_not_copied);
+    T_RUN(test_oldest_first);
     T_RUN(test_tried_again);
     T_RUN(test_marker_removed);
     return t_done();

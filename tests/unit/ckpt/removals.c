@@ -91,8 +91,56 @@ static void test_flush_does_not_wait_for_reads(void)
     free(a);
 }
 
+static atomic_int refused;
+
+/* The file of version 1 cannot be removed at first, and that of version 2 takes its time. */
+static int hard_unlinkat(const struct vv_os *os, int dirfd, const char *path)
+{
+    if (strncmp(path, "r0.v1.", 6) == 0 && atomic_fetch_add(&refused, 1) == 0)
+        return -EACCES;
+    if (strncmp(path, "r0.v2.", 6) == 0)
+        usleep(300000);
+    return fault_unlinkat(os, dirfd, path);
+}
+
+/* A flush that tells of something else waits all the same until what was discarded is gone. */
+static void test_flush_waits_with_an_error(void)
+{
+    struct ck_cfg cfg = {.host_cache = 64 * PAGE,
+                         .local = t_tmpdir(),
+                         .level = VARVE_LEVEL_LOCAL,
+                         .page_bytes = PAGE};
+    struct fault_os os;
+    struct vv_ckpt_hooks hooks = {.os = &os.os};
+    char *a = malloc(BYTES);
+    fault_os_init(&os);
+    os.os.unlinkat = hard_unlinkat;
+    vv_ckpt_set_hooks(&hooks);
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    T_OK(varve_protect(h, 0, a, BYTES));
+    for (uint64_t v = 1; v <= 3; v++) {
+        ck_fill(a, BYTES, v, 0);
+        T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
+    }
+    T_OK(varve_flush(h, CK_LIMIT_MS));
+    T_OK(varve_discard(h, 1));
+    while (refused == 0)
+        usleep(1000);
+    usleep(
+        100000); /* the engine knows, but for a very slow machine, on which the flush finds it out */
+    T_OK(varve_discard(h, 2));
+    T_ERR(varve_flush(h, CK_LIMIT_MS), -EACCES);
+    T_CHECK(files(cfg.local) <= 2); /* without version 2 */
+    T_OK(varve_close(ctx));
+    T_EQ(files(cfg.local), 1);
+    vv_ckpt_set_hooks(NULL);
+    free(a);
+}
+
 int main(void)
 {
+    T_RUN(test_flush_waits_with_an_error);
     T_RUN(test_flush_does_not_wait_for_reads);
     return t_done();
 }

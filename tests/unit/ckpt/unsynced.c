@@ -156,6 +156,31 @@ static void test_error_of_writing(void)
     finish();
 }
 
+/* So is the one of the highest number, where another one was written after it: a restart may want either. */
+static void test_highest(void)
+{
+    const char *local = t_tmpdir();
+    struct varve_history *h;
+    write_all(local, VARVE_LOCAL_SYNC_OFF);
+    struct varve_ctx *ctx = open_at(local, 1, VARVE_LOCAL_SYNC_OFF, &h);
+    T_OK(varve_discard(h, 2));
+    ck_fill(a, BYTES, 2, 0);
+    T_OK(varve_checkpoint_for(h, 2, CK_LIMIT_MS));
+    T_OK(varve_close(ctx));
+    tear(local, 5);
+    ctx = open_at(local, 1, VARVE_LOCAL_SYNC_OFF, &h);
+    latest_is(h, 2);
+    T_EQ(ck_count(h), VERSIONS - 1); /* without 5 */
+    T_OK(varve_close(ctx));
+    tear(local, 2);
+    ctx = open_at(local, 1, VARVE_LOCAL_SYNC_OFF, &h);
+    latest_is(h, 4);
+    T_EQ(ck_count(h), VERSIONS - 2);
+    restores(h, 4);
+    T_OK(varve_close(ctx));
+    finish();
+}
+
 static long reads_to_open(const char *local, uint64_t at_boot)
 {
     struct varve_history *h;
@@ -187,6 +212,7 @@ int main(void)
     T_RUN(test_outlives_the_process);
     T_RUN(test_power_cut);
     T_RUN(test_error_of_writing);
+    T_RUN(test_highest);
     T_RUN(test_once);
     return t_done();
 }

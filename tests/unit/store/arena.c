@@ -13,7 +13,7 @@ static void whole_and_empty(void)
     struct vv_arena a;
     uint32_t got = 0;
 
-    T_OK(vv_arena_init(&a, 8, 8, 4));
+    T_OK(vv_arena_init(&a, 8, 8, 4, 1));
     T_EQ(a.nfree, 8);
     T_EQ(vv_arena_run(&a, 0), 8);
     T_EQ(vv_arena_take(&a, 100, &got), 0);
@@ -27,11 +27,11 @@ static void whole_and_empty(void)
     T_CHECK(vv_arena_check(&a) == NULL);
     T_EQ(vv_arena_run(&a, 0), 8);
     vv_arena_fini(&a);
-    T_OK(vv_arena_init(&a, 0, 0, 2));
+    T_OK(vv_arena_init(&a, 0, 0, 2, 1));
     T_CHECK(vv_arena_take(&a, 1, &got) == VV_PAGE_NONE);
     T_CHECK(vv_arena_check(&a) == NULL);
     vv_arena_fini(&a);
-    T_ERR(vv_arena_init(&a, VV_PAGE_NONE - 1, 0, 1), -EINVAL);
+    T_ERR(vv_arena_init(&a, VV_PAGE_NONE - 1, 0, 1, 1), -EINVAL);
 }
 
 /* Leaves free runs of these lengths, one used page between each two. */
@@ -41,7 +41,7 @@ static void make_runs(struct vv_arena *a, const uint32_t *len, unsigned n)
 
     for (unsigned i = 0; i < n; i++)
         total += len[i];
-    T_OK(vv_arena_init(a, total, total, 0));
+    T_OK(vv_arena_init(a, total, total, 0, 1));
     vv_arena_take(a, total, &got);
     for (unsigned i = 0; i < n; i++) {
         vv_arena_give(a, at, len[i]);
@@ -93,7 +93,7 @@ static void checker_sees(void)
     struct vv_arena a;
     uint32_t got;
 
-    T_OK(vv_arena_init(&a, 16, 16, 0));
+    T_OK(vv_arena_init(&a, 16, 16, 0, 1));
     vv_arena_take(&a, 4, &got);
     T_CHECK(vv_arena_check(&a) == NULL);
     a.nfree++;
@@ -115,7 +115,7 @@ static void grows(void)
     struct vv_arena a;
     uint32_t got = 0;
 
-    T_OK(vv_arena_init(&a, 16, 0, 4));
+    T_OK(vv_arena_init(&a, 16, 0, 4, 1));
     T_CHECK(vv_arena_growing(&a));
     T_EQ(a.nfree, 0);
     T_EQ(vv_arena_take(&a, 3, &got), VV_PAGE_NONE);
@@ -167,7 +167,7 @@ static void against_a_model(void)
     struct vv_arena a;
     uint32_t nused = 0;
 
-    T_OK(vv_arena_init(&a, PAGES, PAGES, 3));
+    T_OK(vv_arena_init(&a, PAGES, PAGES, 3, 1));
     for (int step = 0; step < 20000; step++) {
         uint32_t want = 1 + (uint32_t)t_rng_below(&r, 20), got = 0, first;
         bool give = t_rng_below(&r, 100) < nused * 100 / PAGES;
@@ -208,8 +208,8 @@ static void pages_as_runs(void)
     struct t_rng r = {t_seed()};
     struct vv_arena one, all;
 
-    T_OK(vv_arena_init(&one, PAGES, PAGES, 3));
-    T_OK(vv_arena_init(&all, PAGES, PAGES, 3));
+    T_OK(vv_arena_init(&one, PAGES, PAGES, 3, 1));
+    T_OK(vv_arena_init(&all, PAGES, PAGES, 3, 1));
     for (int step = 0; step < 5000; step++) {
         uint32_t pages[PAGES], want = (uint32_t)t_rng_below(&r, PAGES + 9), got, at = 0, run = 0;
         for (int i = 0; i < 60; i++) { /* runs of one to four pages, and longer ones */
@@ -240,6 +240,50 @@ static void pages_as_runs(void)
     vv_arena_fini(&all);
 }
 
+/* Parts of pages: no two overlap, a page is cut while one of its parts is in use, and goes back whole. */
+static void parts_of_pages(void)
+{
+    enum { UNITS = 16, MOST = 512 };
+    struct t_rng r = {t_seed()};
+    uint32_t part[MOST], each[MOST], n = 0;
+    struct vv_arena a;
+
+    T_OK(vv_arena_init(&a, 32, 24, 3, UNITS));
+    T_EQ(vv_arena_take_part(&a, 4), a.first_part);
+    T_EQ(a.nfree, 23);
+    vv_arena_give_part(&a, a.first_part);
+    T_EQ(a.nfree, 24);
+    for (int step = 0; step < 20000; step++) {
+        bool owner[32 * UNITS] = {0};
+        if (n > 0 && t_rng_below(&r, 24 * UNITS) < n) {
+            uint32_t i = (uint32_t)t_rng_below(&r, n--);
+            vv_arena_give_part(&a, part[i]);
+            part[i] = part[n];
+            each[i] = each[n];
+        } else {
+            each[n] = UNITS / (2 + (uint32_t)t_rng_below(&r, UNITS - 1));
+            part[n] = vv_arena_take_part(&a, each[n]);
+            if (part[n] == VV_PAGE_NONE) {
+                T_EQ(a.nfree, 0);
+                continue;
+            }
+            T_CHECK(vv_arena_is_part(&a, part[n]) && vv_arena_page_of(&a, part[n]) < 24);
+            n++;
+        }
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t u = 0; u < each[i]; u++) {
+                T_CHECK(!owner[part[i] - a.first_part + u]);
+                owner[part[i] - a.first_part + u] = true;
+            }
+        const char *wrong = vv_arena_check(&a);
+        T_STREQ(wrong ? wrong : "", "");
+    }
+    while (n > 0)
+        vv_arena_give_part(&a, part[--n]);
+    T_EQ(a.nfree, 24);
+    vv_arena_fini(&a);
+}
+
 int main(void)
 {
     T_RUN(whole_and_empty);
@@ -249,5 +293,6 @@ int main(void)
     T_RUN(grows);
     T_RUN(against_a_model);
     T_RUN(pages_as_runs);
+    T_RUN(parts_of_pages);
     return t_done();
 }

@@ -201,6 +201,28 @@ static void test_store(void)
     vv_budget_free(mine);
 }
 
+/* Under a limit whatever writes waits for its turn. */
+static void test_store_limited(void)
+{
+    static const struct vv_store_ops ops = {
+        .name = "fake", .close = fake_close, .submit = fake_submit, .poll = fake_poll};
+    struct fake f = {.base.ops = &ops};
+    struct vv_budget *mine = budget(t_tmpdir());
+    struct vv_store *s;
+    struct vv_store_io write = {.op = VV_STORE_WRITE, .nchunks = 1},
+                       salvage = {.op = VV_STORE_SALVAGE, .nchunks = 1},
+                       commit = {.op = VV_STORE_COMMIT};
+    T_OK(vv_budget_store(mine, &f.base, 4096, 100, &s)); /* one in 40 s */
+    T_OK(s->ops->submit(s, &write));
+    T_OK(s->ops->submit(s, &salvage));
+    T_OK(s->ops->submit(s, &commit));
+    T_EQ(f.n, 2);
+    T_CHECK(f.got[0] == &write && f.got[1] == &commit);
+    s->ops->close(s);
+    T_EQ(f.n, 3);
+    vv_budget_free(mine);
+}
+
 int main(void)
 {
     snprintf(name, sizeof(name), "/varve-test-budget-%ld", (long)getpid());
@@ -210,6 +232,7 @@ int main(void)
     T_RUN(test_many);
     T_RUN(test_disk);
     T_RUN(test_store);
+    T_RUN(test_store_limited);
     shm_unlink(name);
     return t_done();
 }

@@ -2,6 +2,7 @@
 /* Checking files without opening their history: what `varve ls` and `varve verify` stand on, and
  * that files of every format version ever written are still read. */
 #include "store/files/ckfile.h"
+#include "store/target/folder/target_folder.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -51,7 +52,7 @@ static void note(void *user, const struct vv_ckfile_problem *p)
 static int verify(const char *name, struct problems *all)
 {
     all->n = 0;
-    return vv_ckfile_verify(vv_os_posix(), AT_FDCWD, st_path(dir, name), note, all, NULL);
+    return vv_ckfile_verify(vv_target_cwd(), st_path(dir, name), note, all, NULL);
 }
 
 static void flip(const char *name, uint64_t at)
@@ -71,8 +72,7 @@ static void problems_are_named(void)
     struct vv_ckfile_info info;
     set_up();
     all.n = 0;
-    T_OK(vv_ckfile_verify(vv_os_posix(), AT_FDCWD, st_path(dir, "h/r0.v1.g0.ckpt"), note, &all,
-                          &info));
+    T_OK(vv_ckfile_verify(vv_target_cwd(), st_path(dir, "h/r0.v1.g0.ckpt"), note, &all, &info));
     T_EQ(info.id.version, 1);
     T_EQ(info.id.size, SIZE);
     T_EQ(info.nchunks, 6);

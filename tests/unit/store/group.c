@@ -13,6 +13,7 @@
 
 #include "base/util.h"
 #include "power_os.h"
+#include "store/target/folder/target_folder.h"
 #include "t.h"
 
 enum { RANKS = 2, VERSION = 5 };
@@ -45,12 +46,13 @@ static int rename_at_moment(const struct vv_os *os, int dirfd, const char *from,
 
 static struct vv_os slow_os;
 static int history_fd;
+static struct vv_target_folder history;
 static struct vv_group a[RANKS], b[RANKS]; /* lives A and B */
 static char folder[600];
 
 static void open_life(struct vv_group *g, uint32_t rank)
 {
-    T_OK(vv_group_open(&slow_os, history_fd, "h", rank, RANKS, true, g));
+    T_OK(vv_group_open(&history.base, "h", rank, RANKS, true, g));
 }
 
 static void begin(void)
@@ -60,6 +62,7 @@ static void begin(void)
     snprintf(folder, sizeof(folder), "%s", t_tmpdir());
     history_fd = open(folder, O_RDONLY | O_DIRECTORY);
     T_CHECK(history_fd >= 0);
+    vv_target_folder_init(&history, &slow_os, history_fd);
     for (uint32_t r = 0; r < RANKS; r++) {
         open_life(&a[r], r);
         open_life(&b[r], r);
@@ -111,9 +114,9 @@ static uint64_t complete_in(void)
     struct vv_group g;
     uint64_t run[3] = {0};
     open_life(&g, 0);
-    T_OK(vv_group_scan(&g, false, see, &run[0]));
-    T_OK(vv_group_scan(&g, true, see, &run[1]));
-    T_OK(vv_group_scan(&g, false, see, &run[2]));
+    T_OK(vv_group_scan(&g, VV_GROUP_LOOK, see, &run[0]));
+    T_OK(vv_group_scan(&g, VV_GROUP_WRITE, see, &run[1]));
+    T_OK(vv_group_scan(&g, VV_GROUP_LOOK, see, &run[2]));
     vv_group_close(&g);
     T_EQ(run[0], run[1]);
     T_EQ(run[1], run[2]);
@@ -166,11 +169,11 @@ static void test_late_after_discard(void)
     /* Rank 1 dies and comes back: its word stands as long as rank 0 has a marker. */
     vv_group_close(&b[1]);
     open_life(&b[1], 1);
-    T_OK(vv_group_scan(&b[1], true, see, &(uint64_t){0}));
+    T_OK(vv_group_scan(&b[1], VV_GROUP_WRITE, see, &(uint64_t){0}));
     T_EQ(count(".gone"), 1);
     T_OK(vv_group_retract(&a[0], VERSION, LIFE_A, GEN_A));
-    T_OK(vv_group_scan(&b[1], true, see, &(uint64_t){0}));
-    T_OK(vv_group_scan(&b[0], true, see, &(uint64_t){0}));
+    T_OK(vv_group_scan(&b[1], VV_GROUP_WRITE, see, &(uint64_t){0}));
+    T_OK(vv_group_scan(&b[0], VV_GROUP_WRITE, see, &(uint64_t){0}));
     T_EQ(count(".gone"), 0);
     end();
 }
@@ -279,7 +282,7 @@ static void begin_powered(void)
         power[r].all = true;
         power[r].peers = &power[0];
         power[r].next_peer = r + 1 < RANKS ? &power[r + 1] : NULL;
-        a[r].os = &power[r].os;
+        ((struct vv_target_folder *)a[r].at)->os = &power[r].os;
     }
 }
 
@@ -288,7 +291,7 @@ static void end_powered(void)
 {
     for (int r = 0; r < RANKS; r++) {
         power_os_lose(&power[r], NULL);
-        a[r].os = &slow_os;
+        ((struct vv_target_folder *)a[r].at)->os = &slow_os;
     }
 }
 
@@ -367,9 +370,7 @@ static void test_names(void)
                                           "v5.x000000000000AAAA.group"};
     begin();
     for (size_t i = 0; i < VV_ARRAY_SIZE(strange); i++) {
-        int fd = openat(a[0].dirfd, strange[i], O_WRONLY | O_CREAT, 0666);
-        T_CHECK(fd >= 0);
-        close(fd);
+        T_OK(a[0].at->ops->touch(a[0].at, strange[i]));
     }
     T_EQ(complete_in(), 0);
     for (int r = 0; r < RANKS; r++)

@@ -102,10 +102,9 @@ static void marker_left(void)
     struct vv_group_record record;
     begin(path);
     uint64_t first = vv_remote_first_generation(hist), run_id = vv_remote_run_id(hist);
-    struct vv_files *files = vv_remote_files(hist);
     commit(1, first, 1);
     T_OK(vv_remote_wait(hist, 1, VV_REMOTE_COMPLETE, VV_NEVER_NS));
-    T_OK(vv_group_open(vv_os_posix(), files->dirfd, "h", 0, 1, true, &g));
+    T_OK(vv_group_open(hist->there, "h", 0, 1, true, &g));
     T_OK(vv_group_read_record(&g, 1, run_id, &record));
     T_OK(vv_group_write_marker(&g, 1, run_id, &record.file[0]));
     vv_group_record_fini(&record);
@@ -122,8 +121,71 @@ static void marker_left(void)
     end();
 }
 
+/* ---- the limit of local disk ---- */
+
+/* One file fits. The other waits for its room as long as the engine may still commit or remove the first one, and
+ * fails once the engine has nothing else under way. */
+static void room_that_is_not_made(void)
+{
+    struct vv_remote_opts opts = {
+        .path = t_tmpdir(), .ranks = 1, .local_bytes = vv_files_bytes(1000, 64, ST_PAGE)};
+    struct vv_remote_hist_opts hist_opts = {.reached = reached};
+    struct vv_store_io *done = NULL;
+    struct st_object first, second;
+    struct vv_store *inner;
+    struct vv_folder *folder;
+    struct vv_files *local;
+    char err[256] = "";
+    int n;
+    vv_store_opts_init(&opts.store);
+    opts.store.page_bytes = ST_PAGE;
+    opts.store.mode = VV_STORE_BUFFERED;
+    T_OK(vv_folder_new(t_tmpdir(), &opts.store, err, sizeof(err), &folder));
+    T_OK(vv_files_open(folder, "h", 0, &(struct vv_files_opts){.all_generations = true}, err,
+                       sizeof(err), &local));
+    T_OK(vv_remote_new(&opts, err, sizeof(err), &remote));
+    T_OK(vv_remote_open(remote, "h", local, &hist_opts, err, sizeof(err), &hist));
+    T_OK(vv_folder_store(folder, &inner));
+    T_OK(vv_remote_store(remote, inner, &store));
+    vv_remote_start(hist, 0);
+    uint64_t generation = vv_remote_first_generation(hist);
+    st_object_init(&first, local, 1, generation, 1000, ST_PAGE);
+    st_object_init(&second, local, 2, generation + 1, 1000, ST_PAGE);
+    T_OK(st_do(store, &first, VV_STORE_WRITE));
+    struct vv_store_io held = st_io(&second, VV_STORE_WRITE, 0, 1);
+    T_OK(store->ops->submit(store, &held));
+    T_EQ(*store->held, 1);
+    while ((n = store->ops->poll(store, &done, 1, 20 * (int64_t)VV_NS_PER_MS)) == 0)
+        ;
+    T_EQ(n, -ETIMEDOUT);
+    store->ops->alone(store);
+    while ((n = store->ops->poll(store, &done, 1, 20 * (int64_t)VV_NS_PER_S)) == 0)
+        ;
+    T_EQ(n, 1);
+    T_CHECK(done == &held);
+    T_EQ(held.status, -ENOSPC);
+    T_EQ(*store->held, 0);
+    /* Then the engine goes on with the first one after all. */
+    held = st_io(&second, VV_STORE_WRITE, 0, 1);
+    T_OK(store->ops->submit(store, &held));
+    struct vv_store_io removal = st_io(&first, VV_STORE_REMOVE, 0, 0);
+    T_OK(store->ops->submit(store, &removal));
+    for (int left = 2; left > 0; left -= n) {
+        n = store->ops->poll(store, &done, 1, -1);
+        T_CHECK(n >= 0);
+        T_EQ(n ? done->status : 0, 0);
+    }
+    T_OK(st_do(store, &second, VV_STORE_REMOVE));
+    end();
+    vv_files_close(local);
+    vv_folder_free(folder);
+    st_object_fini(&first);
+    st_object_fini(&second);
+}
+
 int main(void)
 {
+    T_RUN(room_that_is_not_made);
     T_RUN(passed_by_a_later_one);
     T_RUN(marker_left);
     return t_done();

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks of a file that could not be committed, brought into the one that takes its place: only as they were
- * written. And files that are committed without a sync. */
+ * written; writes through the page cache, which are not reported before that can be done. And files that are committed
+ * without a sync. */
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +26,7 @@ static void set_up(bool unsynced)
     tier.opts.os = &fault.os;
     tier.opts.max_open = 1;
     tier.opts.unsynced = unsynced;
+    tier.opts.written_stays = true;
     dir = t_tmpdir();
     st_tier_open(&tier, dir);
     files = st_files_open(&tier, "h");
@@ -147,6 +150,93 @@ static void write_fails(void)
     tear_down();
 }
 
+/* ---- what is reported can be read back ---- */
+
+static bool buffered(void)
+{
+    return st_opts.mode == VV_STORE_BUFFERED;
+}
+
+/* Through the page cache a write is reported when its data has been synced. */
+static void data_is_synced(void)
+{
+    struct st_object o;
+    set_up(false);
+    st_object_init(&o, files, VERSION, OLD, SIZE, ST_PAGE);
+    T_OK(st_do(tier.writer, &o, VV_STORE_WRITE));
+    T_EQ(atomic_load(&fault.per_call[FAULT_AIO_RANGE]), buffered());
+    T_OK(st_do(tier.writer, &o, VV_STORE_COMMIT));
+    st_object_fini(&o);
+    tear_down();
+}
+
+static void data_sync_fails(void)
+{
+    struct st_object o;
+    set_up(false);
+    st_object_init(&o, files, VERSION, OLD, SIZE, ST_PAGE);
+    fault.mode = FAULT_ONCE;
+    fault.calls = 1u << FAULT_AIO_RANGE;
+    fault.at = 1;
+    atomic_store(&fault.count, 0);
+    fault.err = EIO;
+    T_EQ(st_do(tier.writer, &o, VV_STORE_WRITE), buffered() ? -EIO : 0);
+    T_EQ(st_do(tier.writer, &o, VV_STORE_COMMIT), buffered() ? -EIO : 0);
+    st_object_fini(&o);
+    tear_down();
+}
+
+/* Of the data syncs the first waits for the gate, and fails; others succeed. Synchronization: atomic. */
+static atomic_bool gate_open;
+static atomic_int writes, syncs;
+
+static int64_t gated_aio(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t offset,
+                         size_t bytes)
+{
+    (void)os;
+    (void)fd;
+    (void)offset;
+    (void)bytes;
+    if (op == VV_OS_AIO_WRITE)
+        atomic_fetch_add(&writes, 1);
+    if (op != VV_OS_AIO_RANGE || atomic_fetch_add(&syncs, 1) > 0)
+        return 0;
+    while (!gate_open)
+        usleep(1000);
+    return -EIO;
+}
+
+/* The kernel tells an error once: a sync that is asked meanwhile, and succeeds, proves nothing. */
+static void an_error_is_told_once(void)
+{
+    struct st_object o;
+    struct vv_store_io io[2], *done;
+    if (!buffered() || st_opts.backend != VV_AIO_THREADS) /* whose workers may be stopped */
+        return;
+    gate_open = false;
+    writes = syncs = 0;
+    set_up(false);
+    fault.os.aio = gated_aio;
+    st_object_init(&o, files, VERSION, OLD, SIZE, ST_PAGE);
+    for (uint32_t i = 0; i < 2; i++) {
+        io[i] = st_io(&o, VV_STORE_WRITE, i, 1);
+        T_OK(tier.writer->ops->submit(tier.writer, &io[i]));
+        /* The second is given the time to be reported when it must not be. */
+        for (int looks = 0; looks < 20 || (int)i + 1 > writes || syncs == 0; looks++)
+            T_CHECK(tier.writer->ops->poll(tier.writer, &done, 1, 1000000) <= 0);
+    }
+    gate_open = true;
+    for (int left = 2; left > 0;) {
+        int n = tier.writer->ops->poll(tier.writer, &done, 1, -1);
+        T_CHECK(n >= 0);
+        if (n > 0)
+            T_ERR(done->status, -EIO);
+        left -= n;
+    }
+    st_object_fini(&o);
+    tear_down();
+}
+
 /* ---- without a sync ---- */
 
 static void nothing_is_synced(void)
@@ -159,6 +249,7 @@ static void nothing_is_synced(void)
     T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE));
     st_object_fini(&o);
     T_EQ(atomic_load(&fault.per_call[FAULT_AIO_FSYNC]), 0);
+    T_EQ(atomic_load(&fault.per_call[FAULT_AIO_RANGE]), 0);
     T_OK(st_check_version(tier.reader, files, 1, 1, SIZE, ST_PAGE));
     tear_down();
 }
@@ -170,6 +261,9 @@ static void cases(void)
     T_RUN(not_what_was_written);
     T_RUN(cut_short);
     T_RUN(write_fails);
+    T_RUN(data_is_synced);
+    T_RUN(data_sync_fails);
+    T_RUN(an_error_is_told_once);
     T_RUN(nothing_is_synced);
 }
 

@@ -113,7 +113,9 @@ static void malformed_requests(void)
     st_object_fini(&o);
     spill_close();
     struct vv_spill *none;
-    T_ERR(vv_spill_new(t_tmpdir(), 100, &st_opts, NULL, 0, &none), -ENOSPC);
+    char err[256];
+    T_ERR(vv_spill_new(t_tmpdir(), 100, &st_opts, err, sizeof(err), &none), -ENOSPC);
+    T_CHECK(strstr(err, "local_cache") != NULL); /* what to do */
     struct vv_store_opts bad = st_opts;
     bad.page_bytes = 5000;
     T_ERR(vv_spill_new(t_tmpdir(), 1 << 20, &bad, NULL, 0, &none), -EINVAL);

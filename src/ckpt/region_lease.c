@@ -18,8 +18,8 @@
 #include "base/error.h"
 #include "ckpt/ckpt_private.h"
 
-struct vvi_loan {
-    struct vvi_loan *next;
+struct vvi_region_lease {
+    struct vvi_region_lease *next;
     uint64_t version;
     int region;
     bool reserved; /* for writing; otherwise acquired for reading */
@@ -31,66 +31,66 @@ struct vvi_loan {
 
 /* ---- the list ---- */
 
-static struct vvi_loan *loan_find_locked(struct varve_history *h, uint64_t version, int region,
-                                         bool reserved)
+static struct vvi_region_lease *lease_find_locked(struct varve_history *h, uint64_t version,
+                                                  int region, bool reserved)
 {
-    struct vvi_loan *l = h->loans;
+    struct vvi_region_lease *l = h->region_leases;
     while (l && (l->version != version || l->region != region || l->reserved != reserved))
         l = l->next;
     return l;
 }
 
 /* A new entry, busy. -EEXIST: there is one. `ret_others`: others of the version were there. */
-static int loan_new(struct varve_history *h, uint64_t version, int region, bool reserved,
-                    struct vvi_loan **ret_loan, bool *ret_others)
+static int lease_new(struct varve_history *h, uint64_t version, int region, bool reserved,
+                     struct vvi_region_lease **ret_lease, bool *ret_others)
 {
-    struct vvi_loan *l = calloc(1, sizeof(*l));
+    struct vvi_region_lease *l = calloc(1, sizeof(*l));
     bool others = false;
     if (!l)
         return -ENOMEM;
-    *l =
-        (struct vvi_loan){.version = version, .region = region, .reserved = reserved, .busy = true};
+    *l = (struct vvi_region_lease){
+        .version = version, .region = region, .reserved = reserved, .busy = true};
     vv_mutex_lock(&h->lock);
-    int rc = loan_find_locked(h, version, region, reserved) ? -EEXIST : 0;
-    for (const struct vvi_loan *o = h->loans; o; o = o->next)
+    int rc = lease_find_locked(h, version, region, reserved) ? -EEXIST : 0;
+    for (const struct vvi_region_lease *o = h->region_leases; o; o = o->next)
         others |= o->version == version && o->reserved == reserved;
     if (rc == 0) {
-        l->next = h->loans;
-        h->loans = l;
+        l->next = h->region_leases;
+        h->region_leases = l;
     }
     vv_mutex_unlock(&h->lock);
     if (rc) {
         free(l);
         return rc;
     }
-    *ret_loan = l;
+    *ret_lease = l;
     *ret_others = others;
     return 0;
 }
 
-static void loan_drop(struct varve_history *h, struct vvi_loan *loan)
+static void lease_drop(struct varve_history *h, struct vvi_region_lease *lease)
 {
     vv_mutex_lock(&h->lock);
-    struct vvi_loan **at = &h->loans;
-    while (*at != loan)
+    struct vvi_region_lease **at = &h->region_leases;
+    while (*at != lease)
         at = &(*at)->next;
-    *at = loan->next;
+    *at = lease->next;
     vv_mutex_unlock(&h->lock);
-    free(loan);
+    free(lease);
 }
 
-static void loan_settle(struct varve_history *h, struct vvi_loan *loan)
+static void lease_settle(struct varve_history *h, struct vvi_region_lease *lease)
 {
     vv_mutex_lock(&h->lock);
-    loan->busy = loan->leaving = false;
+    lease->busy = lease->leaving = false;
     vv_mutex_unlock(&h->lock);
 }
 
-size_t vvi_loans_count(struct varve_history *h)
+size_t vvi_region_leases_count(struct varve_history *h)
 {
     size_t n = 0;
     vv_mutex_lock(&h->lock);
-    for (const struct vvi_loan *l = h->loans; l; l = l->next)
+    for (const struct vvi_region_lease *l = h->region_leases; l; l = l->next)
         n++;
     vv_mutex_unlock(&h->lock);
     return n;
@@ -148,29 +148,29 @@ static int region_at(const struct vv_object_info *info, int region, uint64_t *re
 }
 
 /* One attempt on the version as it is now. -ESTALE: it is another one by now. */
-static int acquire_once(struct varve_history *h, struct vvi_loan *loan, bool again, void *native,
-                        uint64_t deadline_ns, void **ret_ptr)
+static int acquire_once(struct varve_history *h, struct vvi_region_lease *lease, bool again,
+                        void *native, uint64_t deadline_ns, void **ret_ptr)
 {
     struct vv_engine *e = h->ctx->engine;
     struct vv_object_info info;
     uint64_t from = 0;
-    int rc = vvi_lookup_last(h, loan->version, &info);
+    int rc = vvi_lookup_last(h, lease->version, &info);
     if (rc == -ENOENT) {
-        rc = vvi_await_written(h, "acquire", loan->version, true, deadline_ns);
+        rc = vvi_await_written(h, "acquire", lease->version, true, deadline_ns);
         return rc ? rc : -ESTALE;
     }
     if (rc)
-        return vvi_history_say(h, "acquire", loan->version, rc);
-    rc = region_at(&info, loan->region, &from, &loan->bytes);
+        return vvi_history_say(h, "acquire", lease->version, rc);
+    rc = region_at(&info, lease->region, &from, &lease->bytes);
     if (rc) {
-        say_region(h, "acquire", loan->version, loan->region, rc, "there is no such region");
+        say_region(h, "acquire", lease->version, lease->region, rc, "there is no such region");
     } else {
-        rc = vv_engine_acquire(e, h->hist, loan->version, info.generation, from, loan->bytes, again,
-                               native, deadline_ns, &loan->lend, ret_ptr);
+        rc = vv_engine_acquire(e, h->hist, lease->version, info.generation, from, lease->bytes,
+                               again, native, deadline_ns, &lease->lend, ret_ptr);
         if (rc == -EBADMSG)
             vvi_damage_fail(h, "acquire", &info);
         else if (rc && rc != -ESTALE)
-            lend_fail(h, "acquire", loan->version, loan->region, loan->bytes, rc);
+            lend_fail(h, "acquire", lease->version, lease->region, lease->bytes, rc);
     }
     vvi_layout_release(NULL, info.user);
     return rc;
@@ -179,24 +179,24 @@ static int acquire_once(struct varve_history *h, struct vvi_loan *loan, bool aga
 static int acquire(struct varve_history *h, uint64_t version, int region, void *native,
                    uint64_t deadline_ns, void **ret_ptr, size_t *ret_bytes)
 {
-    struct vvi_loan *loan;
+    struct vvi_region_lease *lease;
     void *ptr = NULL;
     bool again;
-    int rc = loan_new(h, version, region, false, &loan, &again);
+    int rc = lease_new(h, version, region, false, &lease, &again);
     if (rc)
         return say_region(h, "acquire", version, region, rc == -EEXIST ? -EBUSY : rc,
                           rc == -EEXIST ? "it is lent already" : vv_strerror(rc));
     do
-        rc = acquire_once(h, loan, again, native, deadline_ns, &ptr);
+        rc = acquire_once(h, lease, again, native, deadline_ns, &ptr);
     while (rc == -ESTALE);
     if (rc) {
-        loan_drop(h, loan);
+        lease_drop(h, lease);
         return rc;
     }
-    h->ctx->restore_bytes += loan->bytes;
+    h->ctx->restore_bytes += lease->bytes;
     *ret_ptr = ptr;
-    *ret_bytes = loan->bytes;
-    loan_settle(h, loan);
+    *ret_bytes = lease->bytes;
+    lease_settle(h, lease);
     return 0;
 }
 
@@ -248,17 +248,17 @@ int varve_release(struct varve_history *h, uint64_t version, int region, struct 
         return rc;
     bool last = true, busy = false;
     vv_mutex_lock(&h->lock);
-    struct vvi_loan *loan = loan_find_locked(h, version, region, false);
-    if (loan) {
-        busy = loan->busy;
-        loan->busy = true;
-        loan->leaving |= !busy;
+    struct vvi_region_lease *lease = lease_find_locked(h, version, region, false);
+    if (lease) {
+        busy = lease->busy;
+        lease->busy = true;
+        lease->leaving |= !busy;
     }
     /* Of several threads that release at the same time, one is the last. */
-    for (const struct vvi_loan *l = h->loans; l; l = l->next)
+    for (const struct vvi_region_lease *l = h->region_leases; l; l = l->next)
         last &= l->leaving || l->version != version || l->reserved;
     vv_mutex_unlock(&h->lock);
-    if (!loan) {
+    if (!lease) {
         rc = say_region(h, "release", version, region, -ENOENT, "it is not lent");
     } else if (busy) {
         rc = say_region(h, "release", version, region, -EBUSY, "another call works on it");
@@ -267,11 +267,11 @@ int varve_release(struct varve_history *h, uint64_t version, int region, struct 
         if (stream && !h->ctx->device)
             rc = -ENODEV;
         else
-            rc = vv_engine_release(h->ctx->engine, loan->lend, last, stream, &back);
+            rc = vv_engine_release(h->ctx->engine, lease->lend, last, stream, &back);
         if (back)
-            loan_drop(h, loan);
+            lease_drop(h, lease);
         else
-            loan_settle(h, loan);
+            lease_settle(h, lease);
         if (rc)
             vvi_history_say(h, "release", version, rc);
     }
@@ -285,24 +285,24 @@ static int reserve(struct varve_history *h, uint64_t version, int region, size_t
                    uint64_t deadline_ns, void **ret_ptr)
 {
     struct vv_engine *e = h->ctx->engine;
-    struct vvi_loan *loan;
+    struct vvi_region_lease *lease;
     void *ptr = NULL;
     bool others;
     if (vv_engine_exists(e, h->hist, version))
         return say_region(h, "reserve", version, region, -EEXIST, "the version exists");
-    int rc = loan_new(h, version, region, true, &loan, &others);
+    int rc = lease_new(h, version, region, true, &lease, &others);
     if (rc)
         return say_region(h, "reserve", version, region, rc,
                           rc == -EEXIST ? "it is reserved already" : vv_strerror(rc));
-    loan->bytes = bytes;
+    lease->bytes = bytes;
     if (bytes > 0)
-        rc = vv_engine_reserve(e, h->hist, bytes, deadline_ns, &loan->lend, &ptr);
+        rc = vv_engine_reserve(e, h->hist, bytes, deadline_ns, &lease->lend, &ptr);
     if (rc) {
-        loan_drop(h, loan);
+        lease_drop(h, lease);
         return lend_fail(h, "reserve", version, region, bytes, rc);
     }
     *ret_ptr = ptr;
-    loan_settle(h, loan);
+    lease_settle(h, lease);
     return 0;
 }
 
@@ -318,7 +318,9 @@ int varve_reserve_for(struct varve_history *h, uint64_t version, int region, siz
     if (rc)
         return rc;
     vvi_trace_call(h, VV_TRACE_CALL_RESERVE, version);
-    rc = vvi_history_late_error(h, "reserve");
+    rc = vvi_may_write(h, "reserve", version);
+    if (rc == 0)
+        rc = vvi_history_late_error(h, "reserve");
     if (rc == 0)
         rc = vvi_damage_check(h, "reserve", version, -EEXIST);
     if (rc == 0) {
@@ -342,7 +344,7 @@ int varve_reserve(struct varve_history *h, uint64_t version, int region, size_t 
 
 /* The reserved regions of one version, by ascending number, taken out of the hands of others. */
 struct parts {
-    struct vvi_loan **loan;
+    struct vvi_region_lease **lease;
     struct vv_store_region *region;
     size_t n;
     /* Those that are not empty. */
@@ -353,57 +355,57 @@ struct parts {
 
 static void parts_free(struct parts *p)
 {
-    free(p->loan);
+    free(p->lease);
     free(p->lend);
     free(p->bytes);
     free(p->region);
 }
 
-static int loan_order(const void *a, const void *b)
+static int lease_order(const void *a, const void *b)
 {
-    const struct vvi_loan *const *x = a, *const *y = b;
+    const struct vvi_region_lease *const *x = a, *const *y = b;
     return (*x)->region < (*y)->region ? -1 : (*x)->region > (*y)->region;
 }
 
 static int parts_alloc(struct parts *p, size_t n)
 {
-    p->loan = calloc(n, sizeof(struct vvi_loan *));
+    p->lease = calloc(n, sizeof(struct vvi_region_lease *));
     p->lend = calloc(n, sizeof(struct vv_engine_lend *));
     p->bytes = calloc(n, sizeof(*p->bytes));
     p->region = calloc(n, sizeof(*p->region));
-    return p->loan && p->lend && p->bytes && p->region ? 0 : -ENOMEM;
+    return p->lease && p->lend && p->bytes && p->region ? 0 : -ENOMEM;
 }
 
 /* -ENODATA: nothing is reserved; -EBUSY: another call works on a region. */
 static int parts_take(struct varve_history *h, uint64_t version, struct parts *p)
 {
-    size_t n = vvi_loans_count(h);
+    size_t n = vvi_region_leases_count(h);
     int rc = n ? parts_alloc(p, n) : -ENODATA;
     if (rc)
         return rc;
     vv_mutex_lock(&h->lock);
-    for (struct vvi_loan *l = h->loans; l && rc == 0; l = l->next) {
+    for (struct vvi_region_lease *l = h->region_leases; l && rc == 0; l = l->next) {
         if (!l->reserved || l->version != version)
             continue;
         rc = l->busy || p->n == n ? -EBUSY : 0;
         if (rc == 0)
-            p->loan[p->n++] = l;
+            p->lease[p->n++] = l;
     }
     for (size_t i = 0; i < p->n && rc == 0; i++)
-        p->loan[i]->busy = true;
+        p->lease[i]->busy = true;
     vv_mutex_unlock(&h->lock);
     if (rc == 0 && p->n == 0)
         rc = -ENODATA;
     if (rc)
         return rc;
-    qsort(p->loan, p->n, sizeof(struct vvi_loan *), loan_order);
+    qsort(p->lease, p->n, sizeof(struct vvi_region_lease *), lease_order);
     for (size_t i = 0; i < p->n; i++) {
         p->region[i] =
-            (struct vv_store_region){.id = p->loan[i]->region, .bytes = p->loan[i]->bytes};
-        if (!p->loan[i]->lend)
+            (struct vv_store_region){.id = p->lease[i]->region, .bytes = p->lease[i]->bytes};
+        if (!p->lease[i]->lend)
             continue;
-        p->lend[p->nlends] = p->loan[i]->lend;
-        p->bytes[p->nlends++] = p->loan[i]->bytes;
+        p->lend[p->nlends] = p->lease[i]->lend;
+        p->bytes[p->nlends++] = p->lease[i]->bytes;
     }
     return 0;
 }
@@ -412,9 +414,9 @@ static void parts_end(struct varve_history *h, struct parts *p, bool kept)
 {
     for (size_t i = 0; i < p->n; i++) {
         if (kept)
-            loan_settle(h, p->loan[i]);
+            lease_settle(h, p->lease[i]);
         else
-            loan_drop(h, p->loan[i]);
+            lease_drop(h, p->lease[i]);
     }
 }
 

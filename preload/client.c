@@ -64,11 +64,11 @@ struct vvi_preload_slot {
     bool fresh; /* the connection was made for this request */
     struct connection c;
     uint64_t id;
-    struct vv_door_request req;
-    char path[VV_DOOR_PATH_MAX + 1 + sizeof(uint64_t)]; /* follows req: both are sent as one */
+    struct vv_server_request req;
+    char path[VV_SERVER_PATH_MAX + 1 + sizeof(uint64_t)]; /* follows req: both are sent as one */
 };
 _Static_assert(offsetof(struct vvi_preload_slot, path) ==
-                   offsetof(struct vvi_preload_slot, req) + sizeof(struct vv_door_request),
+                   offsetof(struct vvi_preload_slot, req) + sizeof(struct vv_server_request),
                "sent as one");
 
 /* What the daemon serves, as far as this process sees the same files. Immutable once published. */
@@ -77,7 +77,9 @@ struct roots {
     struct {
         uint32_t at, bytes;
         uint64_t mount; /* here; 0: this process has the daemon's mounts, and need not compare */
-    } root[VV_DOOR_ROOTS_MAX];
+        bool sole;      /* no file system has it */
+    } root[VV_SERVER_ROOTS_MAX];
+    bool has_sole;
     char text[];
 };
 
@@ -160,7 +162,7 @@ static bool settle(void)
 
 static void learn(void);
 
-static bool below_served(const char *path)
+static const struct roots *known_roots(void)
 {
     const struct roots *r = atomic_load_explicit(&served, memory_order_acquire);
 
@@ -168,12 +170,73 @@ static bool below_served(const char *path)
         learn();
         r = atomic_load_explicit(&served, memory_order_acquire);
     }
+    return r;
+}
+
+/* Whether a path is of a root: below it; or one that no file system has itself. */
+static bool is_of(const struct roots *r, uint32_t i, const char *path)
+{
+    const char *root = r->text + r->root[i].at;
+
+    return vvi_preload_is_below(path, root, r->root[i].bytes) ||
+           (r->root[i].sole && vvi_preload_is_root(path, root, r->root[i].bytes));
+}
+
+static bool below_served(const char *path)
+{
+    const struct roots *r = known_roots();
+
     if (!r)
         return true; /* not known yet */
     for (uint32_t i = 0; i < r->nr; i++)
-        if (vvi_preload_is_below(path, r->text + r->root[i].at, r->root[i].bytes))
+        if (is_of(r, i, path))
             return true;
     return false;
+}
+
+static bool below_sole(const struct roots *r, const char *path)
+{
+    for (uint32_t i = 0; i < r->nr; i++)
+        if (r->root[i].sole && is_of(r, i, path))
+            return true;
+    return false;
+}
+
+static struct vvi_preload_slot *acquire(void);
+static void release(struct vvi_preload_slot *s);
+
+static bool relative_is_sole(const struct roots *r, int dirfd, const char *path)
+{
+    struct vvi_preload_slot *s = settle() ? acquire() : NULL;
+    int saved = errno;
+    bool is;
+
+    if (!s)
+        return dirfd != AT_FDCWD && vvi_preload_is_folder(dirfd);
+    is = vvi_preload_path(dirfd, path, true, s->path, VV_SERVER_PATH_MAX + 1) > 0 &&
+         below_sole(r, s->path);
+    release(s);
+    errno = saved;
+    return is;
+}
+
+bool vvi_preload_is_sole(int dirfd, const char *path)
+{
+    const struct roots *r = known_roots();
+
+    if (!r || !r->has_sole || !vvi_preload_can_read(path) || path[0] == '\0')
+        return false;
+    if (path[0] != '/')
+        return relative_is_sole(r, dirfd, path);
+    return below_sole(r, path);
+}
+
+bool vvi_preload_refuses(int dirfd, const char *path)
+{
+    if (!vvi_preload_on() || !vvi_preload_is_sole(dirfd, path))
+        return false;
+    errno = EROFS;
+    return true;
 }
 
 /* VARVE_PRELOAD_ROOTS: only for these is a daemon looked for at all. */
@@ -188,7 +251,8 @@ static bool below_wanted(const char *path)
 
         while (trimmed > 1 && at[trimmed - 1] == '/')
             trimmed--;
-        if (trimmed > 0 && vvi_preload_is_below(path, at, trimmed))
+        if (trimmed > 0 &&
+            (vvi_preload_is_below(path, at, trimmed) || vvi_preload_is_root(path, at, trimmed)))
             return true;
         at += bytes + (at[bytes] == ':');
     }
@@ -247,7 +311,7 @@ static bool same_mounts(uint64_t ns)
 /* Reads a welcome of `bytes` at `from` into `r`. A root that is another folder here is left out. */
 static bool read_welcome(const char *from, size_t bytes, struct roots *r, uint64_t *ret_index)
 {
-    struct vv_door_welcome w;
+    struct vv_server_welcome w;
     size_t used = 0;
     bool same;
 
@@ -256,12 +320,12 @@ static bool read_welcome(const char *from, size_t bytes, struct roots *r, uint64
     memcpy(&w, from, sizeof(w));
     from += sizeof(w);
     bytes -= sizeof(w);
-    if (w.nr_roots > VV_DOOR_ROOTS_MAX)
+    if (w.nr_roots > VV_SERVER_ROOTS_MAX)
         return false;
     *ret_index = 0;
     same = same_mounts(w.mount_ns) && same_inode("/", w.root_dev, w.root_ino);
     for (uint32_t i = 0; i < w.nr_roots; i++) {
-        struct vv_door_root root;
+        struct vv_server_root root;
 
         if (bytes < sizeof(root))
             return false;
@@ -274,9 +338,13 @@ static bool read_welcome(const char *from, size_t bytes, struct roots *r, uint64
         r->text[used + root.path_bytes] = '\0';
         from += root.path_bytes;
         bytes -= root.path_bytes;
-        r->root[r->nr].mount = same ? 0 : mount_of(AT_FDCWD, r->text + used, false);
-        if (!same && (!same_inode(r->text + used, root.dev, root.ino) || r->root[r->nr].mount == 0))
+        r->root[r->nr].sole = (root.flags & VV_SERVER_SOLE) != 0;
+        r->root[r->nr].mount =
+            same || r->root[r->nr].sole ? 0 : mount_of(AT_FDCWD, r->text + used, false);
+        if (!same && !r->root[r->nr].sole &&
+            (!same_inode(r->text + used, root.dev, root.ino) || r->root[r->nr].mount == 0))
             continue;
+        r->has_sole = r->has_sole || r->root[r->nr].sole;
         r->root[r->nr].at = (uint32_t)used;
         r->root[r->nr].bytes = root.path_bytes;
         r->nr++;
@@ -310,7 +378,7 @@ static void publish(struct roots *r, bool good)
 /* ---- what the daemon leaves beside its socket ---- */
 
 /* Reads it, and up to `bytes` of what follows. Returns how many; -1: there is nothing of this user's. */
-static long read_life(struct vv_door_life *life, void *more, size_t bytes)
+static long read_life(struct vv_server_life *life, void *more, size_t bytes)
 {
     char path[sizeof(vvi_preload_settings.socket) + 8];
     struct {
@@ -333,8 +401,8 @@ static long read_life(struct vv_door_life *life, void *more, size_t bytes)
         got = syscall(SYS_readv, fd, part, more ? 2 : 1);
     syscall(SYS_close, fd);
     errno = saved;
-    if (got < (long)sizeof(*life) || life->magic != VV_DOOR_LIFE_MAGIC ||
-        life->version != VV_DOOR_VERSION)
+    if (got < (long)sizeof(*life) || life->magic != VV_SERVER_LIFE_MAGIC ||
+        life->version != VV_SERVER_VERSION)
         return -1;
     return got - (long)sizeof(*life);
 }
@@ -343,7 +411,7 @@ static long read_life(struct vv_door_life *life, void *more, size_t bytes)
 static void learn(void)
 {
     static atomic_bool done;
-    struct vv_door_life life;
+    struct vv_server_life life;
     struct roots *r;
     uint64_t index;
     int saved = errno;
@@ -355,9 +423,9 @@ static void learn(void)
     r = mmap(NULL, WELCOME_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (r != MAP_FAILED) {
         welcome = (char *)r + WELCOME_ROOM / 2;
-        good = read_life(&life, welcome, VV_DOOR_MSG_MAX) >= (long)life.welcome_bytes &&
+        good = read_life(&life, welcome, VV_SERVER_MSG_MAX) >= (long)life.welcome_bytes &&
                read_welcome(welcome, life.welcome_bytes, r, &index);
-        memset(welcome, 0, VV_DOOR_MSG_MAX);
+        memset(welcome, 0, VV_SERVER_MSG_MAX);
         publish(r, good);
     }
     errno = saved;
@@ -367,7 +435,7 @@ static void learn(void)
 static bool is_stopped(void)
 {
     uint64_t limit_ns = vvi_preload_settings.patience_ms * NS_PER_MS;
-    struct vv_door_life life;
+    struct vv_server_life life;
 
     if (read_life(&life, NULL, 0) < 0 || life.alive_ns == 0)
         return false;
@@ -413,7 +481,7 @@ enum heard { HEARD, NOTHING, ENDED, CLOSED, NONSENSE };
 
 /* One message from the daemon: the reply, `more` after it, and two descriptors (-1: none) that are the
  * caller's, whatever is returned. */
-static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_reply *r, void *more,
+static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_server_reply *r, void *more,
                        size_t more_bytes, size_t *ret_more, int ret_fds[2])
 {
     union {
@@ -446,31 +514,31 @@ static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_door_rep
     if (h && h->cmsg_level == SOL_SOCKET && h->cmsg_type == SCM_RIGHTS &&
         h->cmsg_len >= CMSG_LEN(sizeof(int)) && h->cmsg_len <= CMSG_LEN(2 * sizeof(int)))
         memcpy(ret_fds, CMSG_DATA(h), h->cmsg_len - CMSG_LEN(0));
-    if ((size_t)n < sizeof(*r) || (msg.msg_flags & MSG_TRUNC) || r->magic != VV_DOOR_MAGIC ||
-        r->version != VV_DOOR_VERSION || r->id != s->id)
+    if ((size_t)n < sizeof(*r) || (msg.msg_flags & MSG_TRUNC) || r->magic != VV_SERVER_MAGIC ||
+        r->version != VV_SERVER_VERSION || r->id != s->id)
         return NONSENSE;
     *ret_more = (size_t)n - sizeof(*r);
     return HEARD;
 }
 
-static enum heard say(struct vvi_preload_slot *s, enum vv_door_op op, uint32_t flags,
+static enum heard say(struct vvi_preload_slot *s, enum vv_server_op op, uint32_t flags,
                       size_t path_bytes, uint64_t inode)
 {
     size_t bytes = sizeof(s->req) + path_bytes;
     long n;
 
-    if (flags & VV_DOOR_INODE) {
+    if (flags & VV_SERVER_INODE) {
         memcpy(s->path + path_bytes, &inode, sizeof(inode));
         bytes += sizeof(inode);
     }
 
     s->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
-    s->req = (struct vv_door_request){VV_DOOR_MAGIC, VV_DOOR_VERSION, (uint16_t)op,
-                                      s->id,         flags,           (uint32_t)path_bytes};
+    s->req = (struct vv_server_request){VV_SERVER_MAGIC, VV_SERVER_VERSION,   (uint16_t)op, s->id,
+                                        flags,           (uint32_t)path_bytes};
     do {
         n = syscall(SYS_sendto, s->c.fd, &s->req, bytes, MSG_NOSIGNAL, NULL, 0);
     } while (n < 0 && errno == EINTR);
-    if (flags & VV_DOOR_INODE)
+    if (flags & VV_SERVER_INODE)
         s->path[path_bytes] = '\0';
     if (n < 0 && (errno == EBADF || errno == ENOTSOCK))
         return CLOSED;
@@ -483,7 +551,7 @@ static enum heard greet(struct vvi_preload_slot *s)
     struct roots *r =
         mmap(NULL, WELCOME_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *welcome;
-    struct vv_door_reply reply;
+    struct vv_server_reply reply;
     enum heard heard;
     size_t bytes = 0;
     int fds[2] = {-1, -1};
@@ -491,15 +559,15 @@ static enum heard greet(struct vvi_preload_slot *s)
     if (r == MAP_FAILED)
         return NONSENSE;
     welcome = (char *)r + WELCOME_ROOM / 2;
-    heard = say(s, VV_DOOR_OP_HELLO, 0, 0, 0);
+    heard = say(s, VV_SERVER_OP_HELLO, 0, 0, 0);
     if (heard == HEARD)
-        heard = hear(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_DOOR_MSG_MAX, &bytes, fds);
+        heard = hear(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_SERVER_MSG_MAX, &bytes, fds);
     close_both(fds);
     if (heard == HEARD &&
-        (reply.kind != VV_DOOR_WELCOME || !read_welcome(welcome, bytes, r, &s->c.index)))
+        (reply.kind != VV_SERVER_WELCOME || !read_welcome(welcome, bytes, r, &s->c.index)))
         heard = NONSENSE;
     if (heard == HEARD)
-        memset(welcome, 0, VV_DOOR_MSG_MAX);
+        memset(welcome, 0, VV_SERVER_MSG_MAX);
     publish(r, heard == HEARD);
     return heard;
 }
@@ -549,6 +617,16 @@ static int dial(long uid)
     return -(int)len;
 }
 
+/* There is no daemon. One that was there may come back, and what is in no file system cannot be had without. */
+static void not_there(void)
+{
+    const struct roots *r = known_roots();
+
+    leave_alone(atomic_load_explicit(&was_there, memory_order_relaxed) || (r && r->has_sole)
+                    ? RETRY_NS
+                    : NEVER);
+}
+
 static bool connect_slot(struct vvi_preload_slot *s, long uid)
 {
     unsigned seen = atomic_load_explicit(&view, memory_order_relaxed);
@@ -565,7 +643,7 @@ static bool connect_slot(struct vvi_preload_slot *s, long uid)
         if (fd == -EAGAIN || fd == -ETIMEDOUT)
             is_frozen();
         else if (fd != -EMFILE && fd != -EINTR)
-            leave_alone(atomic_load_explicit(&was_there, memory_order_relaxed) ? RETRY_NS : NEVER);
+            not_there();
         return false;
     }
     if (syscall(SYS_fstat, fd, &st) < 0) {
@@ -606,6 +684,17 @@ static struct vvi_preload_slot *acquire(void)
     return NULL;
 }
 
+/* Below a root that no file system has, a program with more threads than slots waits for one. */
+static struct vvi_preload_slot *acquire_for(bool sole)
+{
+    static const struct timespec pause = {0, NS_PER_MS};
+    struct vvi_preload_slot *s;
+
+    while (!(s = acquire()) && sole)
+        syscall(SYS_nanosleep, &pause, NULL);
+    return s;
+}
+
 static void release(struct vvi_preload_slot *s)
 {
     atomic_store_explicit(&s->busy, false, memory_order_release);
@@ -629,7 +718,7 @@ static bool ready(struct vvi_preload_slot *s)
 /* Waits for the end of a request, `limit_ns` at most if the daemon says that it is at it. Sets errno: 0, or what DONE
  * says. */
 static enum heard finish(struct vvi_preload_slot *s, int flags, uint64_t limit_ns,
-                         struct vv_door_reply *reply, int fds[2])
+                         struct vv_server_reply *reply, int fds[2])
 {
     uint64_t until_ns = 0;
     enum heard heard;
@@ -637,14 +726,14 @@ static enum heard finish(struct vvi_preload_slot *s, int flags, uint64_t limit_n
 
     do {
         heard = hear(s, flags, reply, NULL, 0, &more, fds);
-        if (heard == HEARD && reply->kind == VV_DOOR_PENDING) {
+        if (heard == HEARD && reply->kind == VV_SERVER_PENDING) {
             if (until_ns == 0)
                 until_ns = now_ns() + limit_ns;
             else if (now_ns() > until_ns)
                 heard = NOTHING;
         }
-    } while (heard == HEARD && reply->kind == VV_DOOR_PENDING && fds[0] < 0);
-    if (heard == HEARD && (reply->kind != VV_DOOR_DONE || more != 0))
+    } while (heard == HEARD && reply->kind == VV_SERVER_PENDING && fds[0] < 0);
+    if (heard == HEARD && (reply->kind != VV_SERVER_DONE || more != 0))
         heard = NONSENSE;
     if (heard != HEARD || reply->status != 0) {
         close_both(fds);
@@ -658,10 +747,10 @@ static enum heard finish(struct vvi_preload_slot *s, int flags, uint64_t limit_n
  * is seen by the next request. */
 static void fetch_index(struct vvi_preload_slot *s)
 {
-    struct vv_door_reply reply;
+    struct vv_server_reply reply;
     int fds[2] = {-1, -1};
 
-    if (say(s, VV_DOOR_OP_INDEX, 0, 0, 0) != HEARD ||
+    if (say(s, VV_SERVER_OP_INDEX, 0, 0, 0) != HEARD ||
         finish(s, MSG_CMSG_CLOEXEC, TOTAL_NS, &reply, fds) != HEARD) {
         disconnect(s);
         return;
@@ -671,26 +760,49 @@ static void fetch_index(struct vvi_preload_slot *s)
     close_both(fds);
 }
 
-/* A request whose path is in the slot. */
-static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
-                     struct vvi_preload_answer *a)
+/* The error of a call that the daemon declines, where the file system has no answer either. */
+static int error_of(int status)
 {
-    struct vv_door_reply reply;
+    static const int own[] = {ENOENT,       ENOTDIR, EISDIR, EACCES, ELOOP,
+                              ENAMETOOLONG, ENOSPC,  EFBIG,  ENOMEM};
+
+    for (size_t i = 0; i < VVI_PRELOAD_ARRAY_SIZE(own); i++)
+        if (status == own[i])
+            return status;
+    return status == EINVAL ? ENOENT : EIO; /* EINVAL: out of the root by way of ".." */
+}
+
+static bool gives_descriptor(enum vv_server_op op)
+{
+    return op == VV_SERVER_OP_OPEN || op == VV_SERVER_OP_LIST;
+}
+
+/* How long a request may take while the daemon says that it is at it. Who changes a file does not wait for other nodes
+ * longer than for a daemon that is silent. */
+static uint64_t limit_of(const struct vvi_preload_ask *ask, bool sole)
+{
+    if (ask->op == VV_SERVER_OP_INVALIDATE)
+        return vvi_preload_settings.patience_ms * NS_PER_MS;
+    return sole ? NEVER / 2 : TOTAL_NS;
+}
+
+/* A request whose path is in the slot. `a->error`, if it fails: see error_of. */
+static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
+                     bool sole, struct vvi_preload_answer *a)
+{
+    struct vv_server_reply reply;
     int fds[2] = {-1, -1};
     enum heard heard;
 
+    a->error = EIO;
     for (;;) {
         if (!ready(s) || !below_served(s->path))
             return false;
-        heard =
-            say(s, ask->op, (ask->nofollow ? VV_DOOR_NOFOLLOW : 0) | ask->flags, bytes, ask->inode);
-        /* Who changes a file does not wait for other nodes longer than for a daemon that is silent. */
+        heard = say(s, ask->op, (ask->nofollow ? VV_SERVER_NOFOLLOW : 0) | ask->flags, bytes,
+                    ask->inode);
         if (heard == HEARD)
-            heard = finish(s, ask->cloexec ? MSG_CMSG_CLOEXEC : 0,
-                           ask->op == VV_DOOR_OP_INVALIDATE
-                               ? vvi_preload_settings.patience_ms * NS_PER_MS
-                               : TOTAL_NS,
-                           &reply, fds);
+            heard =
+                finish(s, ask->cloexec ? MSG_CMSG_CLOEXEC : 0, limit_of(ask, sole), &reply, fds);
         if (heard == HEARD)
             break;
         disconnect(s);
@@ -705,11 +817,12 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
     }
     atomic_store_explicit(&frozen_ns, 0, memory_order_relaxed);
     /* A descriptor that could not be received, because there are too many, is no answer. */
-    if (errno != 0 || (ask->op == VV_DOOR_OP_OPEN ? fds[0] < 0 || fds[1] >= 0 : fds[0] >= 0)) {
+    if (errno != 0 || (gives_descriptor(ask->op) ? fds[0] < 0 || fds[1] >= 0 : fds[0] >= 0)) {
+        a->error = error_of(errno);
         close_both(fds);
         return false;
     }
-    if (ask->op == VV_DOOR_OP_OPEN &&
+    if (gives_descriptor(ask->op) &&
         (syscall(SYS_fstat, fds[0], &a->real) < 0 || !S_ISREG(a->real.st_mode) ||
          (uint64_t)a->real.st_size != reply.stat.size)) {
         close_both(fds);
@@ -717,8 +830,8 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
     }
     a->fd = fds[0];
     a->stat = reply.stat;
-    a->readable = (reply.flags & VV_DOOR_READABLE) != 0;
-    if (ask->op != VV_DOOR_OP_INVALIDATE && s->c.index != 0 &&
+    a->readable = (reply.flags & VV_SERVER_READABLE) != 0;
+    if (ask->op != VV_SERVER_OP_INVALIDATE && s->c.index != 0 &&
         s->c.index != vvi_preload_index_mapped() &&
         atomic_fetch_add_explicit(&answered, 1, memory_order_relaxed) >= INDEX_AFTER)
         fetch_index(s);
@@ -727,13 +840,13 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
 
 /* The same for whoever it may be: in a child of vfork the slot stays as its parent left it. */
 static bool visit(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
-                  struct vvi_preload_answer *a)
+                  bool sole, struct vvi_preload_answer *a)
 {
-    bool guest = syscall(SYS_getpid) != owner, ok;
+    bool vfork_child = syscall(SYS_getpid) != owner, ok;
     struct connection was = s->c;
 
-    ok = exchange(s, ask, bytes, a);
-    if (guest) {
+    ok = exchange(s, ask, bytes, sole, a);
+    if (vfork_child) {
         if (s->c.ino != was.ino || s->c.dev != was.dev)
             disconnect(s);
         s->c = was;
@@ -745,9 +858,9 @@ static bool from_index(const struct vvi_preload_ask *ask, const struct vvi_prelo
                        struct vvi_preload_answer *a)
 {
     a->readable = true;
-    if (ask->op == VV_DOOR_OP_OPEN)
+    if (ask->op == VV_SERVER_OP_OPEN)
         return vvi_preload_index_open(name, ask->cloexec, a);
-    return ask->op == VV_DOOR_OP_STAT && vvi_preload_index_stat(name, &a->stat);
+    return ask->op == VV_SERVER_OP_STAT && vvi_preload_index_stat(name, &a->stat);
 }
 
 static bool is_time(void)
@@ -757,36 +870,64 @@ static bool is_time(void)
     return not_before == 0 || (not_before != NEVER && now_ns() >= not_before);
 }
 
+/* A slash or a dot at the end, which only a folder may have. */
+static bool wants_folder(const char *path)
+{
+    size_t n = strlen(path);
+
+    return n > 0 &&
+           (path[n - 1] == '/' ||
+            (path[n - 1] == '.' && (n == 1 || path[n - 2] == '/' ||
+                                    (path[n - 2] == '.' && (n == 2 || path[n - 3] == '/')))));
+}
+
+/* Whether an answer is of what the program meant: not of a file that it has written to, by whatever name, or of
+ * another one. */
+static bool is_meant(const struct vvi_preload_ask *ask, const char *path, bool sole,
+                     struct vvi_preload_answer *a)
+{
+    if (sole && wants_folder(ask->path) && !S_ISDIR(a->stat.mode)) {
+        a->error = ENOTDIR;
+        return false;
+    }
+    return sole || (!vvi_preload_has_written(vvi_preload_inode_hash(a->stat.ino)) &&
+                    sees_the_same(path, ask->dirfd, ask->path, ask->nofollow));
+}
+
 bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answer *ret_answer)
 {
-    struct vvi_preload_slot *s;
+    struct vvi_preload_answer a = {.error = EIO};
+    struct vvi_preload_slot *s = NULL;
     struct vvi_preload_name name;
-    struct vvi_preload_answer a;
+    bool sole = vvi_preload_is_sole(ask->dirfd, ask->path), ok = false;
     int saved = errno;
-    bool ok = false;
 
-    if (vvi_preload_is_other() || !is_time() || !settle() || !(s = acquire()))
-        return false;
-    name = (struct vvi_preload_name){
-        .path = s->path,
-        .bytes = vvi_preload_path(ask->dirfd, ask->path, false, s->path, sizeof(s->path)),
-        .nofollow = ask->nofollow,
-        .view = atomic_load_explicit(&view, memory_order_relaxed)};
-    if (name.bytes > 0 && below_wanted(s->path) && below_served(s->path)) {
-        name.hash = vv_door_hash(s->path, name.bytes);
-        if (!vvi_preload_has_written(name.hash))
-            ok = from_index(ask, &name, &a) || visit(s, ask, name.bytes, &a);
-        /* Written to by another name; or another file. */
-        if (ok && (vvi_preload_has_written(vvi_preload_inode_hash(a.stat.ino)) ||
-                   !sees_the_same(s->path, ask->dirfd, ask->path, ask->nofollow))) {
-            if (ask->op == VV_DOOR_OP_OPEN)
-                syscall(SYS_close, a.fd);
-            ok = false;
+    if (vvi_preload_is_other())
+        a.error = EACCES;
+    else if (is_time() && settle())
+        s = acquire_for(sole);
+    if (s) {
+        name = (struct vvi_preload_name){
+            .path = s->path,
+            .bytes = vvi_preload_path(ask->dirfd, ask->path, sole, s->path, VV_SERVER_PATH_MAX + 1),
+            .nofollow = ask->nofollow && !sole,
+            .view = atomic_load_explicit(&view, memory_order_relaxed)};
+        if (name.bytes > 0 && below_wanted(s->path) && below_served(s->path)) {
+            name.hash = vv_server_hash(s->path, name.bytes);
+            if (sole || !vvi_preload_has_written(name.hash))
+                ok = from_index(ask, &name, &a) || visit(s, ask, name.bytes, sole, &a);
+            if (ok && !is_meant(ask, s->path, sole, &a)) {
+                if (gives_descriptor(ask->op))
+                    syscall(SYS_close, a.fd);
+                ok = false;
+            }
         }
+        release(s);
     }
-    release(s);
     errno = saved;
-    if (ok)
+    if (!ok)
+        ret_answer->error = sole ? a.error : 0;
+    else
         *ret_answer = a;
     return ok;
 }
@@ -801,7 +942,7 @@ bool vvi_preload_fd_is_ours(int fd)
 
     if (!settle() || !(s = acquire()))
         return false;
-    if (below_served("/") || vvi_preload_fd_path(fd, s->path, VV_DOOR_PATH_MAX + 1) == 0)
+    if (below_served("/") || vvi_preload_fd_path(fd, s->path, VV_SERVER_PATH_MAX + 1) == 0)
         ; /* not known, or no name */
     else
         is = below_served(s->path);
@@ -809,7 +950,7 @@ bool vvi_preload_fd_is_ours(int fd)
     return is;
 }
 
-bool vvi_preload_is_guest(void)
+bool vvi_preload_is_vfork_child(void)
 {
     return syscall(SYS_getpid) != owner;
 }
@@ -840,8 +981,8 @@ static struct vvi_preload_slot *place(struct vvi_preload_change *c, size_t *ret_
         vvi_preload_wrote_all();
         return NULL;
     }
-    bytes = c->path ? vvi_preload_path(c->dirfd, c->path, true, s->path, VV_DOOR_PATH_MAX + 1)
-                    : vvi_preload_fd_path(c->dirfd, s->path, VV_DOOR_PATH_MAX + 1);
+    bytes = c->path ? vvi_preload_path(c->dirfd, c->path, true, s->path, VV_SERVER_PATH_MAX + 1)
+                    : vvi_preload_fd_path(c->dirfd, s->path, VV_SERVER_PATH_MAX + 1);
     if (bytes == 0 || (c->path && !below_wanted(s->path)) || !below_served(s->path)) {
         release(s);
         return NULL;
@@ -856,18 +997,18 @@ static void tell(struct vvi_preload_slot *s, size_t bytes, const struct vvi_prel
                  bool begins)
 {
     struct vvi_preload_ask ask = {
-        .op = VV_DOOR_OP_INVALIDATE,
+        .op = VV_SERVER_OP_INVALIDATE,
         .cloexec = true,
-        .flags = (begins ? VV_DOOR_BEGINS : 0) | (c->tree ? VV_DOOR_TREE : 0) |
-                 (c->inode ? VV_DOOR_INODE : 0),
+        .flags = (begins ? VV_SERVER_BEGINS : 0) | (c->tree ? VV_SERVER_TREE : 0) |
+                 (c->inode ? VV_SERVER_INODE : 0),
         .inode = c->inode,
     };
     struct vvi_preload_answer a;
 
-    vvi_preload_wrote(vv_door_hash(s->path, bytes));
+    vvi_preload_wrote(vv_server_hash(s->path, bytes));
     if (c->inode)
         vvi_preload_wrote(vvi_preload_inode_hash(c->inode));
-    if (!(is_time() && visit(s, &ask, bytes, &a)) && c->tree && below_served(s->path))
+    if (!(is_time() && visit(s, &ask, bytes, false, &a)) && c->tree && below_served(s->path))
         vvi_preload_wrote_all();
 }
 
@@ -883,11 +1024,12 @@ static void change(struct vvi_preload_change *c, bool begins)
             look_at(c);
         /* What is below a folder is known by the folder's own path, or reached through a link. */
         if (c->tree && c->path) {
-            size_t real = vvi_preload_resolve(c->dirfd, c->path, s->path, VV_DOOR_PATH_MAX + 1);
+            size_t real = vvi_preload_resolve(c->dirfd, c->path, s->path, VV_SERVER_PATH_MAX + 1);
 
-            bytes = real && below_served(s->path)
-                        ? real
-                        : vvi_preload_path(c->dirfd, c->path, true, s->path, VV_DOOR_PATH_MAX + 1);
+            bytes =
+                real && below_served(s->path)
+                    ? real
+                    : vvi_preload_path(c->dirfd, c->path, true, s->path, VV_SERVER_PATH_MAX + 1);
         }
         c->ours = bytes > 0;
         if (c->ours)

@@ -24,7 +24,7 @@
 typedef _Atomic uint64_t word;
 
 /* Where the index is mapped, once and for all. Synchronization: stored with release, before `boot`. */
-static _Atomic(struct vv_door_index *) head;
+static _Atomic(struct vv_server_index *) head;
 static _Atomic(_Atomic uint32_t *) used;
 /* Which one is mapped, and under which view of the file system; 0: none that may be used. */
 static _Atomic uint64_t boot;
@@ -47,7 +47,7 @@ uint64_t vvi_preload_index_mapped(void)
 
 static size_t bytes_of(uint32_t slots)
 {
-    return sizeof(struct vv_door_index) + (size_t)slots * VV_DOOR_SLOT_WORDS * sizeof(uint64_t);
+    return sizeof(struct vv_server_index) + (size_t)slots * VV_SERVER_SLOT_WORDS * sizeof(uint64_t);
 }
 
 /* What is replaced by it may be being read: that is no access to memory that anybody would have to order. */
@@ -61,7 +61,7 @@ static void *map(void *at, size_t bytes, int protection, int fd)
 /* Maps both pieces: anew, or over what is there. */
 static bool map_pieces(const int fds[2], uint32_t slots)
 {
-    struct vv_door_index *was = atomic_load_explicit(&head, memory_order_relaxed);
+    struct vv_server_index *was = atomic_load_explicit(&head, memory_order_relaxed);
     _Atomic uint32_t *was_used = atomic_load_explicit(&used, memory_order_relaxed);
     void *a, *b;
 
@@ -86,7 +86,7 @@ static bool map_pieces(const int fds[2], uint32_t slots)
 
 void vvi_preload_index_map(const int fds[2], unsigned view)
 {
-    struct vv_door_index *peek;
+    struct vv_server_index *peek;
     struct stat st;
     bool was = false;
 
@@ -99,10 +99,11 @@ void vvi_preload_index_map(const int fds[2], unsigned view)
     if (peek != MAP_FAILED) {
         uint32_t slots = peek->nr_slots;
 
-        if (peek->magic == VV_DOOR_INDEX_MAGIC && peek->version == VV_DOOR_VERSION && slots > 0 &&
-            slots % VV_DOOR_WAYS == 0 && slots <= (1u << 24) && peek->folder[0] == '/' &&
-            peek->folder_bytes < 400 && syscall(SYS_fstat, fds[0], &st) == 0 &&
-            (uint64_t)st.st_size == bytes_of(slots) && syscall(SYS_fstat, fds[1], &st) == 0 &&
+        if (peek->magic == VV_SERVER_INDEX_MAGIC && peek->version == VV_SERVER_VERSION &&
+            slots > 0 && slots % VV_SERVER_WAYS == 0 && slots <= (1u << 24) &&
+            peek->folder[0] == '/' && peek->folder_bytes < 400 &&
+            syscall(SYS_fstat, fds[0], &st) == 0 && (uint64_t)st.st_size == bytes_of(slots) &&
+            syscall(SYS_fstat, fds[1], &st) == 0 &&
             (uint64_t)st.st_size == (uint64_t)slots * sizeof(uint32_t) && map_pieces(fds, slots)) {
             atomic_store_explicit(&mapped_view, view, memory_order_relaxed);
             atomic_store_explicit(&boot, peek->boot, memory_order_release);
@@ -119,7 +120,7 @@ struct found {
     uint32_t number;
     uint64_t boot; /* of the index that the slot is in */
     uint64_t seq, id;
-    struct vv_door_stat stat;
+    struct vv_server_stat stat;
 };
 
 static uint64_t get(word *w)
@@ -129,10 +130,10 @@ static uint64_t get(word *w)
 
 /* Is the slot as it was, in the same index, and the daemon behind it? Another index may take the place of
  * this one at any moment, but this one never comes back: if it is here at the end it was all the time. */
-static bool still(struct vv_door_index *x, const struct found *f)
+static bool still(struct vv_server_index *x, const struct found *f)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    return atomic_load_explicit(&f->slot[VV_DOOR_SLOT_SEQ], memory_order_acquire) == f->seq &&
+    return atomic_load_explicit(&f->slot[VV_SERVER_SLOT_SEQ], memory_order_acquire) == f->seq &&
            atomic_load_explicit((word *)(void *)&x->enabled, memory_order_acquire) != 0 &&
            get((word *)(void *)&x->boot) == f->boot;
 }
@@ -142,53 +143,53 @@ static bool read_slot(const struct vvi_preload_name *name, uint64_t now, struct 
 {
     uint64_t words[8];
 
-    f->seq = atomic_load_explicit(&f->slot[VV_DOOR_SLOT_SEQ], memory_order_acquire);
-    if ((f->seq & 1) || get(&f->slot[VV_DOOR_SLOT_HASH]) != name->hash ||
-        get(&f->slot[VV_DOOR_SLOT_PATH_BYTES]) != name->bytes ||
-        get(&f->slot[VV_DOOR_SLOT_UNTIL]) <= now)
+    f->seq = atomic_load_explicit(&f->slot[VV_SERVER_SLOT_SEQ], memory_order_acquire);
+    if ((f->seq & 1) || get(&f->slot[VV_SERVER_SLOT_HASH]) != name->hash ||
+        get(&f->slot[VV_SERVER_SLOT_PATH_BYTES]) != name->bytes ||
+        get(&f->slot[VV_SERVER_SLOT_UNTIL]) <= now)
         return false;
-    if (name->nofollow && !(get(&f->slot[VV_DOOR_SLOT_FLAGS]) & VV_DOOR_DIRECT))
+    if (name->nofollow && !(get(&f->slot[VV_SERVER_SLOT_FLAGS]) & VV_SERVER_DIRECT))
         return false;
     for (size_t at = 0; at < name->bytes; at += sizeof(words)) {
         size_t n = name->bytes - at < sizeof(words) ? name->bytes - at : sizeof(words);
 
         for (size_t i = 0; i < (n + 7) / 8; i++)
-            words[i] = get(&f->slot[VV_DOOR_SLOT_PATH + at / 8 + i]);
+            words[i] = get(&f->slot[VV_SERVER_SLOT_PATH + at / 8 + i]);
         if (memcmp(words, name->path + at, n) != 0)
             return false;
     }
-    f->id = get(&f->slot[VV_DOOR_SLOT_ID]);
+    f->id = get(&f->slot[VV_SERVER_SLOT_ID]);
     for (size_t i = 0; i < sizeof(f->stat) / 8; i++) {
-        uint64_t value = get(&f->slot[VV_DOOR_SLOT_STAT + i]);
+        uint64_t value = get(&f->slot[VV_SERVER_SLOT_STAT + i]);
 
         memcpy((char *)&f->stat + i * 8, &value, 8);
     }
     return true;
 }
 
-static struct vv_door_index *look(const struct vvi_preload_name *name, struct found *f)
+static struct vv_server_index *look(const struct vvi_preload_name *name, struct found *f)
 {
     uint64_t now = now_ns();
-    struct vv_door_index *x;
+    struct vv_server_index *x;
     uint32_t first;
 
     if (atomic_load_explicit(&boot, memory_order_acquire) == 0 ||
-        name->bytes > VV_DOOR_SLOT_PATH_ROOM ||
+        name->bytes > VV_SERVER_SLOT_PATH_ROOM ||
         atomic_load_explicit(&mapped_view, memory_order_relaxed) != name->view)
         return NULL;
     x = atomic_load_explicit(&head, memory_order_acquire);
     /* Before anything else of it. */
     f->boot = atomic_load_explicit((word *)(void *)&x->boot, memory_order_acquire);
-    if (now > get((word *)(void *)&x->alive_ns) + VV_DOOR_ALIVE_NS)
+    if (now > get((word *)(void *)&x->alive_ns) + VV_SERVER_ALIVE_NS)
         return NULL;
-    first = (uint32_t)vv_door_set(name->hash, mapped_slots);
+    first = (uint32_t)vv_server_set(name->hash, mapped_slots);
     /* They lie far apart, and most likely in no processor's cache: all are fetched at once. */
-    for (uint32_t i = first; i < first + VV_DOOR_WAYS; i++)
+    for (uint32_t i = first; i < first + VV_SERVER_WAYS; i++)
         __builtin_prefetch((const char *)(x + 1) +
-                           (size_t)i * VV_DOOR_SLOT_WORDS * sizeof(uint64_t));
-    for (uint32_t i = first; i < first + VV_DOOR_WAYS; i++) {
+                           (size_t)i * VV_SERVER_SLOT_WORDS * sizeof(uint64_t));
+    for (uint32_t i = first; i < first + VV_SERVER_WAYS; i++) {
         f->number = i;
-        f->slot = (word *)(void *)(x + 1) + (size_t)i * VV_DOOR_SLOT_WORDS;
+        f->slot = (word *)(void *)(x + 1) + (size_t)i * VV_SERVER_SLOT_WORDS;
         if (read_slot(name, now, f) && still(x, f))
             return x;
     }
@@ -196,7 +197,7 @@ static struct vv_door_index *look(const struct vvi_preload_name *name, struct fo
 }
 
 /* "FOLDER/0123456789abcdef.data" */
-static void content_of(const struct vv_door_index *x, uint64_t id, char name[500])
+static void content_of(const struct vv_server_index *x, uint64_t id, char name[500])
 {
     static const char digits[] = "0123456789abcdef";
     size_t n = x->folder_bytes < 400 ? x->folder_bytes : 0;
@@ -208,7 +209,7 @@ static void content_of(const struct vv_door_index *x, uint64_t id, char name[500
     memcpy(name + n, ".data", 6);
 }
 
-bool vvi_preload_index_stat(const struct vvi_preload_name *name, struct vv_door_stat *ret_stat)
+bool vvi_preload_index_stat(const struct vvi_preload_name *name, struct vv_server_stat *ret_stat)
 {
     struct found f;
 
@@ -222,7 +223,7 @@ bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
                             struct vvi_preload_answer *ret_answer)
 {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
-    struct vv_door_index *x;
+    struct vv_server_index *x;
     _Atomic uint32_t *count;
     char content[500];
     struct found f;

@@ -23,12 +23,19 @@ static int none(void)
     return -1;
 }
 
+static bool refuses(int at, const char *path)
+{
+    return path && vvi_preload_refuses(at, path);
+}
+
 /* `call` changes what `where` names; `still`: nothing below it. */
 #define CHANGE(name, at, where, follow, still, call)                             \
     struct vvi_preload_change c = {                                              \
         .dirfd = (at), .path = (where), .nofollow = !(follow), .flat = (still)}; \
     __typeof__(&name) next = NEXT(name);                                         \
     int rc;                                                                      \
+    if (refuses((at), (where)))                                                  \
+        return -1;                                                               \
     if (where)                                                                   \
         vvi_preload_begin(&c);                                                   \
     rc = next ? next call : none();                                              \
@@ -57,13 +64,15 @@ static void end_both(struct pair *p)
     vvi_preload_end(&p->b);
 }
 
-#define CHANGE_BOTH(name, at_a, a, at_b, b, call) \
-    __typeof__(&name) next = NEXT(name);          \
-    struct pair p;                                \
-    int rc;                                       \
-    begin_both(&p, at_a, a, at_b, b);             \
-    rc = next ? next call : none();               \
-    end_both(&p);                                 \
+#define CHANGE_BOTH(name, at_a, a, at_b, b, call)     \
+    __typeof__(&name) next = NEXT(name);              \
+    struct pair p;                                    \
+    int rc;                                           \
+    if (refuses((at_a), (a)) || refuses((at_b), (b))) \
+        return -1;                                    \
+    begin_both(&p, at_a, a, at_b, b);                 \
+    rc = next ? next call : none();                   \
+    end_both(&p);                                     \
     return rc
 
 HOOK(int, rename, const char *from, const char *to)
@@ -129,6 +138,25 @@ HOOK(int, truncate, const char *path, off_t size)
 HOOK(int, truncate64, const char *path, off64_t size)
 {
     CHANGE(truncate64, AT_FDCWD, path, true, true, (path, size));
+}
+
+/* What is not there is never cached; but where nothing can be made, the kernel would not know why. */
+HOOK(int, mkdir, const char *path, mode_t mode)
+{
+    __typeof__(&mkdir) next = NEXT(mkdir);
+
+    if (refuses(AT_FDCWD, path))
+        return -1;
+    return next ? next(path, mode) : none();
+}
+
+HOOK(int, mkdirat, int at, const char *path, mode_t mode)
+{
+    __typeof__(&mkdirat) next = NEXT(mkdirat);
+
+    if (refuses(at, path))
+        return -1;
+    return next ? next(at, path, mode) : none();
 }
 
 /* ---- what stat tells of it ---- */

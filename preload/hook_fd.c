@@ -48,7 +48,7 @@ void vvi_preload_writes(int fd)
 /* The child of a vfork closes its own descriptors, with its parent's memory. */
 static void forget(int fd)
 {
-    if (is_written(fd) && !vvi_preload_is_guest())
+    if (is_written(fd) && !vvi_preload_is_vfork_child())
         atomic_fetch_and_explicit(&writes[fd / WORD], ~(UINT64_C(1) << fd % WORD),
                                   memory_order_relaxed);
 }
@@ -119,7 +119,7 @@ __attribute__((destructor)) static void finish(void)
 
 HOOK(_Noreturn void, _exit, int status)
 {
-    if (vvi_preload_on() && !vvi_preload_is_guest())
+    if (vvi_preload_on() && !vvi_preload_is_vfork_child())
         end_all(true);
     for (;;)
         syscall(SYS_exit_group, status);
@@ -127,7 +127,7 @@ HOOK(_Noreturn void, _exit, int status)
 
 HOOK(_Noreturn void, _Exit, int status)
 {
-    if (vvi_preload_on() && !vvi_preload_is_guest())
+    if (vvi_preload_on() && !vvi_preload_is_vfork_child())
         end_all(true);
     for (;;)
         syscall(SYS_exit_group, status);
@@ -211,7 +211,7 @@ HOOK(int, dup3, int fd, int to, int flags)
 /* A descriptor of a copy, however this process came by it. */
 static bool is_copy(int fd)
 {
-    struct vv_door_stat original;
+    struct vv_server_stat original;
     int saved = errno;
     struct stat st;
     bool is = vvi_preload_on() && syscall(SYS_fstat, fd, &st) == 0 &&

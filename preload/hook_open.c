@@ -61,7 +61,7 @@ static void opened(struct vvi_preload_change *c, int fd)
 /* The daemon's descriptor; -1: open it yourself. Leaves errno alone. */
 static int from_daemon(int dirfd, const char *path, int flags)
 {
-    struct vvi_preload_ask ask = {.op = VV_DOOR_OP_OPEN,
+    struct vvi_preload_ask ask = {.op = VV_SERVER_OP_OPEN,
                                   .dirfd = dirfd,
                                   .path = path,
                                   .nofollow = (flags & O_NOFOLLOW) != 0,
@@ -115,6 +115,34 @@ static bool once_more(int saved)
     return true;
 }
 
+/* Below a root that no file system has, only the daemon can answer. */
+static int open_sole(int dirfd, const char *path, int flags)
+{
+    struct vvi_preload_ask ask = {
+        .op = VV_SERVER_OP_OPEN, .dirfd = dirfd, .path = path, .cloexec = (flags & O_CLOEXEC) != 0};
+    struct vvi_preload_answer a = {.error = EISDIR};
+
+    if (is_write(flags) || (flags & O_TMPFILE) == O_TMPFILE) {
+        errno = EROFS;
+        return -1;
+    }
+    if ((flags & O_DIRECTORY) || !vvi_preload_ask(&ask, &a)) {
+        if (a.error == EISDIR)
+            return vvi_preload_open_folder(dirfd, path, ask.cloexec);
+        errno = a.error == ENOENT && (flags & O_CREAT) ? EROFS : a.error;
+        return -1;
+    }
+    if ((flags & O_CREAT) && (flags & O_EXCL)) {
+        syscall(SYS_close, a.fd);
+        errno = EEXIST;
+        return -1;
+    }
+    if (flags & O_NONBLOCK)
+        syscall(SYS_fcntl, a.fd, F_SETFL, O_RDONLY | O_NONBLOCK);
+    vvi_preload_saw(&a.real, &a.stat);
+    return a.fd;
+}
+
 /* What all of them come to. */
 static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int flags, mode_t mode)
 {
@@ -124,6 +152,8 @@ static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int 
 
     if (!vvi_preload_on() || !path)
         return plain_openat(hook, dirfd, path, flags, mode);
+    if (vvi_preload_is_sole(dirfd, path))
+        return open_sole(dirfd, path, flags);
     if (is_plain_read(flags)) {
         fd = from_daemon(dirfd, path, flags);
         if (fd >= 0)
@@ -194,6 +224,8 @@ static int do_creat(enum vvi_preload_hook hook, const char *path, mode_t mode)
     creat_fn *next = (creat_fn *)vvi_preload_next(hook);
     int fd, saved = errno;
 
+    if (path && vvi_preload_refuses(AT_FDCWD, path))
+        return -1;
     if (path)
         vvi_preload_begin(&c);
     do {
@@ -237,6 +269,19 @@ static bool is_write_mode(const char *mode)
     return mode[0] == 'w' || mode[0] == 'a' || strchr(mode, '+') != NULL;
 }
 
+/* -1, with errno: also of a folder, which a stream would take for a file. */
+static int open_for_stream(const char *path, const char *mode)
+{
+    int flags = flags_of(mode), fd;
+
+    fd = open_sole(AT_FDCWD, path, is_write_mode(mode) ? O_RDWR : flags < 0 ? O_RDONLY : flags);
+    if (fd < 0 || !vvi_preload_is_folder(fd))
+        return fd;
+    syscall(SYS_close, fd);
+    errno = EISDIR;
+    return -1;
+}
+
 static FILE *do_fopen(enum vvi_preload_hook hook, const char *path, const char *mode)
 {
     fopen_fn *next = (fopen_fn *)vvi_preload_next(hook);
@@ -245,6 +290,14 @@ static FILE *do_fopen(enum vvi_preload_hook hook, const char *path, const char *
     int flags = on ? flags_of(mode) : -1, saved = errno;
     FILE *f;
 
+    if (on && vvi_preload_is_sole(AT_FDCWD, path)) {
+        int fd = open_for_stream(path, mode);
+
+        f = fd >= 0 ? fdopen(fd, mode) : NULL;
+        if (fd >= 0 && !f)
+            syscall(SYS_close, fd);
+        return f;
+    }
     if (flags >= 0) {
         int fd = from_daemon(AT_FDCWD, path, flags);
 
@@ -277,23 +330,6 @@ HOOK(FILE *, fopen64, const char *path, const char *mode)
     return do_fopen(VVI_PRELOAD_fopen64, path, mode);
 }
 
-/* "/proc/self/fd/N" */
-static void link_of(int fd, char link[40])
-{
-    char digits[12];
-    size_t nr = 0, at;
-
-    memcpy(link, "/proc/self/fd/", 15);
-    at = 14;
-    do {
-        digits[nr++] = (char)('0' + fd % 10);
-        fd /= 10;
-    } while (fd != 0);
-    while (nr > 0)
-        link[at++] = digits[--nr];
-    link[at] = '\0';
-}
-
 /* The stream is opened anew through the daemon's descriptor by name, and then is given the descriptor
  * itself, which carries the lock that keeps the file. */
 static FILE *reopen(freopen_fn *next, int fd, int flags, const char *mode, FILE *stream)
@@ -301,7 +337,7 @@ static FILE *reopen(freopen_fn *next, int fd, int flags, const char *mode, FILE 
     char link[40];
     FILE *f;
 
-    link_of(fd, link);
+    vvi_preload_link_of(fd, link);
     f = next(link, mode, stream);
     if (f)
         (void)syscall(SYS_dup3, fd, fileno(f), flags & O_CLOEXEC);
@@ -326,11 +362,20 @@ static FILE *do_freopen(enum vvi_preload_hook hook, const char *path, const char
     freopen_fn *next = (freopen_fn *)vvi_preload_next(hook);
     bool on = vvi_preload_on() && path && mode && stream;
     struct vvi_preload_change c = {.dirfd = AT_FDCWD, .path = path};
-    int flags = on ? flags_of(mode) : -1, fd = -1;
+    int flags = on ? flags_of(mode) : -1, fd = -1, saved;
     FILE *f;
 
     if (!next) {
         errno = ENOSYS;
+        return NULL;
+    }
+    if (on && vvi_preload_is_sole(AT_FDCWD, path)) {
+        fd = open_for_stream(path, mode);
+        if (fd >= 0)
+            return reopen(next, fd, flags, mode, stream);
+        saved = errno;
+        fclose(stream);
+        errno = saved;
         return NULL;
     }
     /* Without /proc the stream would be lost in the attempt. */

@@ -23,12 +23,12 @@ typedef int xstat_fn(int, const char *, struct stat *);
 typedef int fxstat_fn(int, int, struct stat *);
 typedef int fxstatat_fn(int, int, const char *, struct stat *, int);
 
-static struct timespec timespec_of(const struct vv_door_time *t)
+static struct timespec timespec_of(const struct vv_server_time *t)
 {
     return (struct timespec){(time_t)t->sec, (long)t->nsec};
 }
 
-static void fill_stat(const struct vv_door_stat *from, struct stat *st)
+static void fill_stat(const struct vv_server_stat *from, struct stat *st)
 {
     memset(st, 0, sizeof(*st));
     st->st_dev = (dev_t)from->dev;
@@ -49,10 +49,37 @@ static void fill_stat(const struct vv_door_stat *from, struct stat *st)
 static bool from_daemon(int dirfd, const char *path, bool nofollow,
                         struct vvi_preload_answer *ret_answer)
 {
-    struct vvi_preload_ask ask = {
-        .op = VV_DOOR_OP_STAT, .dirfd = dirfd, .path = path, .nofollow = nofollow, .cloexec = true};
+    struct vvi_preload_ask ask = {.op = VV_SERVER_OP_STAT,
+                                  .dirfd = dirfd,
+                                  .path = path,
+                                  .nofollow = nofollow,
+                                  .cloexec = true};
 
     return vvi_preload_may_be_ours(path) && vvi_preload_ask(&ask, ret_answer);
+}
+
+/* Below a root that no file system has, only the daemon can answer. */
+static bool is_sole(int dirfd, const char *path)
+{
+    return vvi_preload_on() && path && vvi_preload_is_sole(dirfd, path);
+}
+
+static int ask_sole(int dirfd, const char *path, struct vv_server_stat *ret_stat)
+{
+    struct vvi_preload_answer a = {.error = 0};
+
+    if (from_daemon(dirfd, path, false, &a)) {
+        *ret_stat = a.stat;
+        return 0;
+    }
+    errno = a.error ? a.error : EIO;
+    return -1;
+}
+
+static int fail(int error)
+{
+    errno = error;
+    return -1;
 }
 
 /* May a path lead to something that is open? */
@@ -64,7 +91,7 @@ static bool leads_to_fd(const char *path)
 /* What the kernel said of a descriptor, or of a path (fd -1), becomes what it is a copy of. */
 static int amend(int rc, int fd, const char *path, struct stat *st)
 {
-    struct vv_door_stat original;
+    struct vv_server_stat original;
 
     if (rc == 0 && (fd >= 0 || leads_to_fd(path)) && vvi_preload_original(fd, path, st, &original))
         fill_stat(&original, st);
@@ -103,6 +130,14 @@ static int do_stat(enum vvi_preload_hook hook, int dirfd, const char *path, int 
 
     if (!vvi_preload_on() || !path || !st)
         return plain_stat(hook, dirfd, path, flags, st);
+    if (is_sole(dirfd, path)) {
+        if (ask_sole(dirfd, path, &a.stat) < 0)
+            return -1;
+        if (!vvi_preload_can_write(st, sizeof(*st)))
+            return fail(EFAULT);
+        fill_stat(&a.stat, st);
+        return 0;
+    }
     if ((flags & ~STAT_FLAGS) == 0 &&
         from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a) &&
         vvi_preload_can_write(st, sizeof(*st))) {
@@ -224,12 +259,12 @@ HOOK(int, __fxstat64, int version, int fd, struct stat *st)
 
 /* ---- statx ---- */
 
-static struct statx_timestamp statx_time_of(const struct vv_door_time *t)
+static struct statx_timestamp statx_time_of(const struct vv_server_time *t)
 {
     return (struct statx_timestamp){.tv_sec = t->sec, .tv_nsec = t->nsec};
 }
 
-static void fill_statx(const struct vv_door_stat *from, struct statx *st)
+static void fill_statx(const struct vv_server_stat *from, struct statx *st)
 {
     memset(st, 0, sizeof(*st));
     st->stx_mask = STATX_BASIC_STATS;
@@ -257,7 +292,7 @@ static void fill_statx(const struct vv_door_stat *from, struct statx *st)
 /* The original of a descriptor, or of what a path leads to. */
 static void amend_statx(int fd, const char *path, struct statx *st)
 {
-    struct vv_door_stat original;
+    struct vv_server_stat original;
     int saved = errno;
     struct stat real;
 
@@ -278,6 +313,14 @@ HOOK(int, statx, int dirfd, const char *path, int flags, unsigned mask, struct s
     struct vvi_preload_answer a;
     int rc;
 
+    if (on && is_sole(dirfd, path)) {
+        if (ask_sole(dirfd, path, &a.stat) < 0)
+            return -1;
+        if (!vvi_preload_can_write(st, sizeof(*st)))
+            return fail(EFAULT);
+        fill_statx(&a.stat, st);
+        return 0;
+    }
     if (on && (flags & ~(STAT_FLAGS | AT_STATX_DONT_SYNC)) == 0 &&
         (mask & ~(STATX_BASIC_STATS | STATX_BTIME)) == 0 &&
         from_daemon(dirfd, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, &a) &&
@@ -310,7 +353,7 @@ HOOK(ssize_t, flistxattr, int fd, char *list, size_t bytes)
     for (char *at = list; at < list + n;) {
         size_t len = strnlen(at, (size_t)(list + n - at));
 
-        if (len == sizeof(VV_DOOR_MARK_NAME) - 1 && memcmp(at, VV_DOOR_MARK_NAME, len) == 0 &&
+        if (len == sizeof(VV_SERVER_MARK_NAME) - 1 && memcmp(at, VV_SERVER_MARK_NAME, len) == 0 &&
             at + len < list + n) {
             memmove(at, at + len + 1, (size_t)(list + n - at) - len - 1);
             return n - (ssize_t)len - 1;
@@ -318,6 +361,67 @@ HOOK(ssize_t, flistxattr, int fd, char *list, size_t bytes)
         at += len + 1;
     }
     return n;
+}
+
+/* Attributes of files, and links, that no file system has: there are none. */
+typedef ssize_t getxattr_fn(const char *, const char *, void *, size_t);
+typedef ssize_t listxattr_fn(const char *, char *, size_t);
+typedef ssize_t readlinkat_fn(int, const char *, char *, size_t);
+
+static int nothing(int dirfd, const char *path, int error)
+{
+    struct vv_server_stat st;
+
+    return ask_sole(dirfd, path, &st) < 0 ? -1 : fail(error);
+}
+
+#define GETXATTR(name)                                                                 \
+    HOOK(ssize_t, name, const char *path, const char *attr, void *value, size_t bytes) \
+    {                                                                                  \
+        getxattr_fn *next = (getxattr_fn *)vvi_preload_next(VVI_PRELOAD_##name);       \
+                                                                                       \
+        if (is_sole(AT_FDCWD, path))                                                   \
+            return nothing(AT_FDCWD, path, ENODATA);                                   \
+        return next ? next(path, attr, value, bytes)                                   \
+                    : syscall(SYS_##name, path, attr, value, bytes);                   \
+    }
+#define LISTXATTR(name)                                                                 \
+    HOOK(ssize_t, name, const char *path, char *list, size_t bytes)                     \
+    {                                                                                   \
+        listxattr_fn *next = (listxattr_fn *)vvi_preload_next(VVI_PRELOAD_##name);      \
+        struct vv_server_stat st;                                                       \
+                                                                                        \
+        if (is_sole(AT_FDCWD, path))                                                    \
+            return ask_sole(AT_FDCWD, path, &st);                                       \
+        return next ? next(path, list, bytes) : syscall(SYS_##name, path, list, bytes); \
+    }
+
+GETXATTR(getxattr)
+GETXATTR(lgetxattr)
+LISTXATTR(listxattr)
+LISTXATTR(llistxattr)
+
+static ssize_t do_readlink(enum vvi_preload_hook hook, int dirfd, const char *path, char *buf,
+                           size_t bytes)
+{
+    void *next = vvi_preload_next(hook);
+
+    if (is_sole(dirfd, path))
+        return nothing(dirfd, path, EINVAL);
+    if (!next)
+        return syscall(SYS_readlinkat, dirfd, path, buf, bytes);
+    return hook == VVI_PRELOAD_readlink ? ((listxattr_fn *)next)(path, buf, bytes)
+                                        : ((readlinkat_fn *)next)(dirfd, path, buf, bytes);
+}
+
+HOOK(ssize_t, readlink, const char *path, char *buf, size_t bytes)
+{
+    return do_readlink(VVI_PRELOAD_readlink, AT_FDCWD, path, buf, bytes);
+}
+
+HOOK(ssize_t, readlinkat, int dirfd, const char *path, char *buf, size_t bytes)
+{
+    return do_readlink(VVI_PRELOAD_readlinkat, dirfd, path, buf, bytes);
 }
 
 /* ---- access ---- */
@@ -334,10 +438,23 @@ static bool is_readable(int dirfd, const char *path, int mode, bool nofollow)
            from_daemon(dirfd, path, nofollow, &a) && (mode == F_OK || a.readable);
 }
 
+static int access_sole(int dirfd, const char *path, int mode)
+{
+    struct vv_server_stat st;
+
+    if (ask_sole(dirfd, path, &st) < 0)
+        return -1;
+    if (mode & W_OK)
+        return fail(EROFS);
+    return (mode & X_OK) && !S_ISDIR(st.mode) ? fail(EACCES) : 0;
+}
+
 static int do_access(enum vvi_preload_hook hook, const char *path, int mode)
 {
     access_fn *next = (access_fn *)vvi_preload_next(hook);
 
+    if (is_sole(AT_FDCWD, path))
+        return access_sole(AT_FDCWD, path, mode);
     if (is_readable(AT_FDCWD, path, mode, false))
         return 0;
     return next ? next(path, mode) : (int)syscall(SYS_faccessat, AT_FDCWD, path, mode);
@@ -362,6 +479,8 @@ HOOK(int, faccessat, int dirfd, const char *path, int mode, int flags)
 {
     faccessat_fn *next = (faccessat_fn *)vvi_preload_next(VVI_PRELOAD_faccessat);
 
+    if (is_sole(dirfd, path))
+        return access_sole(dirfd, path, mode);
     if ((flags & ~(AT_EACCESS | AT_SYMLINK_NOFOLLOW)) == 0 &&
         is_readable(dirfd, path, mode, (flags & AT_SYMLINK_NOFOLLOW) != 0))
         return 0;

@@ -44,12 +44,30 @@
     X(faccessat)            \
     X(euidaccess)           \
     X(eaccess)              \
+    X(readlink)             \
+    X(readlinkat)           \
+    X(getxattr)             \
+    X(lgetxattr)            \
+    X(listxattr)            \
+    X(llistxattr)           \
     /* by descriptor */     \
     X(fstat)                \
     X(fstat64)              \
     X(__fxstat)             \
     X(__fxstat64)           \
     X(flistxattr)           \
+    /* folders */           \
+    X(opendir)              \
+    X(fdopendir)            \
+    X(readdir)              \
+    X(readdir64)            \
+    X(readdir_r)            \
+    X(readdir64_r)          \
+    X(rewinddir)            \
+    X(telldir)              \
+    X(seekdir)              \
+    X(dirfd)                \
+    X(closedir)             \
     /* changing by path */  \
     X(rename)               \
     X(renameat)             \
@@ -73,6 +91,8 @@
     X(utimes)               \
     X(lutimes)              \
     X(utimensat)            \
+    X(mkdir)                \
+    X(mkdirat)              \
     /* writing */           \
     X(close)                \
     X(fclose)               \
@@ -125,12 +145,14 @@
       "The end of writing is not reported. No program is given the file for two seconds from "     \
       "when it "                                                                                   \
       "was opened; after that it is as with write.")                                               \
-    X("mkdir, mknod, mkstemp, tmpfile",                                                            \
+    X("mknod, mkstemp, tmpfile",                                                                   \
       "They make what was not there, and that something is not there is never cached.")            \
     X("setxattr, removexattr", "Attributes are not cached. The time of change is seen when the "   \
                                "owner looks at the file again.")                                   \
-    X("opendir, readdir, scandir, nftw, fts, glob, getdents64",                                    \
-      "What is in a folder is the file system's to tell.")                                         \
+    X("scandir, nftw, fts, glob, getdents64, chdir, realpath",                                     \
+      "What is in a folder is the file system's to tell. Below a root of an object store there "   \
+      "is "                                                                                        \
+      "none: use opendir and readdir there, and whole paths.")                                     \
     X("fchmod, fchown, futimens, fsetxattr on a cached file",                                      \
       "It is open for reading, so that they would change the copy and nothing else. Open the "     \
       "file itself for writing to change it.")                                                     \
@@ -142,8 +164,7 @@
       "that lock files they only read, as HDF5 does, work.")                                       \
     X("fstatfs, fstatvfs, fgetxattr, readlink of /proc/self/fd/N, name_to_handle_at",              \
       "They tell of the copy. Ask by path for the original.")                                      \
-    X("statfs, statvfs, getxattr, listxattr, readlink, realpath, inotify_add_watch",               \
-      "They go by path, to the shared file system.")                                               \
+    X("statfs, statvfs, inotify_add_watch", "They go by path, to the shared file system.")         \
     X("syscall, openat2, open_by_handle_at, io_uring's own open",                                  \
       "No function to take the place of. The program reads the shared file system.")               \
     X("dlopen, execve", "The dynamic linker and the kernel open files for themselves. Programs "   \

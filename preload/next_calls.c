@@ -57,8 +57,8 @@ __attribute__((constructor)) static void start(void)
         atomic_store_explicit(&next[i], dlsym(RTLD_NEXT, names[i]), memory_order_relaxed);
     s->patience_ms = ms > 0 && ms <= 3600000 ? (unsigned)ms : 2000;
     if (is_off(getenv("VARVE_PRELOAD")) ||
-        !vv_door_socket(getenv("VARVE_CACHED_SOCKET"), getenv("XDG_RUNTIME_DIR"),
-                        (unsigned long)syscall(SYS_geteuid), s->socket, sizeof(s->socket)))
+        !vv_server_socket(getenv("VARVE_CACHED_SOCKET"), getenv("XDG_RUNTIME_DIR"),
+                          (unsigned long)syscall(SYS_geteuid), s->socket, sizeof(s->socket)))
         return;
     if (roots) {
         if (strlen(roots) >= sizeof(s->roots))

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ static bool is_mapped(uintptr_t at)
 
 bool vvi_preload_can_read(const char *path)
 {
-    uintptr_t at = (uintptr_t)path, end = at + VV_DOOR_PATH_MAX + 1;
+    uintptr_t at = (uintptr_t)path, end = at + VV_SERVER_PATH_MAX + 1;
     int saved = errno;
     bool can = false;
 
@@ -53,6 +54,60 @@ bool vvi_preload_can_write(void *to, size_t bytes)
     return can;
 }
 
+void vvi_preload_link_of(int fd, char link[40])
+{
+    char digits[12];
+    size_t at = 14, nr = 0;
+
+    memcpy(link, "/proc/self/fd/", at);
+    do {
+        digits[nr++] = (char)('0' + fd % 10);
+        fd /= 10;
+    } while (fd != 0);
+    while (nr > 0)
+        link[at++] = digits[--nr];
+    link[at] = '\0';
+}
+
+static bool is_named(const char *shown, size_t bytes)
+{
+    struct vv_server_stat st;
+
+    return vv_server_memory_named(shown, bytes, &st) && S_ISDIR(st.mode);
+}
+
+bool vvi_preload_is_folder(int fd)
+{
+    char link[40], shown[300];
+    int saved = errno;
+    long n;
+
+    if (fd < 0)
+        return false;
+    vvi_preload_link_of(fd, link);
+    n = syscall(SYS_readlinkat, AT_FDCWD, link, shown, sizeof(shown));
+    errno = saved;
+    return n > 0 && is_named(shown, (size_t)n);
+}
+
+/* The path of a folder that no file system has. 0: it does not say. */
+static size_t read_folder(const char *link, char *buf, size_t buf_bytes)
+{
+    struct vv_server_folder head;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, link, O_RDONLY | O_CLOEXEC);
+    size_t n = 0;
+
+    if (fd < 0)
+        return 0;
+    if (syscall(SYS_pread64, fd, &head, sizeof(head), 0L) == (long)sizeof(head) &&
+        head.magic == VV_SERVER_FOLDER_MAGIC && head.path_bytes < buf_bytes &&
+        syscall(SYS_pread64, fd, buf, (size_t)head.path_bytes, (long)sizeof(head)) ==
+            (long)head.path_bytes)
+        n = head.path_bytes;
+    syscall(SYS_close, fd);
+    return n;
+}
+
 /* What a descriptor is open on, or where a relative path starts from, without a slash at the end. False: not a
  * place with a name. */
 static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)
@@ -65,21 +120,16 @@ static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)
 
         n = got > 0 ? (size_t)got - 1 : 0; /* with the NUL */
     } else {
-        char link[40] = "/proc/self/fd/", digits[12];
-        size_t at = strlen(link), nr = 0;
+        char link[40];
         long got;
 
         if (dirfd < 0)
             return false;
-        do {
-            digits[nr++] = (char)('0' + dirfd % 10);
-            dirfd /= 10;
-        } while (dirfd != 0);
-        while (nr > 0)
-            link[at++] = digits[--nr];
-        link[at] = '\0';
+        vvi_preload_link_of(dirfd, link);
         got = syscall(SYS_readlinkat, AT_FDCWD, link, buf, buf_bytes);
         n = got > 0 && (size_t)got < buf_bytes ? (size_t)got : 0;
+        if (n > 0 && is_named(buf, n))
+            n = read_folder(link, buf, buf_bytes);
     }
     /* "(unreachable)/...", "pipe:[1]"; and what was deleted, or is only called so. */
     if (n == 0 || buf[0] != '/')
@@ -95,7 +145,7 @@ size_t vvi_preload_fd_path(int fd, char *buf, size_t buf_bytes)
 {
     size_t n;
 
-    if (fd < 0 || !folder_of(fd, buf, buf_bytes, &n) || n == 0 || n > VV_DOOR_PATH_MAX)
+    if (fd < 0 || !folder_of(fd, buf, buf_bytes, &n) || n == 0 || n > VV_SERVER_PATH_MAX)
         return 0;
     buf[n] = '\0';
     return n;
@@ -122,7 +172,7 @@ size_t vvi_preload_resolve(int dirfd, const char *path, char *buf, size_t buf_by
         return 0;
     n = folder_of(fd, buf, buf_bytes, &n) ? n : buf_bytes;
     syscall(SYS_close, fd);
-    if (n + 1 + (end - at) > VV_DOOR_PATH_MAX)
+    if (n + 1 + (end - at) > VV_SERVER_PATH_MAX)
         return 0;
     if (at < end)
         buf[n++] = '/';
@@ -165,7 +215,7 @@ size_t vvi_preload_path(int dirfd, const char *path, bool folder, char *buf, siz
         path += bytes;
     }
     buf[n] = '\0';
-    return n <= VV_DOOR_PATH_MAX ? n : 0;
+    return n <= VV_SERVER_PATH_MAX ? n : 0;
 }
 
 /* The next character of a path, with double slashes and "." left out. */
@@ -190,10 +240,21 @@ static char next_char(const char **at)
     return *p;
 }
 
-bool vvi_preload_is_below(const char *path, const char *root, size_t root_bytes)
+/* What follows a root in a path; -1: it does not begin with it. */
+static int after_root(const char *path, const char *root, size_t root_bytes)
 {
     for (size_t i = 0; i < (root_bytes == 1 ? 0 : root_bytes); i++)
         if (next_char(&path) != root[i])
-            return false;
-    return next_char(&path) == '/';
+            return -1;
+    return next_char(&path);
+}
+
+bool vvi_preload_is_below(const char *path, const char *root, size_t root_bytes)
+{
+    return after_root(path, root, root_bytes) == '/';
+}
+
+bool vvi_preload_is_root(const char *path, const char *root, size_t root_bytes)
+{
+    return after_root(path, root, root_bytes) == '\0';
 }

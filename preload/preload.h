@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "dataset/door_wire.h"
+#include "dataset/server_wire.h"
 #include "preload/list.h"
 
 #define VVI_PRELOAD_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
@@ -41,7 +41,7 @@ bool vvi_preload_on(void);
 
 struct vvi_preload_settings {
     char socket[108];
-    char roots[VV_DOOR_PATH_MAX + 1]; /* separated by colons; empty: the daemon says */
+    char roots[VV_SERVER_PATH_MAX + 1]; /* separated by colons; empty: the daemon says */
     unsigned patience_ms;
 };
 
@@ -58,14 +58,15 @@ bool vvi_preload_may_be_ours(const char *path);
 
 struct vvi_preload_answer {
     int fd; /* of OPEN */
-    struct vv_door_stat stat;
+    struct vv_server_stat stat;
     bool readable;
-    struct stat
-        real; /* of OPEN: what the kernel says of the descriptor, a regular file of that size */
+    struct stat real; /* of OPEN and LIST: what the kernel says of the descriptor, a regular file of
+                       * that size */
+    int error; /* not answered, and the path is in no file system: what the call fails with */
 };
 
 struct vvi_preload_ask {
-    enum vv_door_op op;
+    enum vv_server_op op;
     int dirfd;
     const char *path;
     bool nofollow;
@@ -75,8 +76,13 @@ struct vvi_preload_ask {
     uint64_t inode;
 };
 
-/* Asks the daemon. False: for any reason at all, the caller does it itself. */
+/* Asks the daemon. False: for any reason at all, the caller does it itself, or with an `error` fails with it. */
 bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answer *ret_answer);
+
+/* Whether a path is below a root that no file system has, or is one. */
+bool vvi_preload_is_sole(int dirfd, const char *path);
+/* The same of a path that is to be changed, which fails: errno is set. */
+bool vvi_preload_refuses(int dirfd, const char *path);
 
 /* One change of a file below a root, in two steps: no program is given the file from before the call that changes it
  * until after it. */
@@ -102,7 +108,7 @@ void vvi_preload_left(struct vvi_preload_slot *s, struct vvi_preload_change *c, 
 /* Whether what is open lies below a root; false as long as they are not known. */
 bool vvi_preload_fd_is_ours(int fd);
 /* A child of vfork, in its parent's memory. */
-bool vvi_preload_is_guest(void);
+bool vvi_preload_is_vfork_child(void);
 
 /* Has there ever been a daemon? */
 bool vvi_preload_was_there(void);
@@ -114,7 +120,7 @@ void vvi_preload_view_changed(void);
 
 /* ---- client_lookup.c ---- */
 
-/* Which index is mapped (vv_door_index.boot); 0: none. */
+/* Which index is mapped (vv_server_index.boot); 0: none. */
 uint64_t vvi_preload_index_mapped(void);
 /* Maps what the daemon gave; the descriptors are the caller's. `view`: see vvi_preload_view_changed. */
 void vvi_preload_index_map(const int fds[2], unsigned view);
@@ -122,13 +128,13 @@ void vvi_preload_index_map(const int fds[2], unsigned view);
 struct vvi_preload_name {
     const char *path;
     size_t bytes;
-    uint64_t hash; /* vv_door_hash of it */
+    uint64_t hash; /* vv_server_hash of it */
     bool nofollow;
     unsigned view;
 };
 
 /* What the index says of a path; opens it: fd, stat and real of the answer. False: ask. */
-bool vvi_preload_index_stat(const struct vvi_preload_name *name, struct vv_door_stat *ret_stat);
+bool vvi_preload_index_stat(const struct vvi_preload_name *name, struct vv_server_stat *ret_stat);
 bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
                             struct vvi_preload_answer *ret_answer);
 
@@ -147,16 +153,22 @@ size_t vvi_preload_fd_path(int fd, char *buf, size_t buf_bytes);
 size_t vvi_preload_resolve(int dirfd, const char *path, char *buf, size_t buf_bytes);
 /* Is a path below a folder? Spelled as it may be; `root` has no slash at its end. */
 bool vvi_preload_is_below(const char *path, const char *root, size_t root_bytes);
+/* Is it the folder? */
+bool vvi_preload_is_root(const char *path, const char *root, size_t root_bytes);
+/* "/proc/self/fd/N". */
+void vvi_preload_link_of(int fd, char link[40]);
+/* Whether what is open is a folder below a sole root; then its bytes are a vv_server_folder. */
+bool vvi_preload_is_folder(int fd);
 
 /* ---- seen.c ---- */
 
 /* A descriptor is a copy of this file. */
-void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *original);
+void vvi_preload_saw(const struct stat *real, const struct vv_server_stat *original);
 /* Of which file is a descriptor (or, with fd -1, what a path leads to) a copy? `real` is what the kernel
  * says of it. False: of none that we know of. */
 bool vvi_preload_original(int fd, const char *path, const struct stat *real,
-                          struct vv_door_stat *ret_original);
-/* Paths (vv_door_hash) and inodes (vvi_preload_inode_hash) that this process has changed: it always sees what it
+                          struct vv_server_stat *ret_original);
+/* Paths (vv_server_hash) and inodes (vvi_preload_inode_hash) that this process has changed: it always sees what it
  * wrote. */
 void vvi_preload_wrote(uint64_t hash);
 bool vvi_preload_has_written(uint64_t hash);
@@ -166,6 +178,11 @@ static inline uint64_t vvi_preload_inode_hash(uint64_t inode)
 {
     return (inode ^ inode >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 24;
 }
+
+/* ---- hook_folder.c ---- */
+
+/* Opens a folder below a sole root: a descriptor that has a place, as one of a folder has, and gives no bytes. */
+int vvi_preload_open_folder(int dirfd, const char *path, bool cloexec);
 
 /* ---- hook_id.c ---- */
 

@@ -3,7 +3,7 @@
  * What descriptors are copies of. The table is not kept by descriptor number, which may be closed, reused
  * or duplicated without our knowing, but by what the kernel says of the file that is open: device, inode,
  * time of change and size. A number that is another file's by now says so itself. What is not in the
- * table, because another program opened it or because the table was full, has a mark (door_wire.h): content
+ * table, because another program opened it or because the table was full, has a mark (server_wire.h): content
  * files as an attribute, memory files in their names.
  *
  * An entry is written by whoever makes its sequence odd, and read by anybody who finds it even and
@@ -30,12 +30,12 @@ struct key {
     uint64_t dev, ino, size, ctime_sec, ctime_nsec;
 };
 
-#define WORDS ((sizeof(struct key) + sizeof(struct vv_door_stat)) / sizeof(uint64_t))
+#define WORDS ((sizeof(struct key) + sizeof(struct vv_server_stat)) / sizeof(uint64_t))
 
 struct entry {
     /* Odd: somebody is writing. */
     _Atomic uint64_t seq;
-    /* struct key, then struct vv_door_stat. Synchronization: seq. */
+    /* struct key, then struct vv_server_stat. Synchronization: seq. */
     _Atomic uint64_t word[WORDS];
 };
 
@@ -91,7 +91,7 @@ static bool is_of(struct entry *e, const struct key *k)
                                 memory_order_relaxed) == k->dev;
 }
 
-void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *original)
+void vvi_preload_saw(const struct stat *real, const struct vv_server_stat *original)
 {
     /* Takes turns in a full set. Synchronization: relaxed, any value will do. */
     static _Atomic unsigned turn;
@@ -118,7 +118,7 @@ void vvi_preload_saw(const struct stat *real, const struct vv_door_stat *origina
     (void)write_entry(to, words);
 }
 
-static bool in_table(const struct key *k, struct vv_door_stat *ret_original)
+static bool in_table(const struct key *k, struct vv_server_stat *ret_original)
 {
     struct entry *set = set_of(k);
     uint64_t words[WORDS];
@@ -133,17 +133,19 @@ static bool in_table(const struct key *k, struct vv_door_stat *ret_original)
 }
 
 /* The mark of a content file. */
-static bool marked(int fd, const char *path, const struct key *k, struct vv_door_stat *ret_original)
+static bool marked(int fd, const char *path, const struct key *k,
+                   struct vv_server_stat *ret_original)
 {
-    struct vv_door_mark mark;
-    long n = fd >= 0 ? syscall(SYS_fgetxattr, fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark))
-                     : syscall(SYS_getxattr, path, VV_DOOR_MARK_NAME, &mark, sizeof(mark));
+    struct vv_server_mark mark;
+    long n = fd >= 0 ? syscall(SYS_fgetxattr, fd, VV_SERVER_MARK_NAME, &mark, sizeof(mark))
+                     : syscall(SYS_getxattr, path, VV_SERVER_MARK_NAME, &mark, sizeof(mark));
 
-    return n == (long)sizeof(mark) && vv_door_mark_read(&mark, k->ino, k->size, ret_original);
+    return n == (long)sizeof(mark) && vv_server_mark_read(&mark, k->ino, k->size, ret_original);
 }
 
 /* The mark of a memory file. What leads to one by a path is opened without access, to ask for its name. */
-static bool named(int fd, const char *path, const struct key *k, struct vv_door_stat *ret_original)
+static bool named(int fd, const char *path, const struct key *k,
+                  struct vv_server_stat *ret_original)
 {
     char link[32] = "/proc/self/fd/", digits[12], shown[300], *at = digits + sizeof(digits);
     size_t length = strlen(link);
@@ -163,15 +165,15 @@ static bool named(int fd, const char *path, const struct key *k, struct vv_door_
     n = syscall(SYS_readlinkat, AT_FDCWD, link, shown, sizeof(shown));
     if (own >= 0)
         syscall(SYS_close, own);
-    return n > 0 && vv_door_memory_named(shown, (size_t)n, ret_original) &&
+    return n > 0 && vv_server_memory_named(shown, (size_t)n, ret_original) &&
            ret_original->size == k->size;
 }
 
 bool vvi_preload_original(int fd, const char *path, const struct stat *real,
-                          struct vv_door_stat *ret_original)
+                          struct vv_server_stat *ret_original)
 {
     struct key k = key_of(real);
-    struct vv_door_stat original;
+    struct vv_server_stat original;
     int saved = errno;
     bool is;
 
@@ -179,7 +181,7 @@ bool vvi_preload_original(int fd, const char *path, const struct stat *real,
         return false;
     if (in_table(&k, ret_original))
         return true;
-    if ((real->st_mode & 07777) != VV_DOOR_CONTENT_MODE || real->st_nlink > 1)
+    if ((real->st_mode & 07777) != VV_SERVER_CONTENT_MODE || real->st_nlink > 1)
         return false;
     is = real->st_nlink == 1 ? marked(fd, path, &k, &original) : named(fd, path, &k, &original);
     errno = saved;

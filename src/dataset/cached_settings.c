@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "dataset/cached_table.h"
+#include "s3/s3.h"
 
 #define CAPACITY_MIN   (UINT64_C(1) << 20)
 #define PEERS_LINE_MAX 512
@@ -155,6 +156,26 @@ static int resolve(const char *path, char resolved[PATH_MAX])
                : -ENAMETOOLONG;
 }
 
+static int vet_roots(const struct vv_cached *c, char *err, size_t err_bytes)
+{
+    char roots[VV_CONFIG_TEXT];
+    char *at = roots, *word;
+    int rc = 0;
+
+    snprintf(roots, sizeof(roots), "%s", c->roots);
+    while (rc == 0 && (word = vv_root_next(&at))) {
+        struct vv_root root;
+
+        /* Folders are looked at when they are opened. */
+        if (!vv_s3_is_url(word))
+            continue;
+        rc = vv_root_parse(word, &root, err, err_bytes);
+        if (rc == 0)
+            vv_root_fini(&root);
+    }
+    return rc;
+}
+
 /* A cache in a folder that is served would be cached itself. */
 static int refuse_inside(const struct vv_cached *c, char *err, size_t err_bytes)
 {
@@ -164,7 +185,7 @@ static int refuse_inside(const struct vv_cached *c, char *err, size_t err_bytes)
     if (resolve(c->cache, cache) < 0)
         return 0; /* opening it will say why */
     snprintf(roots, sizeof(roots), "%s", c->roots);
-    while ((word = strsep(&at, ":"))) {
+    while ((word = vv_root_next(&at))) {
         size_t n;
 
         if (!*word || !realpath(word, root))
@@ -296,6 +317,8 @@ int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes)
         rc = vv_cached_socket(c, err, err_bytes);
     if (rc == 0)
         rc = whole_paths(c, err, err_bytes);
+    if (rc == 0)
+        rc = vet_roots(c, err, err_bytes);
     if (rc == 0)
         rc = refuse_inside(c, err, err_bytes);
     if (rc == 0)

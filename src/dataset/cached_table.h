@@ -9,9 +9,10 @@
 
 /* clang-format off */
 #define VV_CACHED_TABLE(X)                                                                         \
-    X(roots, TEXT, roots, "", "FOLDER:...",                                                        \
+    X(roots, TEXT, roots, "", "ROOT:...",                                                          \
       "Folders of the shared file system that are served, with colons in between. Nothing "        \
-      "outside of them is, wherever links lead.")                                                  \
+      "outside of them is, wherever links lead. Of an object store: s3://BUCKET/PREFIX=/FOLDER; "  \
+      "programs find the objects below that folder, which need not be there.")                     \
     X(cache, TEXT, cache, "", "FOLDER",                                                            \
       "Folder on local disk for the files. It is created if missing. What it holds is taken up "   \
       "again by the next start. It has to be yours alone, and outside of the roots.")              \
@@ -23,7 +24,8 @@
       "capacity. Files above 5% of the capacity take no room from other files.")                   \
     X(direct_above, BYTES, direct_above, "64M", "SIZE",                                            \
       "An open of a larger file that is not cached yet does not wait: the program reads the shared "\
-      "file system, and the file is fetched behind it for later opens; 0: every open waits.")      \
+      "file system, and the file is fetched behind it for later opens; 0: every open waits. What "  \
+      "is in an object store is waited for.")                                                      \
     X(high, INT, high, "95", "PERCENT",                                                            \
       "When more than this share of the capacity is in use, files go, down to `low`.")             \
     X(low, INT, low, "90", "PERCENT",                                                              \

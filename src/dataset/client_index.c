@@ -33,7 +33,7 @@ typedef _Atomic uint64_t word;
 struct vv_index {
     uint32_t nr_slots;
     int fd, read_fd, used_fd;
-    struct vv_door_index *head; /* shared; then the slots */
+    struct vv_server_index *head; /* shared; then the slots */
     word *slots;
     _Atomic uint32_t *used; /* shared, and written by clients */
     /* Synchronization: the lock of the cache. */
@@ -45,13 +45,13 @@ struct vv_index {
 
 static word *slot_of(struct vv_index *x, uint32_t i)
 {
-    return x->slots + (size_t)i * VV_DOOR_SLOT_WORDS;
+    return x->slots + (size_t)i * VV_SERVER_SLOT_WORDS;
 }
 
 static size_t map_bytes(const struct vv_index *x)
 {
-    return sizeof(struct vv_door_index) +
-           (size_t)x->nr_slots * VV_DOOR_SLOT_WORDS * sizeof(uint64_t);
+    return sizeof(struct vv_server_index) +
+           (size_t)x->nr_slots * VV_SERVER_SLOT_WORDS * sizeof(uint64_t);
 }
 
 /* ---- making it ---- */
@@ -103,7 +103,7 @@ int vv_index_new(const char *folder, uint32_t slots, struct vv_index **ret_index
     struct vv_index *x;
     int rc;
 
-    if (folder[0] != '/' || slots == 0 || slots % VV_DOOR_WAYS != 0)
+    if (folder[0] != '/' || slots == 0 || slots % VV_SERVER_WAYS != 0)
         return -EINVAL;
     if (strlen(folder) + VVI_DATASET_NAME + 1 >= 400)
         return -ENAMETOOLONG; /* clients have little room */
@@ -119,12 +119,12 @@ int vv_index_new(const char *folder, uint32_t slots, struct vv_index **ret_index
         vv_index_free(x);
         return rc;
     }
-    x->head->version = VV_DOOR_VERSION;
+    x->head->version = VV_SERVER_VERSION;
     x->head->nr_slots = slots;
     x->head->folder_bytes = (uint32_t)strlen(folder);
     memcpy(x->head->folder, folder, strlen(folder));
     x->head->boot = (vv_now_ns() << 16 ^ (uint64_t)getpid()) | 1;
-    x->head->magic = VV_DOOR_INDEX_MAGIC;
+    x->head->magic = VV_SERVER_INDEX_MAGIC;
     vv_index_beat(x);
     vv_index_enable(x, true);
     *ret_index = x;
@@ -184,16 +184,17 @@ static void set(word *w, uint64_t value)
 /* Makes a slot odd; the words that follow cannot be seen before that. */
 static void begin(word *s)
 {
-    set(&s[VV_DOOR_SLOT_SEQ], atomic_load_explicit(&s[VV_DOOR_SLOT_SEQ], memory_order_relaxed) + 1);
+    set(&s[VV_SERVER_SLOT_SEQ],
+        atomic_load_explicit(&s[VV_SERVER_SLOT_SEQ], memory_order_relaxed) + 1);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
 /* Pairs with the acquiring load of clients. */
 static void end(word *s)
 {
-    uint64_t seq = atomic_load_explicit(&s[VV_DOOR_SLOT_SEQ], memory_order_relaxed);
+    uint64_t seq = atomic_load_explicit(&s[VV_SERVER_SLOT_SEQ], memory_order_relaxed);
 
-    atomic_store(&s[VV_DOOR_SLOT_SEQ], seq + 1);
+    atomic_store(&s[VV_SERVER_SLOT_SEQ], seq + 1);
 }
 
 static void empty(struct vv_index *x, uint32_t i)
@@ -201,8 +202,8 @@ static void empty(struct vv_index *x, uint32_t i)
     word *s = slot_of(x, i);
 
     begin(s);
-    set(&s[VV_DOOR_SLOT_HASH], 0);
-    set(&s[VV_DOOR_SLOT_UNTIL], 0);
+    set(&s[VV_SERVER_SLOT_HASH], 0);
+    set(&s[VV_SERVER_SLOT_UNTIL], 0);
     end(s);
     x->opened += atomic_exchange_explicit(&x->used[i], 0, memory_order_relaxed);
     x->whose[i] = NULL;
@@ -234,42 +235,42 @@ void vvi_index_withdraw(struct vv_index *x, struct vvi_entry *e)
 
 static bool has_path(word *s, const char *path, size_t bytes)
 {
-    uint64_t words[VV_DOOR_SLOT_PATH_ROOM / 8];
+    uint64_t words[VV_SERVER_SLOT_PATH_ROOM / 8];
 
-    if (atomic_load_explicit(&s[VV_DOOR_SLOT_PATH_BYTES], memory_order_relaxed) != bytes)
+    if (atomic_load_explicit(&s[VV_SERVER_SLOT_PATH_BYTES], memory_order_relaxed) != bytes)
         return false;
     for (size_t i = 0; i < VV_ARRAY_SIZE(words); i++)
-        words[i] = atomic_load_explicit(&s[VV_DOOR_SLOT_PATH + i], memory_order_relaxed);
+        words[i] = atomic_load_explicit(&s[VV_SERVER_SLOT_PATH + i], memory_order_relaxed);
     return memcmp(words, path, bytes) == 0;
 }
 
 /* The slot of a path, or one that it can have. */
 static uint32_t choose(struct vv_index *x, uint64_t hash, const char *path, size_t bytes)
 {
-    uint32_t first = (uint32_t)vv_door_set(hash, x->nr_slots), found = UINT32_MAX;
+    uint32_t first = (uint32_t)vv_server_set(hash, x->nr_slots), found = UINT32_MAX;
 
-    for (uint32_t i = first; i < first + VV_DOOR_WAYS; i++) {
+    for (uint32_t i = first; i < first + VV_SERVER_WAYS; i++) {
         word *s = slot_of(x, i);
 
         if (!x->whose[i])
             found = i;
-        else if (atomic_load_explicit(&s[VV_DOOR_SLOT_HASH], memory_order_relaxed) == hash &&
+        else if (atomic_load_explicit(&s[VV_SERVER_SLOT_HASH], memory_order_relaxed) == hash &&
                  has_path(s, path, bytes))
             return i;
     }
-    return found != UINT32_MAX ? found : first + x->turn++ % VV_DOOR_WAYS;
+    return found != UINT32_MAX ? found : first + x->turn++ % VV_SERVER_WAYS;
 }
 
 void vvi_index_put(struct vv_index *x, struct vvi_entry *e, const char *path,
-                   const struct vv_door_stat *stat, uint64_t until_ns, bool direct)
+                   const struct vv_server_stat *stat, uint64_t until_ns, bool direct)
 {
-    uint64_t words[VV_DOOR_SLOT_WORDS] = {0};
+    uint64_t words[VV_SERVER_SLOT_WORDS] = {0};
     size_t bytes = strlen(path);
-    uint64_t hash = vv_door_hash(path, bytes);
+    uint64_t hash = vv_server_hash(path, bytes);
     uint32_t i;
     word *s;
 
-    if (bytes > VV_DOOR_SLOT_PATH_ROOM)
+    if (bytes > VV_SERVER_SLOT_PATH_ROOM)
         return;
     i = choose(x, hash, path, bytes);
     s = slot_of(x, i);
@@ -279,15 +280,15 @@ void vvi_index_put(struct vv_index *x, struct vvi_entry *e, const char *path,
         x->next[i] = e->shown;
         e->shown = i + 1;
     }
-    words[VV_DOOR_SLOT_HASH] = hash;
-    words[VV_DOOR_SLOT_ID] = e->id;
-    words[VV_DOOR_SLOT_UNTIL] = until_ns;
-    words[VV_DOOR_SLOT_PATH_BYTES] = bytes;
-    words[VV_DOOR_SLOT_FLAGS] = direct ? VV_DOOR_DIRECT : 0;
-    memcpy(&words[VV_DOOR_SLOT_STAT], stat, sizeof(*stat));
-    memcpy(&words[VV_DOOR_SLOT_PATH], path, bytes);
+    words[VV_SERVER_SLOT_HASH] = hash;
+    words[VV_SERVER_SLOT_ID] = e->id;
+    words[VV_SERVER_SLOT_UNTIL] = until_ns;
+    words[VV_SERVER_SLOT_PATH_BYTES] = bytes;
+    words[VV_SERVER_SLOT_FLAGS] = direct ? VV_SERVER_DIRECT : 0;
+    memcpy(&words[VV_SERVER_SLOT_STAT], stat, sizeof(*stat));
+    memcpy(&words[VV_SERVER_SLOT_PATH], path, bytes);
     begin(s);
-    for (size_t k = VV_DOOR_SLOT_HASH; k < VV_DOOR_SLOT_WORDS; k++)
+    for (size_t k = VV_SERVER_SLOT_HASH; k < VV_SERVER_SLOT_WORDS; k++)
         set(&s[k], words[k]);
     end(s);
 }

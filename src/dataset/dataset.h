@@ -19,7 +19,7 @@
 
 #include "base/util.h"
 #include "dataset/client_index.h"
-#include "dataset/door_wire.h"
+#include "dataset/server_wire.h"
 #include "store/os.h"
 
 /* What tells one state of a file from another. With the path it is the whole identity of bytes. */
@@ -135,7 +135,7 @@ VV_WARN_UNUSED int vv_dataset_check(struct vv_dataset *d, const char *path,
  * somebody has to look at it again (by vv_now_ns), or it is handed out no more. `client_path` is what they call
  * it. -ENOENT, -ESTALE; -EAGAIN: not verified; -ENOSYS: there is no index. */
 int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
-                    const char *client_path, const struct vv_door_stat *stat, uint64_t until_ns,
+                    const char *client_path, const struct vv_server_stat *stat, uint64_t until_ns,
                     bool direct);
 /* Takes all of them out of the index: clients ask. */
 void vv_dataset_hide(struct vv_dataset *d);

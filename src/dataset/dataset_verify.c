@@ -243,7 +243,7 @@ int vv_dataset_check(struct vv_dataset *d, const char *path, const struct vv_dat
 }
 
 int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
-                    const char *client_path, const struct vv_door_stat *stat, uint64_t until_ns,
+                    const char *client_path, const struct vv_server_stat *stat, uint64_t until_ns,
                     bool direct)
 {
     struct vvi_entry *e;

@@ -335,6 +335,11 @@ static bool is_below(const char *path, const char *root)
     return strncmp(path, root, n) == 0 && (root[n - 1] == '/' || path[n] == '/');
 }
 
+bool vvi_node_is_sole(const struct vv_node *n, const char *path)
+{
+    return n->shared->sole && n->shared->sole(n->shared, path);
+}
+
 int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path)
 {
     for (size_t i = 0; i < n->nr_roots; i++) {
@@ -342,52 +347,79 @@ int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path)
         const char *rest = path;
         int length;
 
-        if (is_below(path, r->resolved))
+        if (is_below(path, r->resolved) || (r->sole && strcmp(path, r->resolved) == 0))
             length = snprintf(ret_path, VV_DATASET_PATH_MAX + 1, "%s", path);
         else if (is_below(path, r->given)) {
             rest = path + strlen(r->given);
             length = snprintf(ret_path, VV_DATASET_PATH_MAX + 1, "%s%s", r->resolved, rest);
         } else
             continue;
-        return length > (int)VV_DATASET_PATH_MAX ? -ENAMETOOLONG : 0;
+        if (length > (int)VV_DATASET_PATH_MAX)
+            return -ENAMETOOLONG;
+        if (!r->sole)
+            return 0;
+        /* There are no links, so that each file can have one name. */
+        vv_root_clean(ret_path);
+        if (is_below(ret_path, r->resolved) || strcmp(ret_path, r->resolved) == 0)
+            return 0;
+        if (strcmp(ret_path, "/") != 0 && !is_below(r->resolved, ret_path))
+            return -EINVAL;
+        /* What is above it looks like it, as with "/". */
+        snprintf(ret_path, VV_DATASET_PATH_MAX + 1, "%s", r->resolved);
+        return 0;
     }
     return -EINVAL;
 }
 
+static int open_folder(struct vvi_root *r, char *err, size_t err_bytes)
+{
+    struct stat st;
+
+    r->resolved = realpath(r->given, NULL);
+    if (!r->resolved || stat(r->resolved, &st) < 0) {
+        int rc = -errno;
+
+        snprintf(err, err_bytes, "roots: %s: %s", r->given, strerror(-rc));
+        return rc;
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        snprintf(err, err_bytes, "roots: %s is not a folder", r->given);
+        return -ENOTDIR;
+    }
+    r->dev = (uint64_t)st.st_dev;
+    return 0;
+}
+
 static int open_roots(struct vv_node *n, char *err, size_t err_bytes)
 {
+    int rc = 0;
+
     n->roots = calloc(n->opts.nr_roots, sizeof(*n->roots));
     if (!n->roots) {
         snprintf(err, err_bytes, "roots: %s", strerror(ENOMEM));
         return -ENOMEM;
     }
-    for (size_t i = 0; i < n->opts.nr_roots; i++) {
-        struct vvi_root *r = &n->roots[n->nr_roots++];
-        struct stat st;
-        size_t length;
+    for (size_t i = 0; i < n->opts.nr_roots && rc == 0; i++) {
+        struct vvi_root *r = &n->roots[n->nr_roots];
+        struct vv_root root;
 
-        if (n->opts.roots[i][0] != '/') {
-            snprintf(err, err_bytes, "roots: %s has to be a whole path, from / on",
-                     n->opts.roots[i]);
-            return -EINVAL;
+        rc = vv_root_parse(n->opts.roots[i], &root, err, err_bytes);
+        if (rc < 0)
+            break;
+        n->nr_roots++;
+        r->given = root.path;
+        root.path = NULL;
+        r->sole = root.url != NULL;
+        if (r->sole) {
+            r->dev = vv_root_dev(&root);
+            r->resolved = strdup(r->given);
+            rc = r->resolved ? 0 : -ENOMEM;
+        } else {
+            rc = open_folder(r, err, err_bytes);
         }
-        r->given = strdup(n->opts.roots[i]);
-        r->resolved = realpath(n->opts.roots[i], NULL);
-        if (!r->given || !r->resolved || stat(r->resolved, &st) < 0) {
-            int rc = -errno;
-
-            snprintf(err, err_bytes, "roots: %s: %s", n->opts.roots[i], strerror(-rc));
-            return rc;
-        }
-        if (!S_ISDIR(st.st_mode)) {
-            snprintf(err, err_bytes, "roots: %s is not a folder", n->opts.roots[i]);
-            return -ENOTDIR;
-        }
-        for (length = strlen(r->given); length > 1 && r->given[length - 1] == '/'; length--)
-            r->given[length - 1] = '\0';
-        r->dev = (uint64_t)st.st_dev;
+        vv_root_fini(&root);
     }
-    return 0;
+    return rc;
 }
 
 /* ---- opening and closing ---- */
@@ -514,11 +546,10 @@ static int open_parts(struct vv_node *n, char *err, size_t err_bytes)
 
     if (rc < 0)
         return rc;
-    rc = vv_shared_new(n->opts.roots, n->opts.nr_roots, &n->shared);
-    if (rc < 0) {
-        snprintf(err, err_bytes, "roots: %s", strerror(-rc));
+    rc = vv_shared_roots_new(n->opts.roots, n->opts.nr_roots, n->opts.revalidate_ns, err, err_bytes,
+                             &n->shared);
+    if (rc < 0)
         return rc;
-    }
     n->opts.dataset.evicted = vvi_node_ahead_again;
     n->opts.dataset.passed = vvi_node_ahead_passed;
     n->opts.dataset.user = n;

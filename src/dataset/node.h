@@ -17,9 +17,9 @@
 #define VV_DATASET_NODE_H
 
 #include "dataset/dataset.h"
-#include "dataset/door.h"
 #include "dataset/member.h"
 #include "dataset/owner.h"
+#include "dataset/server.h"
 #include "dataset/shared_fs.h"
 #include "net/net.h"
 #include "policy/place.h"
@@ -41,7 +41,7 @@ struct vv_node_opts {
     size_t nr_peers;
     const char *folder; /* of the cache, on local disk */
     struct vv_dataset_opts dataset;
-    const char *const *roots; /* of the shared file system; absolute */
+    const char *const *roots; /* see vv_root_parse */
     size_t nr_roots;
     uint64_t revalidate_ns; /* 0: files never change */
     enum vv_node_mode mode;
@@ -62,7 +62,7 @@ struct vv_node_opts {
 
 struct vv_node;
 
-/* Opens the cache, listens, and looks for the others. The errors of vv_dataset_open, vv_shared_new,
+/* Opens the cache, listens, and looks for the others. The errors of vv_dataset_open, vv_shared_roots_new,
  * vv_net_open and vv_place_new, with a text in `err`. */
 VV_WARN_UNUSED int vv_node_open(const struct vv_node_opts *opts, char *err, size_t err_bytes,
                                 struct vv_node **ret_node);
@@ -78,9 +78,9 @@ void vv_node_close(struct vv_node *n);
  *   -ELOOP     `nofollow`, and there was a link on the way
  *   -ENOTCONN  this node is fenced, or the file's is gone (redirect)
  *   -EFBIG, -ENOSPC, -ETIMEDOUT, errors of the shared file system */
-VV_WARN_UNUSED int vv_node_get(struct vv_node *n, const struct vv_door_ask *ask, int *ret_fd,
+VV_WARN_UNUSED int vv_node_get(struct vv_node *n, const struct vv_server_ask *ask, int *ret_fd,
                                struct vv_shared_stat *ret_stat);
-VV_WARN_UNUSED int vv_node_stat(struct vv_node *n, const struct vv_door_ask *ask,
+VV_WARN_UNUSED int vv_node_stat(struct vv_node *n, const struct vv_server_ask *ask,
                                 struct vv_shared_stat *ret_stat);
 /* The file has been written to: nobody is given its former content any more. -ETIMEDOUT: a node has not
  * answered; it gives it out for `revalidate` longer at most, if it is there at all. */
@@ -88,9 +88,12 @@ int vv_node_invalidate(struct vv_node *n, const char *path, uint64_t deadline_ns
 /* The same, for one way of changing it and all names that it concerns. */
 int vv_node_change(struct vv_node *n, const struct vv_owner_change *c, uint64_t deadline_ns);
 
-/* The same as a table for the door, and what it shows to clients (with opts.dataset.index); `user` is the
+/* The same as a table for the server, and what it shows to clients (with opts.dataset.index); `user` is the
  * node. */
-extern const struct vv_door_ops vv_node_door_ops;
+extern const struct vv_server_ops vv_node_server_ops;
+/* What is in a folder of an object store, as the server hands it out (vv_server_folder). */
+VV_WARN_UNUSED int vv_node_list(struct vv_node *n, const struct vv_server_ask *ask, int *ret_fd,
+                                struct vv_server_stat *ret_stat);
 void vv_node_show(void *user, const char *path);
 
 /* ---- for whoever runs it ---- */
@@ -104,7 +107,7 @@ VV_WARN_UNUSED int vv_node_forget(struct vv_node *n, const char *name);
 const char *vv_node_addr(const struct vv_node *n);
 
 /* Gives every file of the cache to the node that will be its home when this one has left, where that one
- * has room, and leaves. Calls are answered with "yourself" from then on. Returns how many it gave. */
+ * has room, and leaves. Calls are declined from then on. Returns how many it gave. */
 VV_WARN_UNUSED int64_t vv_node_drain(struct vv_node *n, uint64_t deadline_ns);
 
 /* It is about to be closed: whoever waits for other nodes, as vv_node_drain does, stops waiting, and soon returns. */

@@ -362,46 +362,46 @@ uint64_t vvi_node_ahead_waiting(struct vvi_ahead *a)
 /* ---- telling the homes ---- */
 
 /* What is to be told to one node. */
-struct parcel {
+struct batch {
     struct vvi_pack p;
     uint8_t *buf;
 };
 
-static int send_parcel(struct vv_node *n, uint64_t to, struct parcel *parcel)
+static int send_batch(struct vv_node *n, uint64_t to, struct batch *batch)
 {
     int rc = 0;
 
-    if (parcel->p.at > 0)
-        rc = vvi_node_ask_short(n, to, VVI_PEER_BRING, parcel->buf, parcel->p.at,
+    if (batch->p.at > 0)
+        rc = vvi_node_ask_short(n, to, VVI_PEER_BRING, batch->buf, batch->p.at,
                                 vv_now_ns() + n->opts.patience_ns);
-    parcel->p = (struct vvi_pack){.buf = parcel->buf, .max = BODY_BYTES};
+    batch->p = (struct vvi_pack){.buf = batch->buf, .max = BODY_BYTES};
     return rc;
 }
 
-static int add_to_parcel(struct vv_node *n, uint64_t to, struct parcel *parcel, const char *path,
-                         uint64_t place)
+static int add_to_batch(struct vv_node *n, uint64_t to, struct batch *batch, const char *path,
+                        uint64_t place)
 {
     int rc = 0;
 
-    if (!parcel->buf) {
-        parcel->buf = malloc(BODY_BYTES);
-        if (!parcel->buf)
+    if (!batch->buf) {
+        batch->buf = malloc(BODY_BYTES);
+        if (!batch->buf)
             return -ENOMEM;
-        parcel->p = (struct vvi_pack){.buf = parcel->buf, .max = BODY_BYTES};
+        batch->p = (struct vvi_pack){.buf = batch->buf, .max = BODY_BYTES};
     }
-    if (parcel->p.max - parcel->p.at < strlen(path) + 11)
-        rc = send_parcel(n, to, parcel);
-    vvi_wire_put(&parcel->p, place, 8);
-    vvi_wire_put(&parcel->p, 0, 1);
-    vvi_wire_put_path(&parcel->p, path);
+    if (batch->p.max - batch->p.at < strlen(path) + 11)
+        rc = send_batch(n, to, batch);
+    vvi_wire_put(&batch->p, place, 8);
+    vvi_wire_put(&batch->p, 0, 1);
+    vvi_wire_put_path(&batch->p, path);
     return rc;
 }
 
 int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr, uint64_t place)
 {
     struct vvi_view *v = vvi_node_view_get(n);
-    struct parcel *parcel = calloc(v->nr, sizeof(*parcel));
-    int rc = parcel ? 0 : -ENOMEM, one;
+    struct batch *batch = calloc(v->nr, sizeof(*batch));
+    int rc = batch ? 0 : -ENOMEM, one;
 
     for (size_t i = 0; i < nr && rc == 0; i++) {
         char path[VV_DATASET_PATH_MAX + 1];
@@ -414,16 +414,16 @@ int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr, uint64
         if (home == v->self)
             rc = vvi_node_ahead_add(&n->ahead, path, at, false);
         else if (home != VV_PLACE_NONE && vvi_node_view_up(v, home))
-            rc = add_to_parcel(n, v->rows[home].info.id, &parcel[home], path, at);
+            rc = add_to_batch(n, v->rows[home].info.id, &batch[home], path, at);
     }
-    for (uint32_t i = 0; i < v->nr && parcel; i++) {
-        if (parcel[i].buf) {
-            one = send_parcel(n, v->rows[i].info.id, &parcel[i]);
+    for (uint32_t i = 0; i < v->nr && batch; i++) {
+        if (batch[i].buf) {
+            one = send_batch(n, v->rows[i].info.id, &batch[i]);
             rc = rc < 0 ? rc : one;
-            free(parcel[i].buf);
+            free(batch[i].buf);
         }
     }
-    free(parcel);
+    free(batch);
     vvi_node_view_put(v);
     return rc;
 }

@@ -407,14 +407,14 @@ int vvi_node_ask_spare(struct vv_node *n, uint64_t peer, const char *path,
 static int into_memory(struct rest *r, const void *data, size_t bytes,
                        const struct vv_shared_stat *st, int *ret_fd, int *ret_keep)
 {
-    char name[VV_DOOR_MEMORY_NAME];
-    struct vv_door_stat mark;
+    char name[VV_SERVER_MEMORY_NAME];
+    struct vv_server_stat mark;
     struct sink sink;
     int rc;
 
-    vv_shared_stat_to_door(st, &mark);
+    vv_shared_stat_to_wire(st, &mark);
     mark.dev = mark.dev ? mark.dev : vvi_node_dev(r->n, r->path);
-    vv_door_memory_name(&mark, name);
+    vv_server_memory_name(&mark, name);
     sink.hash = vv_hash_stream_new();
     if (!sink.hash)
         return -ENOMEM;

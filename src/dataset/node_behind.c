@@ -48,7 +48,7 @@ bool vvi_node_behind_wants(struct vv_node *n, const char *path, const struct vv_
     struct vv_dataset_gen here;
     bool verified;
 
-    if (n->opts.direct_above == 0 || gen->size <= n->opts.direct_above)
+    if (n->opts.direct_above == 0 || gen->size <= n->opts.direct_above || vvi_node_is_sole(n, path))
         return false;
     return vv_dataset_peek(n->cache, path, &here, &verified) < 0 || !verified ||
            !vvi_same_gen(&here, gen);

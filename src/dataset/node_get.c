@@ -8,6 +8,9 @@
  * shared file system for a file that another node is about to fetch. With several copies the next one is
  * asked meanwhile. What cannot be had within `patience` is left to the caller, who reads the shared file
  * system; so is everything while this node is fenced.
+ *
+ * Of files in an object store, which programs cannot read without us, this node brings such a file itself; and what
+ * they are it says from its own listings.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -353,13 +356,43 @@ uint64_t vvi_node_dev(const struct vv_node *n, const char *path)
         size_t length = strlen(root);
 
         /* The root "/" ends in a slash, others are followed by one. */
-        if (strncmp(path, root, length) == 0 && (root[length - 1] == '/' || path[length] == '/'))
+        if (strncmp(path, root, length) == 0 &&
+            (root[length - 1] == '/' || path[length] == '/' || path[length] == '\0'))
             return n->roots[i].dev;
     }
     return 0;
 }
 
-static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, int *ret_fd,
+/* Whether an error says something of the other nodes, and nothing of the file or the store. */
+static bool is_of_nodes(struct want *w, int rc)
+{
+    uint64_t home;
+
+    if (rc == -ENOTCONN)
+        return true;
+    if (vv_node_home(w->n, w->path, &home) == 0 && home == w->n->id)
+        return false;
+    return rc == -ENOSPC || (may_change(rc) && rc != -ENOENT && rc != -EACCES);
+}
+
+/* Without waiting, if `now`; -EAGAIN. */
+static int find_sole(struct want *w, bool now)
+{
+    struct vv_node *n = w->n;
+    int rc;
+
+    if (w->stat)
+        return now ? -EAGAIN : vv_owner_stat(n->owner, w->path, w->deadline_ns, &w->st);
+    rc = now ? -EAGAIN : find_together(w);
+    if (now || rc == 0 || !is_of_nodes(w, rc))
+        return rc;
+    rc = vv_owner_get(n->owner, w->path, w->deadline_ns, &w->fd, &w->st);
+    if (rc == 0)
+        COUNT(w, local);
+    return rc == -EAGAIN ? -EBUSY : rc;
+}
+
+static int answer(struct vv_node *n, const struct vv_server_ask *ask, bool stat, int *ret_fd,
                   struct vv_shared_stat *ret_stat)
 {
     char path[VV_DATASET_PATH_MAX + 1];
@@ -377,7 +410,9 @@ static int answer(struct vv_node *n, const struct vv_door_ask *ask, bool stat, i
         return rc;
     rc = find_now(&w);
     waited = rc == -EAGAIN && !ask->now;
-    if (waited)
+    if (rc == -EAGAIN && vvi_node_is_sole(n, path))
+        rc = find_sole(&w, ask->now);
+    else if (waited)
         rc = find_together(&w);
     if (rc == 0 && ask->nofollow && !w.st.direct) {
         if (w.fd >= 0)
@@ -490,13 +525,14 @@ int vvi_node_get_ahead(struct vv_node *n, unsigned nr, const char *const *paths,
     return off ? -ENOTCONN : here;
 }
 
-int vv_node_get(struct vv_node *n, const struct vv_door_ask *ask, int *ret_fd,
+int vv_node_get(struct vv_node *n, const struct vv_server_ask *ask, int *ret_fd,
                 struct vv_shared_stat *ret_stat)
 {
     return answer(n, ask, false, ret_fd, ret_stat);
 }
 
-int vv_node_stat(struct vv_node *n, const struct vv_door_ask *ask, struct vv_shared_stat *ret_stat)
+int vv_node_stat(struct vv_node *n, const struct vv_server_ask *ask,
+                 struct vv_shared_stat *ret_stat)
 {
     return answer(n, ask, true, NULL, ret_stat);
 }
@@ -579,16 +615,16 @@ int vv_node_invalidate(struct vv_node *n, const char *path, uint64_t deadline_ns
     return vv_node_change(n, &(struct vv_owner_change){.path = path}, deadline_ns);
 }
 
-/* ---- the door ---- */
+/* ---- the server ---- */
 
-static int door_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
-                     struct vv_door_stat *ret_stat)
+static int door_open(void *user, const struct vv_server_ask *ask, int *ret_fd,
+                     struct vv_server_stat *ret_stat)
 {
     struct vv_shared_stat st;
     int rc = vv_node_get(user, ask, ret_fd, &st);
 
     if (rc == 0)
-        vv_shared_stat_to_door(&st, ret_stat);
+        vv_shared_stat_to_wire(&st, ret_stat);
     return rc;
 }
 
@@ -615,20 +651,22 @@ static bool is_readable(const struct vv_shared_stat *st)
     return st->mode & (in_group(st->gid) ? S_IRGRP : S_IROTH);
 }
 
-static int door_stat(void *user, const struct vv_door_ask *ask, struct vv_door_stat *ret_stat,
+static int door_stat(void *user, const struct vv_server_ask *ask, struct vv_server_stat *ret_stat,
                      bool *ret_readable)
 {
     struct vv_shared_stat st;
     int rc = vv_node_stat(user, ask, &st);
 
+    if (rc == -EISDIR)
+        return vvi_node_folder_stat(user, ask->path, ret_stat, ret_readable);
     if (rc < 0)
         return rc;
-    vv_shared_stat_to_door(&st, ret_stat);
+    vv_shared_stat_to_wire(&st, ret_stat);
     *ret_readable = is_readable(&st);
     return 0;
 }
 
-static int door_invalidate(void *user, const struct vv_door_ask *ask)
+static int door_invalidate(void *user, const struct vv_server_ask *ask)
 {
     /* The others are asked, which takes time. */
     if (ask->now)
@@ -640,7 +678,13 @@ static int door_invalidate(void *user, const struct vv_door_ask *ask)
         ask->deadline_ns);
 }
 
-const struct vv_door_ops vv_node_door_ops = {door_open, door_stat, door_invalidate};
+static int door_list(void *user, const struct vv_server_ask *ask, int *ret_fd,
+                     struct vv_server_stat *ret_stat)
+{
+    return ask->now ? -EAGAIN : vv_node_list(user, ask, ret_fd, ret_stat);
+}
+
+const struct vv_server_ops vv_node_server_ops = {door_open, door_stat, door_invalidate, door_list};
 
 void vv_node_show(void *user, const char *given)
 {

@@ -218,6 +218,12 @@ void vvi_node_memory_land(struct vv_node *n, const char *path);
 /* A sealed file of memory from what lies in it, and a descriptor to hand out. */
 int vvi_node_memory_seal(int memfd, int *ret_fd);
 
+/* ---- folders ---- */
+
+/* What stat tells of a folder in an object store; -EISDIR: it is another one. */
+int vvi_node_folder_stat(struct vv_node *n, const char *path, struct vv_server_stat *ret_stat,
+                         bool *ret_readable);
+
 /* ---- large files ---- */
 
 struct vvi_behind {
@@ -388,6 +394,7 @@ struct vv_node {
     struct vvi_root {
         char *given, *resolved;
         uint64_t dev;
+        bool sole; /* in an object store: programs find it here alone */
     } * roots;
     size_t nr_roots;
 
@@ -423,8 +430,11 @@ struct vv_node {
 
 /* Bytes of files that this node keeps. */
 uint64_t vvi_node_load(struct vv_node *n);
-/* The form of a path that all nodes use: below a root as resolved. -EINVAL: below none; -ENAMETOOLONG. */
+/* The form of a path that all nodes use: below a root as resolved, or a root of an object store itself. -EINVAL: below
+ * none; -ENAMETOOLONG. */
 int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path);
+/* Whether programs get it here or nowhere. */
+bool vvi_node_is_sole(const struct vv_node *n, const char *path);
 /* The device of a file, as this node sees it. */
 uint64_t vvi_node_dev(const struct vv_node *n, const char *path);
 bool vvi_same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen *b);

@@ -251,8 +251,8 @@ static void note(struct vv_owner *o, struct known *k, const struct vv_shared_sta
     vv_mutex_lock(&o->lock);
     o->stats.changed += k->looked && !same_gen(&k->stat.gen, &st->gen);
     know_stat_locked(o, k, st);
-    k->looked_ns = begun_ns;
-    k->doubts = sure_since_locked(o, begun_ns, 0);
+    k->looked_ns = begun_ns - st->age_ns;
+    k->doubts = sure_since_locked(o, k->looked_ns, 0);
     /* What was invalidated meanwhile, or is being changed, may be older than that. */
     k->looked = k->changes == changes && !is_held(k, o->opts.now_ns());
     vv_mutex_unlock(&o->lock);
@@ -267,14 +267,25 @@ struct order {
     uint64_t limit; /* a larger one is not brought: -EINPROGRESS; 0: there is none */
 };
 
+/* Files on their way: so many more, their bytes, and how many of those are here. */
+static void progress(struct vv_owner *o, int64_t files, int64_t bytes, int64_t done)
+{
+    vv_mutex_lock(&o->lock);
+    o->stats.coming += (uint64_t)files;
+    o->stats.coming_bytes += (uint64_t)bytes;
+    o->stats.coming_done += (uint64_t)done;
+    vv_mutex_unlock(&o->lock);
+}
+
 /* Reads all of an open file into a fill. -EAGAIN: it is not as long as it was. */
-static int copy(struct vv_owner *o, int file, uint64_t size, struct vv_dataset_fill *fill)
+static int copy(struct vv_owner *o, intptr_t file, uint64_t size, struct vv_dataset_fill *fill)
 {
     const struct vv_shared *s = o->opts.shared;
     char *buf = malloc(READ_BYTES);
     uint64_t done = 0;
     int rc = buf ? 0 : -ENOMEM;
 
+    progress(o, 1, (int64_t)size, 0);
     while (rc == 0 && done < size) {
         int64_t n = -ESHUTDOWN;
 
@@ -285,7 +296,9 @@ static int copy(struct vv_owner *o, int file, uint64_t size, struct vv_dataset_f
         else
             rc = vv_dataset_write(fill, buf, (size_t)n);
         done += n > 0 ? (uint64_t)n : 0;
+        progress(o, 0, 0, VV_MAX(n, INT64_C(0)));
     }
+    progress(o, -1, -(int64_t)size, -(int64_t)done);
     free(buf);
     return rc;
 }
@@ -306,14 +319,14 @@ static uint64_t unsettled_ns(const struct vv_dataset_gen *gen, uint64_t read_ns,
 }
 
 /* Waits until the file that is open may be read. -EAGAIN: it has changed meanwhile. */
-static int let_settle(struct vv_owner *o, int file, const struct vv_shared_stat *st)
+static int let_settle(struct vv_owner *o, intptr_t file, const struct vv_shared_stat *st)
 {
     const struct vv_shared *s = o->opts.shared;
     uint64_t wait_ns = unsettled_ns(&st->gen, 0, 0);
     struct vv_shared_stat after;
     int rc;
 
-    if (wait_ns == 0)
+    if (wait_ns == 0 || st->whole)
         return 0;
     vv_sleep_until_ns(vv_now_ns() + wait_ns);
     rc = s->look_again(s, file, &after);
@@ -328,9 +341,10 @@ struct attempt {
 };
 
 /* Brings the file that is open, unless it is here. */
-static int bring_open(struct vv_owner *o, const struct order *order, int file,
-                      const struct vv_dataset_gen *gen, struct attempt *a)
+static int bring_open(struct vv_owner *o, const struct order *order, intptr_t file,
+                      const struct vv_shared_stat *st, struct attempt *a)
 {
+    const struct vv_dataset_gen *gen = &st->gen;
     struct vv_dataset_want want = {order->path, *gen, order->next_use, order->ahead, false};
     const struct vv_shared *s = o->opts.shared;
     struct vv_shared_stat after;
@@ -347,7 +361,7 @@ static int bring_open(struct vv_owner *o, const struct order *order, int file,
     if (rc == 0 && !same_gen(gen, &after.gen))
         rc = -EAGAIN;
     took_ns = vv_now_ns() - begun_ns;
-    if (rc == 0) {
+    if (rc == 0 && !st->whole) {
         /* By now it is older, by as long as it took. */
         a->young = unsettled_ns(gen, took_ns, took_ns) > 0;
         a->wait_ns = unsettled_ns(gen, took_ns, 0);
@@ -416,7 +430,7 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
         uint64_t begun_ns = o->opts.now_ns(), changes;
         struct attempt a = {false, false, 0};
         struct vv_shared_stat st;
-        int file;
+        intptr_t file;
 
         vv_mutex_lock(&o->lock);
         changes = k->changes;
@@ -432,7 +446,7 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
         if (rc == 0)
             rc = let_settle(o, file, &st);
         if (rc == 0)
-            rc = bring_open(o, order, file, &st.gen, &a);
+            rc = bring_open(o, order, file, &st, &a);
         s->close(s, file);
         if (rc == 0 || rc == -EINPROGRESS || a.young)
             note(o, k, &st, begun_ns, changes);
@@ -582,6 +596,14 @@ static bool is_long(const struct vv_owner *o, const char *path, uint64_t limit)
            gen.size > limit;
 }
 
+/* No caller waits for a larger file, if he can read it elsewhere. */
+static uint64_t wait_max(const struct vv_owner *o, const char *path)
+{
+    const struct vv_shared *s = o->opts.shared;
+
+    return s->sole && s->sole(s, path) ? 0 : o->opts.wait_max;
+}
+
 static int get(struct vv_owner *o, const char *path, uint64_t limit, uint64_t deadline_ns,
                int *ret_fd, struct vv_shared_stat *ret_stat)
 {
@@ -632,7 +654,7 @@ static int get(struct vv_owner *o, const char *path, uint64_t limit, uint64_t de
 int vv_owner_get(struct vv_owner *o, const char *path, uint64_t deadline_ns, int *ret_fd,
                  struct vv_shared_stat *ret_stat)
 {
-    return get(o, path, o->opts.wait_max, deadline_ns, ret_fd, ret_stat);
+    return get(o, path, wait_max(o, path), deadline_ns, ret_fd, ret_stat);
 }
 
 int vv_owner_get_large(struct vv_owner *o, const char *path, uint64_t deadline_ns, int *ret_fd,
@@ -663,7 +685,7 @@ int vv_owner_stat(struct vv_owner *o, const char *path, uint64_t deadline_ns,
             *ret_stat = st;
             return 0;
         }
-        rc = begin_work(o, k, o->opts.wait_max, deadline_ns);
+        rc = begin_work(o, k, wait_max(o, path), deadline_ns);
         if (rc < 0)
             return rc;
         if (rc == 0)
@@ -722,7 +744,7 @@ void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path
 {
     uint64_t now_ns = o->opts.now_ns(), until_ns = UINT64_MAX, doubts;
     struct vv_shared_stat st;
-    struct vv_door_stat door;
+    struct vv_server_stat wire;
     bool fresh = false;
     struct known *k;
 
@@ -738,10 +760,10 @@ void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path
     vv_mutex_unlock(&o->lock);
     if (!fresh)
         return;
-    vv_shared_stat_to_door(&st, &door);
-    door.dev = door.dev ? door.dev : dev;
+    vv_shared_stat_to_wire(&st, &wire);
+    wire.dev = wire.dev ? wire.dev : dev;
     /* Written to since: it was dropped then, or will be, and with it what is shown. */
-    (void)vv_dataset_show(o->opts.cache, path, &st.gen, client_path, &door, until_ns, st.direct);
+    (void)vv_dataset_show(o->opts.cache, path, &st.gen, client_path, &wire, until_ns, st.direct);
     /* Doubt is noted before it hides all: one of the two sees the other. */
     vv_mutex_lock(&o->lock);
     fresh = doubts == o->doubts;

@@ -20,7 +20,8 @@ struct vv_owner_opts {
     uint64_t revalidate_ns;   /* 0: files never change */
     uint64_t (*now_ns)(void); /* NULL: the real clock */
     uint64_t records;         /* so many files are remembered, whatever they are; 0: 8192 */
-    uint64_t wait_max;        /* no caller waits for a larger file that is not here; 0: all do */
+    uint64_t wait_max; /* no caller waits for a larger file that is not here, if he can read it
+                               * elsewhere; 0: all do */
     /* A file has been brought from the shared file system: called by the thread that did, with no lock
      * held. NULL: nobody wants to know. */
     void (*brought)(void *user, const char *path, const struct vv_shared_stat *st);
@@ -124,6 +125,8 @@ struct vv_owner_stats {
     uint64_t changed; /* files that were another generation when looked at */
     uint64_t passed;  /* -EFBIG and -ENOSPC */
     uint64_t records; /* of files, now */
+    /* Files that are being read from the shared file system now, their bytes, and how many of them are here. */
+    uint64_t coming, coming_bytes, coming_done;
 };
 
 void vv_owner_stats(struct vv_owner *o, struct vv_owner_stats *ret_stats);

@@ -77,7 +77,7 @@ static int ask(int fd, struct vv_shared_stat *ret_stat)
     return 0;
 }
 
-static struct vv_door_time time_of(uint64_t ns)
+static struct vv_server_time time_of(uint64_t ns)
 {
     int64_t sec = (int64_t)ns / (int64_t)VV_NS_PER_S, rest = (int64_t)ns % (int64_t)VV_NS_PER_S;
 
@@ -85,12 +85,12 @@ static struct vv_door_time time_of(uint64_t ns)
         sec--;
         rest += (int64_t)VV_NS_PER_S;
     }
-    return (struct vv_door_time){.sec = sec, .nsec = (uint32_t)rest};
+    return (struct vv_server_time){.sec = sec, .nsec = (uint32_t)rest};
 }
 
-void vv_shared_stat_to_door(const struct vv_shared_stat *st, struct vv_door_stat *ret_stat)
+void vv_shared_stat_to_wire(const struct vv_shared_stat *st, struct vv_server_stat *ret_stat)
 {
-    *ret_stat = (struct vv_door_stat){
+    *ret_stat = (struct vv_server_stat){
         .dev = st->dev,
         .ino = st->gen.inode,
         .mode = st->mode,
@@ -150,13 +150,14 @@ static int real_look(const struct vv_shared *s, const char *path, struct vv_shar
     return 0;
 }
 
-static int real_look_again(const struct vv_shared *s, int file, struct vv_shared_stat *ret_stat)
+static int real_look_again(const struct vv_shared *s, intptr_t file,
+                           struct vv_shared_stat *ret_stat)
 {
     (void)s;
-    return ask(file, ret_stat);
+    return ask((int)file, ret_stat);
 }
 
-static int real_open(const struct vv_shared *s, const char *path, int *ret_file,
+static int real_open(const struct vv_shared *s, const char *path, intptr_t *ret_file,
                      struct vv_shared_stat *ret_stat)
 {
     struct vv_shared_stat found;
@@ -182,22 +183,32 @@ static int real_open(const struct vv_shared *s, const char *path, int *ret_file,
     return 0;
 }
 
-static int64_t real_read(const struct vv_shared *s, int file, void *buf, size_t bytes,
+static int64_t real_read(const struct vv_shared *s, intptr_t file, void *buf, size_t bytes,
                          uint64_t offset)
 {
     ssize_t n;
 
     (void)s;
     do {
-        n = pread(file, buf, bytes, (off_t)offset);
+        n = pread((int)file, buf, bytes, (off_t)offset);
     } while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : n;
 }
 
-static void real_close(const struct vv_shared *s, int file)
+static void real_close(const struct vv_shared *s, intptr_t file)
 {
     (void)s;
-    close(file);
+    close((int)file);
+}
+
+static void real_free(struct vv_shared *s)
+{
+    struct real *r = (struct real *)s;
+
+    for (size_t i = 0; i < r->nr_roots; i++)
+        free(r->roots[i]);
+    free(r->roots);
+    free(r);
 }
 
 int vv_shared_new(const char *const *roots, size_t nr_roots, struct vv_shared **ret_shared)
@@ -210,7 +221,12 @@ int vv_shared_new(const char *const *roots, size_t nr_roots, struct vv_shared **
     r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;
-    r->ops = (struct vv_shared){real_look, real_open, real_read, real_look_again, real_close};
+    r->ops = (struct vv_shared){.look = real_look,
+                                .open = real_open,
+                                .read = real_read,
+                                .look_again = real_look_again,
+                                .close = real_close,
+                                .free = real_free};
     r->roots = calloc(nr_roots, sizeof(*r->roots));
     if (!r->roots)
         rc = -ENOMEM;
@@ -231,12 +247,6 @@ int vv_shared_new(const char *const *roots, size_t nr_roots, struct vv_shared **
 
 void vv_shared_free(struct vv_shared *s)
 {
-    struct real *r = (struct real *)s;
-
-    if (!r)
-        return;
-    for (size_t i = 0; i < r->nr_roots; i++)
-        free(r->roots[i]);
-    free(r->roots);
-    free(r);
+    if (s)
+        s->free(s);
 }

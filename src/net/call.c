@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls: requests as seen by whoever makes them.
+ * Calls: requests on the side that makes them.
  *
  * A call goes on while it is in the table, and ends once: with its answer or its connection on the I/O
- * thread, or at its deadline on the thread that waits. Deadlines so need nobody but the one who is waiting; an
- * I/O thread that was held up cannot hold him up. The checksum of bulk data is computed by the thread that
+ * thread, or at its deadline on the thread that waits. So a deadline depends on the waiting thread alone; an
+ * I/O thread that was held up cannot delay it. The checksum of bulk data is computed by the thread that
  * waits, so that the I/O thread goes on with the next; only then is anything written to where the caller
  * wants it.
  *
- * References: one of whoever started it, until vv_net_end; one of a backend while it receives data, so that the
+ * References: one of the thread that started it, until vv_net_end; one of a backend while it receives data, so that the
  * memory stays until the last byte, wanted or not.
  */
 #include <errno.h>
@@ -326,7 +326,7 @@ static int deliver(struct vv_net_call *call)
     return 0;
 }
 
-/* Of those that go on, the first deadline; ends those whose deadline has come. */
+/* Ends the calls whose deadline has come; returns the first deadline of the others. */
 static uint64_t first_deadline_locked(struct vv_net_call *const *calls, size_t nr, uint64_t now,
                                       size_t *ret_done)
 {

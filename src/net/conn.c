@@ -10,10 +10,10 @@
  *
  * The hash is keyed with the token and says which of the two roles computed it, so that an answer cannot be
  * sent back as one's own. Until a peer has proved the token it may send nothing but these, of a few dozen
- * bytes, within connect_ns. The first side to prove itself is the one that was connected to: it tells
- * nothing by that to whoever does not know the token.
+ * bytes, within connect_ns. The side that was connected to proves itself first: its proof
+ * reveals nothing to a peer that does not know the token.
  *
- * What could go wrong: anything that a peer sends. Each frame is checked for its sum, for its place in the
+ * Failures: anything that a peer sends. Each frame is checked for its sum, for its place in the
  * handshake and for its sizes; whatever does not fit ends the connection, and so all requests on it.
  */
 #include <errno.h>
@@ -92,7 +92,7 @@ static int send_plain(struct vvi_conn *c, enum vvi_net_kind kind, const void *bo
 
 /* ---- the handshake ---- */
 
-/* role 0: whoever connected proves himself; 1: whoever was connected to. On a direct connection one byte more is proved. */
+/* role 0: proof of the connecting side; 1: of the other side. On a direct connection one byte more is proved. */
 static void proof_of(const struct vvi_conn *c, unsigned role, uint8_t ret_mac[VVI_MAC_BYTES])
 {
     static const char label[2][16] = {"varve-net-1 from", "varve-net-1 to  "};
@@ -162,7 +162,7 @@ static void log_denied(const struct vvi_conn *c, uint64_t peer)
            peer, atomic_load_explicit(&net->count.denied, memory_order_relaxed));
 }
 
-/* It is told no, and has until its deadline to go. */
+/* Sends a refusal; the peer has until its deadline to close the connection. */
 static int deny(struct vvi_conn *c)
 {
     vvi_count(c->net, denied, 1);
@@ -276,7 +276,7 @@ static void compare_epoch(struct vvi_conn *c, uint64_t epoch)
         e->epoch(e->user, c->peer ? c->peer->id : c->from, epoch);
 }
 
-/* What an answer says, and its body; its data is yet to come. */
+/* Stores an answer's status and body in the call; its data is yet to come. */
 static int fill_answer(struct vv_net_call *call, const struct vvi_head *h, const void *body)
 {
     free(call->body); /* of an answer whose data did not come the other way */

@@ -198,7 +198,7 @@ static int take_head(struct vv_net_call *call)
     return (d->h.body_bytes && !call->body) || (d->h.data_bytes && !call->data) ? -ENOMEM : 0;
 }
 
-/* What is missing of an answer, or of its header as long as that is. */
+/* Bytes missing from an answer, or from its header while that is incomplete. */
 static uint64_t missing(struct vv_net_call *call, struct iovec ret_iov[2])
 {
     struct vvi_direct *d = call->direct;

@@ -4,8 +4,8 @@
  *
  * The thread goes round: frames that were handed over, peers that were changed, timers, then the backend,
  * which waits for the network until the next timer or until it is woken. Everything that could make it
- * wait otherwise is elsewhere: files are read by whoever answers, checksums of data computed by whoever
- * waits, names resolved by whoever sets a peer.
+ * wait otherwise is elsewhere: the answering thread reads files, the waiting thread computes checksums
+ * of data, the thread that sets a peer resolves its name.
  *
  * Stopping: the thread says goodbye on every open connection and gives the bytes GOODBYE_NS to go; then
  * all connections are closed and all calls ended, whatever state they are in.
@@ -70,7 +70,7 @@ enum vv_net_transport vv_net_transport_of(const struct vv_net *net)
     return net->transport;
 }
 
-/* Whether it may be queued, and if so it is counted. */
+/* Counts the frame if it may be queued: 0, or why not. */
 static int admit_locked(struct vv_net *net, const struct vvi_frame *f)
 {
     struct vvi_peer *p;
@@ -245,7 +245,7 @@ static void say_goodbye(struct vv_net *net)
         vvi_conn_broken(net->conns, -ESHUTDOWN);
 }
 
-/* Frames that nobody has sent, after the last connection. */
+/* Frees the frames that were not sent, after the last connection. */
 static void give_up_all(struct vv_net *net)
 {
     bool dirty, stopping;
@@ -264,8 +264,8 @@ static void give_up_all(struct vv_net *net)
     vvi_calls_fail(net, 0, 0, -ESHUTDOWN);
 }
 
-/* Whether something was handed over since the inbox was taken. What this thread hands over itself, from a callback, wakes
- * nothing up. */
+/* True if something was handed over since the inbox was taken. Frames that this thread hands over itself, from a
+ * callback, cause no wake-up. */
 static bool has_work(struct vv_net *net)
 {
     bool has;

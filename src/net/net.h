@@ -10,11 +10,11 @@
  *
  * Three things travel:
  *
- *   a message    one way, at most once. Lost with the connection; whoever sends it does not mind
+ *   a message    one way, at most once. Lost with the connection; the sender must be able to do without it
  *   a request    answered at most once, or it ends with an error: at its deadline (-ETIMEDOUT), with its
  *                connection (-ECONNRESET), or refused. Whether it was carried out is then unknown
  *   an answer    a status, a body, and if the request allows it bulk data, of a range of a file or of
- *                memory. Bulk data is only ever pulled, so that nobody receives what he has no room for
+ *                memory. Bulk data is only ever pulled, so that no side receives data it has no room for
  *
  * What always holds:
  *   - Bulk data is delivered whole and with the checksum (XXH3) that the sender computed, or not at all, unless
@@ -24,12 +24,12 @@
  *     that both chose; the token itself never travels. It keeps apart jobs and users; against somebody who
  *     can change packets on the way it does not protect.
  *   - Every frame has the membership epoch of its sender. A request with an older one than the receiver's
- *     is refused there: -ESTALE, and the answer has the newer epoch. A newer one than our own is told to
- *     `events.epoch`.
+ *     is refused there: -ESTALE, and the answer has the newer epoch. A newer one than our own is reported
+ *     to `events.epoch`.
  *   - What comes in is bounded before it is believed: header, body, data, number of requests. Input that
  *     makes no sense ends its connection and nothing else.
  *   - A request that started ends. No queue grows without limit: what finds it full is refused (-EAGAIN).
- *   - One slow peer slows nobody else down.
+ *   - A slow peer does not slow down others.
  *
  * Threads: one of its own, which does all the I/O and calls `events`. Every function may be called by any
  * thread unless it says otherwise, and none blocks but vv_net_open, vv_net_stop, vv_net_wait, vv_net_wait_any,
@@ -69,11 +69,11 @@ struct vv_net;
 struct vv_net_call;
 struct vv_net_req;
 
-/* What happened to a peer. */
+/* Changes in the state of a peer. */
 enum vv_net_change {
     VV_NET_UP,   /* our connection to it is made, both have proved the token */
     VV_NET_LOST, /* our connection, or one that it made to us, broke; it is tried again at once */
-    VV_NET_REFUSED,     /* its machine answers that nobody listens there: the process is gone */
+    VV_NET_REFUSED,     /* its machine answers that no process listens there: it has ended */
     VV_NET_UNREACHABLE, /* no connection within connect_ns, or no way to it */
     VV_NET_DENIED,      /* it has another token, name or version */
     VV_NET_BYE,         /* it has closed in good order */
@@ -148,7 +148,7 @@ uint64_t vv_net_epoch(const struct vv_net *net);
  * resolved here, and may block for that; numbers do not. */
 VV_WARN_UNUSED int vv_net_peer_set(struct vv_net *net, uint64_t peer, const char *addr,
                                    unsigned flags);
-/* Whether vv_net_peer_set takes it without looking up a name. */
+/* True if vv_net_peer_set takes it without looking up a name. */
 bool vv_net_addr_is_numeric(const char *addr);
 /* Its connection is closed, its calls end with -ECONNRESET. */
 void vv_net_peer_drop(struct vv_net *net, uint64_t peer);
@@ -254,7 +254,7 @@ struct vv_net_reply {
  *   -ECONNRESET  the peer is gone
  *   errors of reading: answered with -EIO */
 int vv_net_respond(struct vv_net_req *req, const struct vv_net_reply *reply);
-/* When whoever asked will have given up; work that takes longer is for nothing. */
+/* The deadline of the asking side; an answer after it is useless. */
 uint64_t vv_net_req_deadline_ns(const struct vv_net_req *req);
 /* How much data it takes. */
 uint64_t vv_net_req_data_max(const struct vv_net_req *req);

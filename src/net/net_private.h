@@ -2,8 +2,8 @@
 /*
  * The inside of net/: frames, connections, peers, calls, and the table of functions that a backend is.
  *
- * Who owns what: connections, and whatever a backend keeps, belong to the I/O thread. Peers are in a table
- * under net->lock; only the I/O thread takes them out. A call belongs to whoever started it, and is in a table
+ * Ownership: connections, and the state of a backend, belong to the I/O thread. Peers are in a table
+ * under net->lock; only the I/O thread takes them out. A call belongs to the thread that started it, and is in a table
  * under net->lock while it goes on; a backend that receives its data has a reference of its own, so that
  * giving up a call never takes memory away from under a transfer. Other threads hand frames to the I/O
  * thread by net->inbox.
@@ -46,7 +46,7 @@ enum vvi_net_kind {
 #define VVI_FLAG_REFUSED   2u /* an answer of the transport, not of the peer's program */
 #define VVI_FLAG_APART     4u /* an answer whose data comes another way */
 #define VVI_FLAG_NO_SUM \
-    8u /* data without a checksum: whoever asks verifies it, and has asked for that */
+    8u /* data without a checksum: the asking side wanted that and verifies the data itself */
 
 struct vvi_head {
     uint8_t kind;
@@ -67,7 +67,7 @@ VV_WARN_UNUSED int vvi_head_decode(const uint8_t wire[VVI_NET_HEAD], bool proved
                                    struct vvi_head *ret_head);
 bool vvi_head_check(const uint8_t wire[VVI_NET_HEAD], const void *body, size_t body_bytes);
 
-/* Something to be sent. Belongs to whoever has it; queues are lists of them. */
+/* Something to be sent. Owned by the code that holds the pointer; queues are lists of frames. */
 struct vvi_frame {
     struct vvi_frame *next;
     uint64_t peer;   /* goes out on our connection to this one, if not 0; or ... */
@@ -111,10 +111,10 @@ enum vvi_conn_state {
     CONN_CONNECTING, /* ours: no way to the other side yet */
     CONN_HELLO,      /* ours: said who we are, waiting for a challenge */
     CONN_PROVING,    /* ours: answered it, waiting to be let in */
-    CONN_ACCEPTED,   /* theirs: waiting to be told who it is */
+    CONN_ACCEPTED,   /* theirs: waiting for its name */
     CONN_CHALLENGED, /* theirs: waiting for the proof */
     CONN_OPEN,
-    CONN_DENIED, /* was told no; goes when the other side does, or at its deadline */
+    CONN_DENIED, /* refused; ends when the other side closes it, or at its deadline */
 };
 
 struct vvi_conn {
@@ -126,8 +126,8 @@ struct vvi_conn {
     bool direct;
     uint64_t from;        /* theirs: who it says it is */
     uint64_t deadline_ns; /* to be open by */
-    uint8_t nonce[2][16]; /* of whoever connects, and of whoever is connected to */
-    unsigned serving;     /* requests of it that nobody has answered */
+    uint8_t nonce[2][16]; /* of the connecting side, and of the other */
+    unsigned serving;     /* requests of it that are not answered yet */
     struct vvi_conn *next, *prev;
     void *io;    /* the backend's */
     void *apart; /* of the other way for bulk data */
@@ -140,8 +140,8 @@ VV_WARN_UNUSED int vvi_conn_connected(struct vvi_conn *c);
 /* A frame without data. */
 VV_WARN_UNUSED int vvi_conn_frame(struct vvi_conn *c, const struct vvi_head *h,
                                   const uint8_t wire[VVI_NET_HEAD], const void *body);
-/* An answer with data comes. Returns its call, with a reference and memory for it in `call->data`; NULL: nobody
- * wants the data, it is to be dropped. *ret_rc: as above. */
+/* An answer with data comes. Returns its call, with a reference and memory for it in `call->data`; NULL: the call
+ * has ended, and the data is dropped. *ret_rc: as above. */
 struct vv_net_call *vvi_conn_data(struct vvi_conn *c, const struct vvi_head *h,
                                   const uint8_t wire[VVI_NET_HEAD], const void *body, int *ret_rc);
 /* The data has come, or will not (rc). Gives the reference back. */
@@ -159,7 +159,7 @@ struct vvi_net_ops {
     void (*close)(void *io); /* the I/O thread has ended, or was never started */
     /* Begins to connect; vvi_conn_connected or vvi_conn_broken follows, not from within. */
     int (*connect)(void *io, struct vvi_conn *c, const struct vvi_addr *addr);
-    /* Takes the frame. Errors are told later. */
+    /* Takes the frame. Errors are reported later. */
     void (*send)(void *io, struct vvi_conn *c, struct vvi_frame *f);
     /* Frames that wait to be sent. */
     unsigned (*queued)(const struct vvi_conn *c);
@@ -210,7 +210,7 @@ struct vv_net_call {
 };
 
 void vvi_call_unref(struct vv_net_call *call);
-/* What an answer says, its body being in call->body. */
+/* Ends the call with the status of an answer, whose body is in call->body. */
 void vvi_call_answered(struct vv_net_call *call, const struct vvi_head *h);
 /* It has ended, unless it had already. Takes the lock. */
 void vvi_call_finish(struct vv_net *net, struct vv_net_call *call, int rc);
@@ -218,7 +218,7 @@ void vvi_call_finish(struct vv_net *net, struct vv_net_call *call, int rc);
 struct vv_net_call *vvi_call_find(struct vv_net *net, uint64_t id, uint64_t serial);
 /* Those that went out on a connection (serial), or those that wait for a peer, or, both being 0, all. */
 void vvi_calls_fail(struct vv_net *net, uint64_t serial, uint64_t peer, int rc);
-/* Whether it has not ended yet. */
+/* True if it has not ended yet. */
 bool vvi_call_goes_on(struct vv_net *net, uint64_t id);
 /* False: it has ended, and need not be sent. */
 bool vvi_call_sending(struct vv_net *net, uint64_t id, uint64_t serial);

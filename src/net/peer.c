@@ -8,8 +8,8 @@
  *   pausing    the last attempt failed: frames are refused until the pause is over
  *
  * A connection that breaks is tried again without a pause, even if nothing waits to be sent: the answer
- * tells whether the process is gone (refused) or only the connection, which is what whoever watches over
- * the members wants to know at once. A process that is being killed closes its connections before its
+ * tells whether the process is gone (refused) or only the connection; membership needs to know that
+ * at once. A process that is being killed closes its connections before its
  * listener, or after it: an attempt that is reset half-way says nothing, and is made again a few times, a
  * millisecond later, then two, and so on. Pauses otherwise double from retry_ns to retry_max_ns, and end early when the
  * peer connects to us.
@@ -201,7 +201,7 @@ static enum vv_net_change change_of(int err)
     }
 }
 
-/* Whether it is known to be elsewhere than where the last connection went: what became of that is no news. */
+/* True if the address has changed since the last connection: then the end of that connection says nothing about the peer. */
 static bool has_moved(struct vv_net *net, struct vvi_peer *p)
 {
     bool moved;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests as seen by whoever answers them. A request object is self-contained: it knows the number of its
+ * Requests on the side that answers them. A request object is self-contained: it knows the number of its
  * connection, never the connection, which may be gone when it is answered.
  *
  * The checksum of bulk data is computed here, on the thread that answers, which reads the file for it. So
@@ -66,7 +66,7 @@ int vvi_serve_refuse(struct vvi_conn *c, const struct vvi_head *h, int status)
                               .epoch = vv_net_epoch(c->net)};
     struct vvi_frame *f;
 
-    /* Whoever asks and asks and never takes an answer is not worth memory. */
+    /* A peer that keeps asking and never takes an answer gets no more memory. */
     if (c->net->ops->queued(c) > 2 * c->net->opts.serving_max)
         return -ENOBUFS;
     f = vvi_frame_new(&answer, NULL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of peers, between the connections (conn.c) and whoever answers them. */
+/* Requests of peers, between the connections (conn.c) and the threads that answer them. */
 #ifndef VV_NET_SERVE_H
 #define VV_NET_SERVE_H
 

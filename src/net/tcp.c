@@ -59,13 +59,13 @@ struct tcp_conn {
     bool connecting, want_out;
     struct vvi_frame *first, **last;
     unsigned queued;
-    /* What is coming in. */
+    /* The frame that is being received. */
     enum in_state in;
     uint8_t head[VVI_NET_HEAD];
     struct vvi_head h;
     uint8_t *body; /* `small`, or allocated */
     uint8_t small[SMALL_BODY];
-    struct vv_net_call *call; /* whose data it is; NULL: nobody's */
+    struct vv_net_call *call; /* the call that its data is for; NULL: none */
     uint64_t have;            /* bytes of the present part */
     int low;                  /* SO_RCVLOWAT; 0: as it was */
 };
@@ -259,8 +259,8 @@ static void tcp_send(void *io, struct vvi_conn *c, struct vvi_frame *f)
 
 /* ---- receiving ---- */
 
-/* While bulk data comes, waking up for each packet would cost more than taking it: the kernel tells when there is
- * a good piece of it, or all that is missing. The end of the stream is told all the same. */
+/* While bulk data comes, waking up for each packet would cost more than receiving it: the kernel wakes us when there
+ * is a good piece of it, or all that is missing. The end of the stream wakes us in any case. */
 static void set_low(struct tcp_conn *k)
 {
     int low = k->in == IN_DATA ? (int)VV_MIN(k->h.data_bytes - k->have, LOW_BYTES) : 1;
@@ -404,7 +404,7 @@ static void hand_over(struct tcp *t, struct tcp_conn *k)
 
     (void)epoll_ctl(t->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     k->fd = -1;
-    k->c->peer = NULL; /* which would be told that there is none */
+    k->c->peer = NULL; /* so that the peer does not count as lost */
     vvi_conn_broken(k->c, 0);
     vvi_direct_made(t->net, peer, fd);
 }
@@ -416,7 +416,7 @@ static void serve(struct tcp *t, struct tcp_conn *k, uint32_t events)
     if (k->connecting) {
         rc = connected(t, k);
     } else {
-        /* What came before the end is taken first: it may be a goodbye. */
+        /* Receive the bytes before the end first: they may be a goodbye. */
         if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
             rc = receive(t, k);
         if (rc == 0 && events & EPOLLOUT)

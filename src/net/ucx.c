@@ -3,10 +3,10 @@
  * Bulk data as UCX active messages, by rendezvous: from the memory of the sender's pool to that of the
  * receiver's, by RDMA where there is any. On the I/O thread.
  *
- * Everything else stays with TCP (tcp.c): connections, the proof of the token, requests, answers. Whoever asks
- * says on his connection where his UCX is, with a key that he has drawn (REACH). Whoever answers sends the
+ * Everything else stays with TCP (tcp.c): connections, the proof of the token, requests, answers. The asking side
+ * sends on its connection the address of its UCX worker and a random key (REACH). The answering side sends the
  * answer by TCP, marked "the data comes apart", and the data by UCX, with the key and the number of the call.
- * Either may arrive first. The checksum is in the answer, so that bytes from anybody else are never
+ * Either may arrive first. The checksum is in the answer, so that bytes from another sender are never
  * taken for the right ones.
  *
  * If UCX fails a sender, at once or later, the same answer goes again with the data inside, by TCP, as long as
@@ -40,7 +40,7 @@ enum { AM_ID = 7, PROGRESS_MAX = 256, KEY = 16, EARLY_MAX = 256, SETTLE_MS = 300
 
 #define APART_MIN (UINT64_C(64) << 10) /* less is not worth a second message */
 
-/* Of a connection of a peer: where his data goes. */
+/* Where the data for the peer of a connection goes. */
 struct link {
     struct vvi_ucx *u;
     struct vvi_conn *c; /* NULL: it is gone */
@@ -67,7 +67,7 @@ struct sending {
 struct expected {
     struct vvi_ucx *u;
     uint64_t id, serial;
-    struct vv_net_call *call; /* NULL: nobody wants it any more, or nobody has yet */
+    struct vv_net_call *call; /* NULL: the call has ended, or its answer has not come yet */
     void *desc;               /* came early: UCX's */
     size_t desc_bytes;
     void *buf; /* being received */
@@ -317,7 +317,7 @@ static struct expected *find_expected(struct vvi_ucx *u, uint64_t id)
 {
     struct expected *e = u->expected;
 
-    /* One that is being received and that nobody wants any more is not it. */
+    /* Skip one that is still being received for a call that has ended. */
     while (e && (e->id != id || (e->buf && !e->call)))
         e = e->next;
     return e;
@@ -396,7 +396,7 @@ static bool receive(struct expected *e, void *desc, size_t bytes)
     return true;
 }
 
-/* Nobody wants it any more; what UCX is receiving stays until it is done. */
+/* Its call has ended; memory that UCX is receiving into stays until that is done. */
 static struct vv_net_call *let_go(struct expected *e)
 {
     struct vv_net_call *call = e->call;
@@ -543,7 +543,7 @@ bool vvi_ucx_may_sleep(struct vvi_ucx *u)
 
 /* ---- opening and closing ---- */
 
-/* A worker may be destroyed only when nobody holds requests of it. Those that are not done go with it. */
+/* A worker may be destroyed only after all its requests have been released. Those that are not done go with it. */
 static void release_requests(struct vvi_ucx *u)
 {
     u->ending = true;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening UCX, and what its results mean. Loaded once, under a lock of its own that nobody else takes; what was
- * found is never changed afterwards.
+ * Loads UCX and translates its results. It is loaded once, under a lock used for nothing else; the result
+ * never changes afterwards.
  *
  * UCX reads its environment when it is loaded. What it would do to a process by default is not ours to do
  * to an application: catching its fatal signals, and printing. Both are turned off, unless the user has

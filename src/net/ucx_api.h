@@ -41,7 +41,7 @@ struct vvi_ucx_api {
 
 /* 0, or -ENOTSUP with the reason. It stays open: UCX has memory hooks that cannot be taken back. Any thread. */
 VV_WARN_UNUSED int vvi_ucx_load(char *err, size_t err_bytes, const struct vvi_ucx_api **ret_api);
-/* What a status means, as a negative errno. */
+/* Converts a status to a negative errno. */
 int vvi_ucx_errno(ucs_status_t status);
 
 #endif

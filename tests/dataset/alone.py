@@ -79,10 +79,10 @@ class Node:
     """A daemon under strace. Ended by its own number: strace ends with it."""
 
     def __init__(self, base, name, revalidate):
-        self.name, self.door, self.trace = name, str(base / f"door-{name}"), base / f"trace-{name}"
+        self.name, self.socket, self.trace = name, str(base / f"socket-{name}"), base / f"trace-{name}"
         self.log = base / f"log-{name}"
         # A node that is slow here is not gone.
-        command = [VARVE, "cached", "--node", name, "--listen", "127.0.0.1:0", "--meet", base / "meet", "--socket", self.door,
+        command = [VARVE, "cached", "--node", name, "--listen", "127.0.0.1:0", "--meet", base / "meet", "--socket", self.socket,
                    "--cache", base / f"cache-{name}", "--roots", base / "shared", "--capacity", "64M", "--revalidate", revalidate,
                    "--transport", "tcp", "--period", 5000, "--patience", 60000]
         with open(self.log, "w") as log:
@@ -91,13 +91,13 @@ class Node:
                                             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"})
 
     def status(self):
-        done = subprocess.run([VARVE, "cached", "--socket", self.door, "status", "--json"], capture_output=True, text=True)
+        done = subprocess.run([VARVE, "cached", "--socket", self.socket, "status", "--json"], capture_output=True, text=True)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def stop(self):
         if self.process.poll() is not None:
             fail(f"{self.name} has ended:\n{self.log.read_text()}")
-        subprocess.run([VARVE, "cached", "--socket", self.door, "stop"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([VARVE, "cached", "--socket", self.socket, "stop"], check=True, stdout=subprocess.DEVNULL)
         if self.process.wait() != 0:
             fail(f"{self.name} ended with {self.process.returncode}:\n{self.log.read_text()}")
 
@@ -131,7 +131,7 @@ class Alone:
 
     def run(self, library=True, trace=None):
         """The program; the calls that it made if it is traced."""
-        env = {**os.environ, "VARVE_CACHED_SOCKET": self.nodes[0].door, "VARVE_PRELOAD_PATIENCE": "600000"}
+        env = {**os.environ, "VARVE_CACHED_SOCKET": self.nodes[0].socket, "VARVE_PRELOAD_PATIENCE": "600000"}
         command = [sys.executable, "-S", "-c", PROGRAM, str(self.root), " ".join(self.names), str(self.base / "copies")]
         if trace:
             command = STRACE + ["-e", CALLS, "-o", str(trace)] + (["-E", f"LD_PRELOAD={LIBRARY}"] if library else []) + command

@@ -87,7 +87,7 @@ def cut(c):
     c[4].cut()
     told(c.noticed((1, 2, 3), 3, since))
     c.read_for(0.5)
-    c[4].mend()
+    c[4].reconnect()
     back(c)
 
 
@@ -96,7 +96,7 @@ def local_cut(c):
     c[1].cut()
     c.until(lambda: (c[1].status() or {}).get("fenced") == 1, "h1 is fenced")
     c.read_for(0.5)
-    c[1].mend()
+    c[1].reconnect()
     back(c)
     c.until(lambda: c[1].status()["fenced"] == 0, "h1 serves again")
 

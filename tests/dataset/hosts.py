@@ -84,7 +84,7 @@ class Host:
     def __init__(self, cluster, number):
         self.cluster, self.number, self.name = cluster, number, f"h{number}"
         self.folder = cluster.base / self.name
-        self.cache, self.socket = self.folder / "cache", self.folder / "door"
+        self.cache, self.socket = self.folder / "cache", self.folder / "socket"
         self.address = f"10.77.0.{number}:7700"
         self.daemon, self.settings, self.loses_by = None, {}, None
         self.folder.mkdir()
@@ -168,7 +168,7 @@ class Host:
     def cut(self):
         run("ip", "link", "set", f"v{self.number}", "down")
 
-    def mend(self):
+    def reconnect(self):
         run("ip", "link", "set", f"v{self.number}", "up")
 
     def lose(self, percent):

@@ -40,23 +40,23 @@ def fail(why):
     sys.exit(1)
 
 
-def status(door):
-    done = subprocess.run([VARVE, "cached", "--socket", door, "status", "--json"], capture_output=True, text=True)
+def status(socket):
+    done = subprocess.run([VARVE, "cached", "--socket", socket, "status", "--json"], capture_output=True, text=True)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def start(base, root, processes):
-    doors = {name: str(base / f"door-{name}") for name in "ab"}
+    sockets = {name: str(base / f"socket-{name}") for name in "ab"}
     for name in "ab":
         log = open(base / f"log-{name}", "w")
         processes.append(subprocess.Popen(
-            [VARVE, "cached", "--node", name, "--listen", "127.0.0.1:0", "--meet", base / "meet", "--socket", doors[name],
+            [VARVE, "cached", "--node", name, "--listen", "127.0.0.1:0", "--meet", base / "meet", "--socket", sockets[name],
              "--cache", base / f"cache-{name}", "--roots", root, "--capacity", "1M", "--low", "5",
              "--revalidate", "0", "--transport", "tcp"], stdout=log, stderr=log))
     for _ in range(9000):
-        all_status = [status(door) for door in doors.values()]
+        all_status = [status(socket) for socket in sockets.values()]
         if all(s and s["nodes_up"] == 2 for s in all_status):
-            return doors
+            return sockets
         if any(p.poll() is not None for p in processes):
             break
         time.sleep(0.02)
@@ -69,12 +69,12 @@ def main(base, processes):
     paths = [str(root / f"file-{i}") for i in range(FILES)]
     for i, path in enumerate(paths):
         pathlib.Path(path).write_bytes(os.urandom(5000 + i))
-    doors = start(base, root, processes)
+    sockets = start(base, root, processes)
     # Half of them are there before anybody opens them, which is answered without waiting from the first time on.
-    subprocess.run([VARVE, "cached", "--socket", doors["a"], "preload", *paths[::2]], check=True, stdout=subprocess.DEVNULL)
-    while sum(status(door)["files"] for door in doors.values()) < len(paths[::2]):
+    subprocess.run([VARVE, "cached", "--socket", sockets["a"], "preload", *paths[::2]], check=True, stdout=subprocess.DEVNULL)
+    while sum(status(socket)["files"] for socket in sockets.values()) < len(paths[::2]):
         time.sleep(0.02)
-    environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib/libvarve-preload.so"), "VARVE_CACHED_SOCKET": doors["a"],
+    environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib/libvarve-preload.so"), "VARVE_CACHED_SOCKET": sockets["a"],
                    "VARVE_PRELOAD_PATIENCE": "60000"}
     done = subprocess.run([sys.executable, "-c", PROGRAM, FORMAT] + paths, env=environment, capture_output=True, text=True,
                           timeout=300)

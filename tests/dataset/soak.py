@@ -38,7 +38,7 @@ def told(what):
 
 
 def main(base, started):
-    root, socket = base / "shared", base / "door"
+    root, socket = base / "shared", base / "socket"
     root.mkdir()
     reader = str(BUILD / "tests/dataset/reader")
     subprocess.run([reader, "make", root, str(FILES), "20000"], check=True)

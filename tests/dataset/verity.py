@@ -43,7 +43,7 @@ def inside():
 class Place:
     def __init__(self, base):
         self.base, self.image, self.disk = base, base / "image", base / "disk"
-        self.root, self.cache, self.socket = base / "shared", base / "disk/cache", base / "door"
+        self.root, self.cache, self.socket = base / "shared", base / "disk/cache", base / "socket"
         self.daemon = None
         self.disk.mkdir()
         self.root.mkdir()

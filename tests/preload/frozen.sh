@@ -23,7 +23,7 @@ quick cat /etc/passwd >/dev/null
 
 # Its heart stopped long ago.
 stop_heart() {
-    python3 - "$base/door.lock" <<'END'
+    python3 - "$base/socket.lock" <<'END'
 import struct, sys
 with open(sys.argv[1], "r+b") as f:
     f.seek(8)

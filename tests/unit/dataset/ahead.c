@@ -39,7 +39,7 @@ static void ahead(void)
     start_all(&j);
     T_OK(vv_node_bring(j.node[0], paths, 64, 100));
     for (unsigned i = 0; i < 64; i++) {
-        struct vv_door_ask ask = ask_for(text[i]);
+        struct vv_server_ask ask = ask_for(text[i]);
         struct vv_shared_stat st;
         int fd, rc;
 
@@ -64,7 +64,7 @@ static void expected_twice(unsigned again, int reads)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
     struct vv_shared_stat st;
-    struct vv_door_ask ask;
+    struct vv_server_ask ask;
     const char *paths[17];
     char text[18][600];
     int others[2], fd;
@@ -152,7 +152,7 @@ static void begin_orders(struct job *j, struct order *o, unsigned files)
  * have made room for another copy, which happens to one in 64. */
 static void expect(struct job *j, const struct order *o, unsigned i)
 {
-    struct vv_door_ask ask = ask_for(o->paths[i]);
+    struct vv_server_ask ask = ask_for(o->paths[i]);
     uint64_t limit_ns = vv_now_ns() + 5 * VV_NS_PER_S;
     struct vv_node_status *s;
     struct vv_shared_stat st;

@@ -58,15 +58,15 @@ static struct vv_dataset *open_with(const char *folder, uint64_t capacity, struc
 }
 
 /* The inode tells the generation. */
-static struct vv_door_stat stat_of(const struct vv_dataset_gen *gen)
+static struct vv_server_stat stat_of(const struct vv_dataset_gen *gen)
 {
-    return (struct vv_door_stat){.ino = gen->mtime_ns, .size = gen->size, .mode = 0100644};
+    return (struct vv_server_stat){.ino = gen->mtime_ns, .size = gen->size, .mode = 0100644};
 }
 
 static int show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
                 const char *client_path)
 {
-    struct vv_door_stat st = stat_of(gen);
+    struct vv_server_stat st = stat_of(gen);
 
     return vv_dataset_show(d, path, gen, client_path, &st, UINT64_MAX, true);
 }
@@ -75,13 +75,13 @@ static struct vvi_preload_name name_of(const char *path, bool nofollow, unsigned
 {
     return (struct vvi_preload_name){.path = path,
                                      .bytes = strlen(path),
-                                     .hash = vv_door_hash(path, strlen(path)),
+                                     .hash = vv_server_hash(path, strlen(path)),
                                      .nofollow = nofollow,
                                      .view = view};
 }
 
 static bool client_open(const char *path, bool nofollow, unsigned view, int *ret_fd,
-                        struct vv_door_stat *ret_stat)
+                        struct vv_server_stat *ret_stat)
 {
     struct vvi_preload_name name = name_of(path, nofollow, view);
     struct vvi_preload_answer a;
@@ -98,7 +98,7 @@ static bool client_open(const char *path, bool nofollow, unsigned view, int *ret
     return true;
 }
 
-static bool client_stat(const char *path, struct vv_door_stat *ret_stat)
+static bool client_stat(const char *path, struct vv_server_stat *ret_stat)
 {
     struct vvi_preload_name name = name_of(path, false, VIEW);
 
@@ -110,7 +110,7 @@ static bool client_stat(const char *path, struct vv_door_stat *ret_stat)
 /* Opens it as a client does, and compares every byte. */
 static bool client_has(const char *client_path, const char *path, const struct vv_dataset_gen *gen)
 {
-    struct vv_door_stat st;
+    struct vv_server_stat st;
     int fd;
 
     if (!client_open(client_path, true, VIEW, &fd, &st))
@@ -127,7 +127,7 @@ static void test_shown(void)
     const char *folder = t_tmpdir();
     struct vv_index *x = index_new(folder, 64);
     struct vv_dataset *d = open_with(folder, 1 << 20, x);
-    struct vv_door_stat st = stat_of(&gen);
+    struct vv_server_stat st = stat_of(&gen);
     int fd;
 
     T_OK(ds_put(d, "/a", 1, 5000));
@@ -201,7 +201,7 @@ static void test_evicted(void)
     const char *folder = t_tmpdir();
     struct vv_index *x = index_new(folder, 64);
     struct vv_dataset *d = open_with(folder, 450 * DS_KIB, x);
-    struct vv_door_stat st;
+    struct vv_server_stat st;
     int fd;
 
     for (int i = 0; i < 4; i++) {
@@ -228,7 +228,7 @@ static void test_crowded(void)
     const char *folder = t_tmpdir();
     struct vv_index *x = index_new(folder, 64);
     struct vv_dataset *d = open_with(folder, 8 << 20, x);
-    char path[VV_DOOR_SLOT_PATH_ROOM + 10];
+    char path[VV_SERVER_SLOT_PATH_ROOM + 10];
     unsigned found = 0;
 
     for (int round = 0; round < 2; round++) {
@@ -246,15 +246,15 @@ static void test_crowded(void)
     T_CHECK(found >= 300 && found <= 364);
     memset(path, 'a', sizeof(path));
     path[0] = '/';
-    path[VV_DOOR_SLOT_PATH_ROOM] = '\0';
+    path[VV_SERVER_SLOT_PATH_ROOM] = '\0';
     for (int more = 0; more < 2; more++) {
         struct vv_dataset_gen gen = ds_gen(1, 7);
 
         T_OK(ds_put(d, path, 1, 7));
         T_OK(show(d, path, &gen, path));
         T_EQ(client_has(path, path, &gen), more == 0);
-        path[VV_DOOR_SLOT_PATH_ROOM] = 'a';
-        path[VV_DOOR_SLOT_PATH_ROOM + 1] = '\0';
+        path[VV_SERVER_SLOT_PATH_ROOM] = 'a';
+        path[VV_SERVER_SLOT_PATH_ROOM + 1] = '\0';
     }
     vv_dataset_close(d);
     index_free(x);
@@ -305,7 +305,7 @@ static void *reader(void *arg)
 
     while (!atomic_load(&done)) {
         char path[] = {'/', (char)('a' + t_rng_below(&rng, PATHS)), '\0'};
-        struct vv_door_stat st;
+        struct vv_server_stat st;
         int fd;
 
         if (!client_open(path, true, VIEW, &fd, &st))
@@ -372,7 +372,7 @@ static void *looker(void *arg)
     (void)arg;
     while (!atomic_load(&done)) {
         struct vvi_preload_name name = name_of("/a", false, VIEW);
-        struct vv_door_stat st;
+        struct vv_server_stat st;
 
         if (!vvi_preload_index_stat(&name, &st))
             continue;
@@ -398,7 +398,7 @@ static void test_replaced(void)
     atomic_store(&done, false);
     for (uint64_t i = 0; i < rounds || atomic_load(&looked) < 20; i++) {
         struct vv_dataset_gen gen = ds_gen(1 + (i & 1), 100 * (1 + (i & 1)));
-        struct vv_door_stat st = stat_of(&gen);
+        struct vv_server_stat st = stat_of(&gen);
         struct vv_index *x;
 
         st.blocks = gen.size;

@@ -30,7 +30,7 @@ enum { WITHDRAWN, REPLACED, SWITCHED_OFF, WAYS_TO_GO };
 static struct vv_index *daemon_index;
 static struct vvi_entry entry, newer;
 static const char path[] = "/shared/file";
-static struct vv_door_stat of_file = {.size = 5, .mode = 0100644};
+static struct vv_server_stat of_file = {.size = 5, .mode = 0100644};
 static int before_call; /* of the client; -1: never */
 static int calls, way, open_now;
 
@@ -62,7 +62,8 @@ static long client_call(long number, ...)
 
 static bool open_by_index(struct vvi_preload_answer *a)
 {
-    struct vvi_preload_name name = {path, strlen(path), vv_door_hash(path, strlen(path)), false, 0};
+    struct vvi_preload_name name = {path, strlen(path), vv_server_hash(path, strlen(path)), false,
+                                    0};
 
     calls = 0;
     return vvi_preload_index_open(&name, true, a);

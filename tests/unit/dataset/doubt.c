@@ -72,7 +72,8 @@ static void read_all(struct vv_node *n)
 {
     for (unsigned i = 0; i < FILES; i++) {
         char path[600], buf[BYTES + 1];
-        struct vv_door_ask ask = {.path = path, .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
+        struct vv_server_ask ask = {.path = path,
+                                    .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
         struct vv_shared_stat st;
         int fd;
 
@@ -147,7 +148,7 @@ static void served_and_not_kept(void)
 static void ask_until(struct vv_node *n, unsigned file, bool (*done)(int rc))
 {
     char path[600];
-    struct vv_door_ask ask = {.path = path};
+    struct vv_server_ask ask = {.path = path};
     struct vv_shared_stat st;
     int fd, rc;
 

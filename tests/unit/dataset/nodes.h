@@ -85,16 +85,16 @@ static inline void check_fd(int fd, unsigned i, unsigned generation, size_t size
     free(want);
 }
 
-static inline struct vv_door_ask ask_for(const char *path)
+static inline struct vv_server_ask ask_for(const char *path)
 {
-    return (struct vv_door_ask){.path = path, .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
+    return (struct vv_server_ask){.path = path, .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
 }
 
 static inline int read_at(struct job *j, unsigned node, unsigned i, unsigned generation,
                           size_t size)
 {
     char path[600];
-    struct vv_door_ask ask = ask_for(path);
+    struct vv_server_ask ask = ask_for(path);
     struct vv_shared_stat st;
     struct stat real;
     int fd, rc;

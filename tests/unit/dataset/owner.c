@@ -38,6 +38,8 @@ struct fake {
     struct vv_owner *
         overtake; /* the next look is overtaken: the file becomes the next letter, and this hears of it */
     pthread_mutex_t *hold; /* reads take it first */
+    bool sole;       /* files are in no file system that programs see, and replaced as a whole */
+    uint64_t age_ns; /* of what a look says */
     atomic_int looks, opens, reads, open_now, waiting;
 };
 
@@ -71,18 +73,29 @@ static struct fake *fake_of(const struct vv_shared *s)
 
 static void fake_stat(const struct fake *f, int n, struct vv_shared_stat *st)
 {
-    *st = (struct vv_shared_stat){{f->file[n].size, (uint64_t)f->file[n].letter,
-                                   f->ctime_ns ? f->ctime_ns : 5, (uint64_t)n + 1},
-                                  0100644,
-                                  1,
-                                  2,
-                                  1,
-                                  4096,
-                                  1,
-                                  7,
-                                  8,
-                                  9,
-                                  0};
+    *st = (struct vv_shared_stat){
+        .gen = {.size = f->file[n].size,
+                .mtime_ns = (uint64_t)f->file[n].letter,
+                .ctime_ns = f->ctime_ns ? f->ctime_ns : 5,
+                .inode = (uint64_t)n + 1},
+        .mode = 0100644,
+        .uid = 1,
+        .gid = 2,
+        .nlink = 1,
+        .blksize = 4096,
+        .direct = 1,
+        .whole = f->sole,
+        .dev = 7,
+        .blocks = 8,
+        .atime_ns = 9,
+        .age_ns = f->age_ns,
+    };
+}
+
+static bool fake_sole(const struct vv_shared *s, const char *path)
+{
+    (void)path;
+    return fake_of(s)->sole;
 }
 
 static int fake_look(const struct vv_shared *s, const char *path, struct vv_shared_stat *ret_stat)
@@ -102,7 +115,7 @@ static int fake_look(const struct vv_shared *s, const char *path, struct vv_shar
     return 0;
 }
 
-static int fake_open(const struct vv_shared *s, const char *path, int *ret_file,
+static int fake_open(const struct vv_shared *s, const char *path, intptr_t *ret_file,
                      struct vv_shared_stat *ret_stat)
 {
     struct fake *f = fake_of(s);
@@ -118,7 +131,7 @@ static int fake_open(const struct vv_shared *s, const char *path, int *ret_file,
 }
 
 /* What a write that is under way has not come to yet is as it was. */
-static void leave_unwritten(const struct fake *f, int file, char *buf, size_t bytes,
+static void leave_unwritten(const struct fake *f, intptr_t file, char *buf, size_t bytes,
                             uint64_t offset)
 {
     uint64_t done = VV_MIN(wall_ns() - f->ctime_ns, f->write_ns) / 1000;
@@ -129,7 +142,7 @@ static void leave_unwritten(const struct fake *f, int file, char *buf, size_t by
             buf[i] = '?';
 }
 
-static int64_t fake_read(const struct vv_shared *s, int file, void *buf, size_t bytes,
+static int64_t fake_read(const struct vv_shared *s, intptr_t file, void *buf, size_t bytes,
                          uint64_t offset)
 {
     struct fake *f = fake_of(s);
@@ -161,13 +174,14 @@ static int64_t fake_read(const struct vv_shared *s, int file, void *buf, size_t 
     return (int64_t)n;
 }
 
-static int fake_look_again(const struct vv_shared *s, int file, struct vv_shared_stat *ret_stat)
+static int fake_look_again(const struct vv_shared *s, intptr_t file,
+                           struct vv_shared_stat *ret_stat)
 {
-    fake_stat(fake_of(s), file, ret_stat);
+    fake_stat(fake_of(s), (int)file, ret_stat);
     return 0;
 }
 
-static void fake_close(const struct vv_shared *s, int file)
+static void fake_close(const struct vv_shared *s, intptr_t file)
 {
     (void)file;
     atomic_fetch_sub(&fake_of(s)->open_now, 1);
@@ -187,7 +201,12 @@ static void begin(struct setup *u, uint64_t capacity, uint64_t revalidate_ns)
                                  .records = RECORDS};
 
     memset(&u->fake, 0, sizeof(u->fake));
-    u->fake.ops = (struct vv_shared){fake_look, fake_open, fake_read, fake_look_again, fake_close};
+    u->fake.ops = (struct vv_shared){.look = fake_look,
+                                     .open = fake_open,
+                                     .read = fake_read,
+                                     .look_again = fake_look_again,
+                                     .close = fake_close,
+                                     .sole = fake_sole};
     for (int i = 0; i < FILES; i++) {
         u->fake.file[i].letter = 'a';
         u->fake.file[i].size = 4500;
@@ -504,6 +523,46 @@ static void slowly_written(void)
     end(&u);
 }
 
+/* Files of an object store: no write is under way, however young they are; whoever wants a large one waits; and what a
+ * listing said of one counts from then on. */
+static void of_a_store(void)
+{
+    struct vv_owner_stats stats;
+    struct vv_owner *o;
+    struct vv_owner_opts opts = {.revalidate_ns = SECOND, .now_ns = fake_now, .wait_max = 1000};
+    struct setup u;
+    int fd;
+
+    begin(&u, BIG, SECOND);
+    opts.cache = u.cache;
+    opts.shared = &u.fake.ops;
+    T_OK(vv_owner_new(&opts, &o));
+    u.fake.ctime_ns = wall_ns();
+    T_ERR(vv_owner_get(o, "/1", UINT64_MAX, &fd, NULL), -EINPROGRESS);
+    u.fake.sole = true;
+    T_OK(vv_owner_get(o, "/1", UINT64_MAX, &fd, NULL));
+    close(fd);
+    T_CHECK(u.fake.read_at_ns - u.fake.ctime_ns < SECOND);
+    vv_owner_stats(o, &stats);
+    T_EQ(stats.fetches, 1);
+    T_EQ(stats.coming + stats.coming_bytes + stats.coming_done, 0);
+    u.fake.age_ns = SECOND / 2;
+    now += SECOND;
+    T_OK(vv_owner_get(o, "/1", UINT64_MAX, &fd, NULL));
+    close(fd);
+    T_EQ(u.fake.looks, 1);
+    now += SECOND / 2 - 1;
+    T_OK(vv_owner_get(o, "/1", UINT64_MAX, &fd, NULL));
+    close(fd);
+    T_EQ(u.fake.looks, 1);
+    now += 1;
+    T_OK(vv_owner_get(o, "/1", UINT64_MAX, &fd, NULL));
+    close(fd);
+    T_EQ(u.fake.looks, 2);
+    vv_owner_free(o);
+    end(&u);
+}
+
 static void errors(void)
 {
     struct setup u;
@@ -634,7 +693,7 @@ static void roots(void)
     struct vv_shared_stat found, again;
     struct stat st;
     char buf[8];
-    int file;
+    intptr_t file;
 
     snprintf(root, sizeof(root), "%s/data", dir);
     snprintf(path, sizeof(path), "%s/data/file", dir);
@@ -866,6 +925,7 @@ int main(void)
     T_RUN(just_changed);
     T_RUN(overtaken);
     T_RUN(slowly_written);
+    T_RUN(of_a_store);
     T_RUN(errors);
     T_RUN(lost_copies);
     T_RUN(ahead);

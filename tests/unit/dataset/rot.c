@@ -70,7 +70,8 @@ static void read_all(struct job *j, unsigned node)
     for (unsigned i = 0; i < j->files; i++) {
         size_t size = file_size(j, i), have = 0;
         char path[600], *want = content(i, size), *buf = malloc(size + 1);
-        struct vv_door_ask ask = {.path = path, .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
+        struct vv_server_ask ask = {.path = path,
+                                    .deadline_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S};
         struct vv_shared_stat st;
         ssize_t n;
         int fd;

@@ -10,7 +10,7 @@
 #include "dataset/node.h"
 
 /* vv_node_get, again as long as the file is too young. */
-static inline int get_settled(struct vv_node *n, const struct vv_door_ask *ask, int *ret_fd,
+static inline int get_settled(struct vv_node *n, const struct vv_server_ask *ask, int *ret_fd,
                               struct vv_shared_stat *ret_stat)
 {
     int rc;

@@ -28,7 +28,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "dataset/door_private.h"
+#include "dataset/server_private.h"
 
 #define EVENTS  64
 #define TELL_NS (200 * VV_NS_PER_MS) /* how often a client that waits hears of it */
@@ -38,7 +38,7 @@
 /* ---- connections ---- */
 
 /* No other thread answers a job from now on. False: it has been answered. */
-static bool take_back_job(struct vvi_door_job *job)
+static bool take_back_job(struct vvi_server_job *job)
 {
     bool open;
 
@@ -49,9 +49,9 @@ static bool take_back_job(struct vvi_door_job *job)
     return open;
 }
 
-static void conn_end(struct vvi_door_conn *c)
+static void conn_end(struct vvi_server_conn *c)
 {
-    struct vvi_door_loop *loop = c->loop;
+    struct vvi_server_loop *loop = c->loop;
 
     if (c->fd < 0)
         return;
@@ -72,16 +72,16 @@ static void conn_end(struct vvi_door_conn *c)
         c->next->prev = c->prev;
     c->next = loop->dead;
     loop->dead = c;
-    atomic_fetch_sub_explicit(&loop->door->counts.clients, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&loop->server->counts.clients, 1, memory_order_relaxed);
 }
 
-static void conn_break(struct vvi_door_conn *c)
+static void conn_break(struct vvi_server_conn *c)
 {
-    vvi_door_add(&c->loop->door->counts.broken, 1);
+    vvi_server_add(&c->loop->server->counts.broken, 1);
     conn_end(c);
 }
 
-static int watch(struct vvi_door_conn *c, int op, uint32_t events)
+static int watch(struct vvi_server_conn *c, int op, uint32_t events)
 {
     struct epoll_event ev = {.events = events, .data.ptr = c};
 
@@ -89,7 +89,7 @@ static int watch(struct vvi_door_conn *c, int op, uint32_t events)
 }
 
 /* Whether requests are read from a connection. */
-static void listen_to(struct vvi_door_conn *c, bool on)
+static void listen_to(struct vvi_server_conn *c, bool on)
 {
     if (c->fd < 0 || c->deaf == !on)
         return;
@@ -98,7 +98,7 @@ static void listen_to(struct vvi_door_conn *c, bool on)
         conn_break(c);
 }
 
-static bool may_come_in(struct vv_door *d, int fd)
+static bool may_come_in(struct vv_server *d, int fd)
 {
     struct ucred cred;
     socklen_t len = sizeof(cred);
@@ -112,13 +112,13 @@ static bool may_come_in(struct vv_door *d, int fd)
     return false;
 }
 
-static void accept_some(struct vvi_door_loop *loop)
+static void accept_some(struct vvi_server_loop *loop)
 {
-    struct vv_door *d = loop->door;
+    struct vv_server *d = loop->server;
 
     for (int i = 0; i < EVENTS; i++) {
         int fd = accept4(d->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        struct vvi_door_conn *c;
+        struct vvi_server_conn *c;
 
         if (fd < 0) {
             /* Out of descriptors or memory: it stays in the queue, and we would be called at once. */
@@ -127,7 +127,7 @@ static void accept_some(struct vvi_door_loop *loop)
             return;
         }
         if (!may_come_in(d, fd)) {
-            vvi_door_add(&d->counts.refused, 1);
+            vvi_server_add(&d->counts.refused, 1);
             close(fd);
             continue;
         }
@@ -146,14 +146,14 @@ static void accept_some(struct vvi_door_loop *loop)
         if (c->next)
             c->next->prev = c;
         loop->conns = c;
-        vvi_door_add(&d->counts.accepted, 1);
+        vvi_server_add(&d->counts.accepted, 1);
     }
 }
 
 /* ---- replies ---- */
 
 /* Sends one message, perhaps with one or two descriptors, whole; or an error. */
-static int send_reply(int sock, const struct vv_door_reply *reply, const void *more,
+static int send_reply(int sock, const struct vv_server_reply *reply, const void *more,
                       size_t more_bytes, const int *fds, size_t nr_fds)
 {
     union {
@@ -179,7 +179,7 @@ static int send_reply(int sock, const struct vv_door_reply *reply, const void *m
     return sendmsg(sock, &msg, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-static void end_after(struct vvi_door_conn *c, int rc)
+static void end_after(struct vvi_server_conn *c, int rc)
 {
     if (rc == -EPIPE || rc == -ECONNRESET)
         conn_end(c);
@@ -188,47 +188,47 @@ static void end_after(struct vvi_door_conn *c, int rc)
 }
 
 /* The same, or the connection ends. */
-static void say(struct vvi_door_conn *c, const struct vv_door_reply *reply, const void *more,
+static void say(struct vvi_server_conn *c, const struct vv_server_reply *reply, const void *more,
                 size_t more_bytes, const int *fds, size_t nr_fds)
 {
     end_after(c, send_reply(c->fd, reply, more, more_bytes, fds, nr_fds));
 }
 
-static void count_answer(struct vv_door *d, const struct vvi_door_job *job)
+static void count_answer(struct vv_server *d, const struct vvi_server_job *job)
 {
-    struct vvi_door_counts *n = &d->counts;
+    struct vvi_server_counts *n = &d->counts;
 
     if (job->rc < 0)
-        vvi_door_add(&n->yourself, 1);
+        vvi_server_add(&n->declined, 1);
     else
-        vvi_door_add(job->op == VV_DOOR_OP_OPEN   ? &n->opens
-                     : job->op == VV_DOOR_OP_STAT ? &n->stats
-                                                  : &n->writes,
-                     1);
+        vvi_server_add(job->op == VV_SERVER_OP_OPEN         ? &n->opens
+                       : job->op == VV_SERVER_OP_INVALIDATE ? &n->writes
+                                                            : &n->stats,
+                       1);
 }
 
-static struct vv_door_reply reply_of(const struct vvi_door_job *job)
+static struct vv_server_reply reply_of(const struct vvi_server_job *job)
 {
-    struct vv_door_reply reply = {
-        .magic = VV_DOOR_MAGIC,
-        .version = VV_DOOR_VERSION,
-        .kind = VV_DOOR_DONE,
+    struct vv_server_reply reply = {
+        .magic = VV_SERVER_MAGIC,
+        .version = VV_SERVER_VERSION,
+        .kind = VV_SERVER_DONE,
         .id = job->id,
         .status = -job->rc,
-        .flags = job->rc == 0 && job->readable ? VV_DOOR_READABLE : 0,
+        .flags = job->rc == 0 && job->readable ? VV_SERVER_READABLE : 0,
     };
 
-    if (job->rc == 0 && job->op != VV_DOOR_OP_INVALIDATE)
+    if (job->rc == 0 && job->op != VV_SERVER_OP_INVALIDATE)
         reply.stat = job->stat;
     return reply;
 }
 
 /* Answers what a connection asked. The job is the caller's. */
-static void answer(struct vvi_door_conn *c, struct vvi_door_job *job)
+static void answer(struct vvi_server_conn *c, struct vvi_server_job *job)
 {
-    struct vv_door_reply reply = reply_of(job);
+    struct vv_server_reply reply = reply_of(job);
 
-    count_answer(c->loop->door, job);
+    count_answer(c->loop->server, job);
     say(c, &reply, NULL, 0, &job->fd, job->fd >= 0);
     if (job->fd >= 0)
         close(job->fd);
@@ -236,12 +236,12 @@ static void answer(struct vvi_door_conn *c, struct vvi_door_job *job)
 }
 
 /* Not after the worker has said that it is done. */
-static void tell_pending(struct vvi_door_conn *c)
+static void tell_pending(struct vvi_server_conn *c)
 {
-    struct vv_door_reply reply = {
-        .magic = VV_DOOR_MAGIC,
-        .version = VV_DOOR_VERSION,
-        .kind = VV_DOOR_PENDING,
+    struct vv_server_reply reply = {
+        .magic = VV_SERVER_MAGIC,
+        .version = VV_SERVER_VERSION,
+        .kind = VV_SERVER_PENDING,
         .id = c->job->id,
     };
     int rc = 0;
@@ -256,7 +256,7 @@ static void tell_pending(struct vvi_door_conn *c)
 /* ---- requests ---- */
 
 /* What the header promises of a path: the client is not to be trusted with it. */
-static bool path_is_good(const struct vv_door *d, const char *path, size_t bytes)
+static bool path_is_good(const struct vv_server *d, const char *path, size_t bytes, bool *ret_sole)
 {
     if (bytes < 2 || path[0] != '/' || path[bytes - 1] == '/' || memchr(path, '\0', bytes))
         return false;
@@ -266,27 +266,28 @@ static bool path_is_good(const struct vv_door *d, const char *path, size_t bytes
         if (left < 2 || at[1] == '/' || (at[1] == '.' && (left == 2 || at[2] == '/')))
             return false;
     }
-    for (const char *at = d->welcome + sizeof(struct vv_door_welcome);
+    for (const char *at = d->welcome + sizeof(struct vv_server_welcome);
          at < d->welcome + d->welcome_bytes;) {
-        struct vv_door_root root;
+        struct vv_server_root root;
 
         memcpy(&root, at, sizeof(root));
         at += sizeof(root);
-        if (bytes > root.path_bytes && memcmp(path, at, root.path_bytes) == 0 &&
-            (root.path_bytes == 1 || path[root.path_bytes] == '/'))
+        *ret_sole = (root.flags & VV_SERVER_SOLE) != 0;
+        if (bytes >= root.path_bytes + !*ret_sole && memcmp(path, at, root.path_bytes) == 0 &&
+            (root.path_bytes == 1 || bytes == root.path_bytes || path[root.path_bytes] == '/'))
             return true;
         at += root.path_bytes;
     }
     return false;
 }
 
-static void greet(struct vvi_door_conn *c, const struct vv_door_request *req)
+static void greet(struct vvi_server_conn *c, const struct vv_server_request *req)
 {
-    struct vv_door *d = c->loop->door;
-    struct vv_door_reply reply = {
-        .magic = VV_DOOR_MAGIC,
-        .version = VV_DOOR_VERSION,
-        .kind = VV_DOOR_WELCOME,
+    struct vv_server *d = c->loop->server;
+    struct vv_server_reply reply = {
+        .magic = VV_SERVER_MAGIC,
+        .version = VV_SERVER_VERSION,
+        .kind = VV_SERVER_WELCOME,
         .id = req->id,
     };
 
@@ -294,13 +295,13 @@ static void greet(struct vvi_door_conn *c, const struct vv_door_request *req)
     say(c, &reply, d->welcome, d->welcome_bytes, NULL, 0);
 }
 
-static void give_index(struct vvi_door_conn *c, const struct vv_door_request *req)
+static void give_index(struct vvi_server_conn *c, const struct vv_server_request *req)
 {
-    struct vv_index *index = c->loop->door->opts.index;
-    struct vv_door_reply reply = {
-        .magic = VV_DOOR_MAGIC,
-        .version = VV_DOOR_VERSION,
-        .kind = VV_DOOR_DONE,
+    struct vv_index *index = c->loop->server->opts.index;
+    struct vv_server_reply reply = {
+        .magic = VV_SERVER_MAGIC,
+        .version = VV_SERVER_VERSION,
+        .kind = VV_SERVER_DONE,
         .id = req->id,
         .status = index ? 0 : ENOSYS,
     };
@@ -312,16 +313,16 @@ static void give_index(struct vvi_door_conn *c, const struct vv_door_request *re
 }
 
 /* Puts the loop's job to the table, and hands it on if it has to wait. */
-static void serve(struct vvi_door_conn *c)
+static void serve(struct vvi_server_conn *c)
 {
-    struct vvi_door_loop *loop = c->loop;
-    struct vv_door *d = loop->door;
-    struct vvi_door_job *job = loop->job;
+    struct vvi_server_loop *loop = c->loop;
+    struct vv_server *d = loop->server;
+    struct vvi_server_job *job = loop->job;
     int rc;
 
     job->told_ns = vv_now_ns();
-    job->deadline_ns = job->told_ns + d->opts.wait_ns;
-    vvi_door_do(d, job, true);
+    job->deadline_ns = job->sole ? UINT64_MAX / 2 : job->told_ns + d->opts.wait_ns;
+    vvi_server_do(d, job, true);
     if (job->rc != -EAGAIN) {
         answer(c, job);
         return;
@@ -331,10 +332,10 @@ static void serve(struct vvi_door_conn *c)
     job->taken_back = job->answered = false;
     job->send_rc = 0;
     /* Once it is handed on, all of it but `conn` is the worker's. */
-    rc = vvi_door_submit(d, job);
+    rc = vvi_server_submit(d, job);
     if (rc < 0) {
         job->rc = rc;
-        vvi_door_add(&d->counts.full, 1);
+        vvi_server_add(&d->counts.full, 1);
         answer(c, job);
         return;
     }
@@ -343,44 +344,53 @@ static void serve(struct vvi_door_conn *c)
     c->job = job;
 }
 
-/* One request, already in `msg`. False: it makes no sense. */
-static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
+static bool is_about_path(uint16_t op)
 {
-    struct vvi_door_loop *loop = c->loop;
-    struct vv_door_request req;
+    return op == VV_SERVER_OP_OPEN || op == VV_SERVER_OP_STAT || op == VV_SERVER_OP_INVALIDATE ||
+           op == VV_SERVER_OP_LIST;
+}
+
+/* One request, already in `msg`. False: it makes no sense. */
+static bool take(struct vvi_server_conn *c, const char *msg, size_t bytes)
+{
+    struct vvi_server_loop *loop = c->loop;
+    struct vv_server_request req;
     const char *path = msg + sizeof(req);
     uint64_t inode = 0;
+    bool sole = false;
     size_t rest;
 
     if (bytes < sizeof(req))
         return false;
     memcpy(&req, msg, sizeof(req));
-    rest = req.flags & VV_DOOR_INODE ? sizeof(inode) : 0;
-    if (req.magic != VV_DOOR_MAGIC || req.version != VV_DOOR_VERSION ||
+    rest = req.flags & VV_SERVER_INODE ? sizeof(inode) : 0;
+    if (req.magic != VV_SERVER_MAGIC || req.version != VV_SERVER_VERSION ||
         bytes - sizeof(req) < rest || req.path_bytes != bytes - sizeof(req) - rest)
         return false;
     memcpy(&inode, msg + bytes - rest, rest);
-    if (req.op == VV_DOOR_OP_HELLO) {
+    if (req.op == VV_SERVER_OP_HELLO) {
         if (c->greeted || req.path_bytes != 0)
             return false;
         greet(c, &req);
         return true;
     }
-    if (req.op == VV_DOOR_OP_INDEX) {
+    if (req.op == VV_SERVER_OP_INDEX) {
         if (!c->greeted || req.path_bytes != 0)
             return false;
         give_index(c, &req);
         return true;
     }
-    if (!c->greeted || req.op < VV_DOOR_OP_OPEN || req.op > VV_DOOR_OP_INVALIDATE ||
-        (req.flags & ~(req.op == VV_DOOR_OP_INVALIDATE ? VV_DOOR_CHANGE : VV_DOOR_NOFOLLOW)) != 0 ||
-        req.path_bytes > VV_DOOR_PATH_MAX || !path_is_good(loop->door, path, req.path_bytes))
+    if (!c->greeted || !is_about_path(req.op) ||
+        (req.flags &
+         ~(req.op == VV_SERVER_OP_INVALIDATE ? VV_SERVER_CHANGE : VV_SERVER_NOFOLLOW)) != 0 ||
+        req.path_bytes > VV_SERVER_PATH_MAX ||
+        !path_is_good(loop->server, path, req.path_bytes, &sole))
         return false;
     if (!loop->job) {
         loop->job = malloc(sizeof(*loop->job));
         if (!loop->job)
             return false;
-        vv_mutex_init(&loop->job->lock, "door job", VV_RANK_STORE);
+        vv_mutex_init(&loop->job->lock, "server job", VV_RANK_STORE);
     }
     loop->job->loop = loop;
     loop->job->conn = NULL;
@@ -388,13 +398,14 @@ static bool take(struct vvi_door_conn *c, const char *msg, size_t bytes)
     loop->job->op = req.op;
     loop->job->flags = req.flags;
     loop->job->inode = inode;
+    loop->job->sole = sole;
     memcpy(loop->job->path, path, req.path_bytes);
     loop->job->path[req.path_bytes] = '\0';
     serve(c);
     return true;
 }
 
-static bool is_answered(struct vvi_door_job *job)
+static bool is_answered(struct vvi_server_job *job)
 {
     bool answered;
 
@@ -405,9 +416,9 @@ static bool is_answered(struct vvi_door_job *job)
 }
 
 /* A connection whose job has been answered, which no thread uses from now on. */
-static void let_go(struct vvi_door_conn *c)
+static void let_go(struct vvi_server_conn *c)
 {
-    struct vvi_door_job *job = c->job;
+    struct vvi_server_job *job = c->job;
 
     job->conn = NULL;
     c->job = NULL;
@@ -416,9 +427,9 @@ static void let_go(struct vvi_door_conn *c)
     listen_to(c, true);
 }
 
-static void on_conn(struct vvi_door_conn *c, uint32_t events)
+static void on_conn(struct vvi_server_conn *c, uint32_t events)
 {
-    char msg[VV_DOOR_MSG_MAX];
+    char msg[VV_SERVER_MSG_MAX];
     ssize_t n;
 
     if (c->fd < 0)
@@ -447,7 +458,7 @@ static void on_conn(struct vvi_door_conn *c, uint32_t events)
 
 /* ---- jobs that come back ---- */
 
-void vvi_door_loop_ended(struct vvi_door_loop *loop, struct vvi_door_job *job)
+void vvi_server_loop_ended(struct vvi_server_loop *loop, struct vvi_server_job *job)
 {
     uint64_t one = 1;
     bool first, answered;
@@ -464,18 +475,18 @@ void vvi_door_loop_ended(struct vvi_door_loop *loop, struct vvi_door_job *job)
     vv_mutex_unlock(&loop->lock);
     /* Counts up to 2^64 - 2, so that it cannot be full. */
     if (first && write(loop->event_fd, &one, sizeof(one)) < 0)
-        vv_log(VV_LOG_WARNING, "door: cannot wake a thread");
+        vv_log(VV_LOG_WARNING, "server: cannot wake a thread");
 }
 
-void vvi_door_loop_answer(struct vvi_door_job *job)
+void vvi_server_loop_answer(struct vvi_server_job *job)
 {
-    struct vv_door_reply reply = reply_of(job);
+    struct vv_server_reply reply = reply_of(job);
 
     vv_mutex_lock(&job->lock);
     if (!job->taken_back) {
         job->answered = true;
-        vvi_door_add(&job->loop->door->counts.waited, job->rc == 0);
-        count_answer(job->loop->door, job);
+        vvi_server_add(&job->loop->server->counts.waited, job->rc == 0);
+        count_answer(job->loop->server, job);
         job->send_rc = send_reply(job->sock, &reply, NULL, 0, &job->fd, job->fd >= 0);
     }
     vv_mutex_unlock(&job->lock);
@@ -485,7 +496,7 @@ void vvi_door_loop_answer(struct vvi_door_job *job)
     job->fd = -1;
 }
 
-static void job_free(struct vvi_door_job *job)
+static void job_free(struct vvi_server_job *job)
 {
     if (!job)
         return;
@@ -495,9 +506,9 @@ static void job_free(struct vvi_door_job *job)
     free(job);
 }
 
-static void take_back(struct vvi_door_loop *loop)
+static void take_back(struct vvi_server_loop *loop)
 {
-    struct vvi_door_job *job, *next;
+    struct vvi_server_job *job, *next;
     uint64_t times;
     bool awake;
 
@@ -510,7 +521,7 @@ static void take_back(struct vvi_door_loop *loop)
     while (awake && read(loop->event_fd, &times, sizeof(times)) < 0 && errno == EINTR)
         ;
     for (; job; job = next) {
-        struct vvi_door_conn *c = job->conn;
+        struct vvi_server_conn *c = job->conn;
 
         next = job->next;
         if (c)
@@ -520,25 +531,25 @@ static void take_back(struct vvi_door_loop *loop)
 }
 
 /* Clients that wait hear of it; those that have waited too long need not any more. */
-static void look_after(struct vvi_door_loop *loop)
+static void look_after(struct vvi_server_loop *loop)
 {
     uint64_t now_ns = vv_now_ns();
 
-    for (struct vvi_door_conn *c = loop->conns, *next; c; c = next) {
-        struct vvi_door_job *job = c->job;
+    for (struct vvi_server_conn *c = loop->conns, *next; c; c = next) {
+        struct vvi_server_job *job = c->job;
 
         next = c->next;
         if (!job)
             continue;
         if (now_ns >= job->deadline_ns) {
-            struct vvi_door_job late = {.id = job->id, .op = job->op, .rc = -ETIMEDOUT, .fd = -1};
+            struct vvi_server_job late = {.id = job->id, .op = job->op, .rc = -ETIMEDOUT, .fd = -1};
 
             if (!take_back_job(job))
                 continue; /* it is about to come back */
             job->conn = NULL;
             c->job = NULL;
             loop->waiting--;
-            vvi_door_add(&loop->door->counts.late, 1);
+            vvi_server_add(&loop->server->counts.late, 1);
             answer(c, &late);
             listen_to(c, true);
         } else if (now_ns - job->told_ns >= TELL_NS) {
@@ -550,25 +561,25 @@ static void look_after(struct vvi_door_loop *loop)
 
 static void *run(void *arg)
 {
-    struct vvi_door_loop *loop = arg;
-    struct vv_index *index = loop->door->opts.index;
+    struct vvi_server_loop *loop = arg;
+    struct vv_index *index = loop->server->opts.index;
     struct epoll_event events[EVENTS];
     uint64_t looked_ns = 0, beat_ns = 0;
 
-    while (!atomic_load_explicit(&loop->door->stop, memory_order_acquire)) {
+    while (!atomic_load_explicit(&loop->server->stop, memory_order_acquire)) {
         int n = epoll_wait(loop->epoll_fd, events, EVENTS, TICK_MS);
 
         if (index)
             vv_index_beat(index);
         if (vv_now_ns() - beat_ns >= BEAT_NS) {
             beat_ns = vv_now_ns();
-            vvi_door_beat(loop->door, beat_ns);
+            vvi_server_heartbeat(loop->server, beat_ns);
         }
 
         for (int i = 0; i < n; i++) {
             if (events[i].data.ptr == loop)
                 take_back(loop);
-            else if (events[i].data.ptr == loop->door)
+            else if (events[i].data.ptr == loop->server)
                 accept_some(loop);
             else
                 on_conn(events[i].data.ptr, events[i].events);
@@ -578,7 +589,7 @@ static void *run(void *arg)
             take_back(loop);
             look_after(loop);
         }
-        for (struct vvi_door_conn *c; (c = loop->dead);) {
+        for (struct vvi_server_conn *c; (c = loop->dead);) {
             loop->dead = c->next;
             free(c);
         }
@@ -586,14 +597,14 @@ static void *run(void *arg)
     return NULL;
 }
 
-int vvi_door_loop_start(struct vv_door *d, struct vvi_door_loop *loop)
+int vvi_server_loop_start(struct vv_server *d, struct vvi_server_loop *loop)
 {
     struct epoll_event wake = {.events = EPOLLIN, .data.ptr = loop};
     struct epoll_event come = {.events = EPOLLIN | EPOLLEXCLUSIVE, .data.ptr = d};
     int rc;
 
-    loop->door = d;
-    vv_mutex_init(&loop->lock, "door loop", VV_RANK_STORE);
+    loop->server = d;
+    vv_mutex_init(&loop->lock, "server loop", VV_RANK_STORE);
     loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     loop->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (loop->epoll_fd < 0 || loop->event_fd < 0 ||
@@ -605,7 +616,7 @@ int vvi_door_loop_start(struct vv_door *d, struct vvi_door_loop *loop)
     return rc;
 }
 
-void vvi_door_loop_stop(struct vvi_door_loop *loop)
+void vvi_server_loop_stop(struct vvi_server_loop *loop)
 {
     uint64_t one = 1;
 
@@ -619,15 +630,15 @@ void vvi_door_loop_stop(struct vvi_door_loop *loop)
         conn_end(loop->conns);
 }
 
-void vvi_door_loop_free(struct vvi_door_loop *loop)
+void vvi_server_loop_free(struct vvi_server_loop *loop)
 {
-    if (!loop->door)
+    if (!loop->server)
         return;
-    for (struct vvi_door_job *job; (job = loop->ended);) {
+    for (struct vvi_server_job *job; (job = loop->ended);) {
         loop->ended = job->next;
         job_free(job);
     }
-    for (struct vvi_door_conn *c; (c = loop->dead);) {
+    for (struct vvi_server_conn *c; (c = loop->dead);) {
         loop->dead = c->next;
         free(c);
     }

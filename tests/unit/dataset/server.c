@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The door, with functions behind it that answer, wait and refuse as their path says; and clients that
+/* The server, with functions behind it that answer, wait and refuse as their path says; and clients that
  * ask, go away, send nonsense and do not read. */
-#include "dataset/door.h"
+#include "dataset/server.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 
 static char socket_path[200], content[200], root[160];
 
-/* ---- behind the door ---- */
+/* ---- functions of the server ---- */
 
 static struct vv_mutex gate_lock;
 static struct vv_cond gate_moved;
@@ -38,7 +38,7 @@ static void gate(bool shut)
     vv_mutex_unlock(&gate_lock);
 }
 
-static int at_gate(const struct vv_door_ask *ask)
+static int at_gate(const struct vv_server_ask *ask)
 {
     if (!strstr(ask->path, "/slow"))
         return 0;
@@ -53,8 +53,8 @@ static int at_gate(const struct vv_door_ask *ask)
     return 0;
 }
 
-static int do_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
-                   struct vv_door_stat *ret_stat)
+static int do_open(void *user, const struct vv_server_ask *ask, int *ret_fd,
+                   struct vv_server_stat *ret_stat)
 {
     struct stat st;
     int fd, rc = at_gate(ask);
@@ -69,13 +69,13 @@ static int do_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
     fd = open(content, O_RDONLY | O_CLOEXEC);
     T_CHECK(fd >= 0);
     T_EQ(fstat(fd, &st), 0);
-    vv_door_stat_of(&st, ret_stat);
+    vv_server_stat_of(&st, ret_stat);
     ret_stat->ino = 4711;
     *ret_fd = fd;
     return 0;
 }
 
-static int do_stat(void *user, const struct vv_door_ask *ask, struct vv_door_stat *ret_stat,
+static int do_stat(void *user, const struct vv_server_ask *ask, struct vv_server_stat *ret_stat,
                    bool *ret_readable)
 {
     int fd = -1, rc = do_open(user, ask, &fd, ret_stat);
@@ -86,7 +86,7 @@ static int do_stat(void *user, const struct vv_door_ask *ask, struct vv_door_sta
     return rc;
 }
 
-static int do_invalidate(void *user, const struct vv_door_ask *ask)
+static int do_invalidate(void *user, const struct vv_server_ask *ask)
 {
     (void)user;
     if (ask->now)
@@ -95,33 +95,34 @@ static int do_invalidate(void *user, const struct vv_door_ask *ask)
     return 0;
 }
 
-static const struct vv_door_ops ops = {do_open, do_stat, do_invalidate};
+static const struct vv_server_ops ops = {
+    .open = do_open, .stat = do_stat, .invalidate = do_invalidate};
 
-static struct vv_door_opts door_opts(void)
+static struct vv_server_opts server_opts(void)
 {
     static const char *roots[1];
 
     roots[0] = root;
-    return (struct vv_door_opts){
+    return (struct vv_server_opts){
         .socket_path = socket_path, .roots = roots, .nr_roots = 1, .ops = &ops, .user = &gate_lock};
 }
 
-static struct vv_door *open_door(const struct vv_door_opts *opts)
+static struct vv_server *open_server(const struct vv_server_opts *opts)
 {
-    struct vv_door *d;
+    struct vv_server *d;
     char err[200] = "";
-    int rc = vv_door_open(opts, err, sizeof(err), &d);
+    int rc = vv_server_open(opts, err, sizeof(err), &d);
 
     if (rc < 0)
         t_fail(__FILE__, __LINE__, "%s (%d)", err, rc);
     return d;
 }
 
-static struct vv_door_stats stats(struct vv_door *d)
+static struct vv_server_stats stats(struct vv_server *d)
 {
-    struct vv_door_stats st;
+    struct vv_server_stats st;
 
-    vv_door_stats(d, &st);
+    vv_server_stats(d, &st);
     return st;
 }
 
@@ -143,20 +144,20 @@ static int try_connect(void)
 static void ask(int fd, unsigned op, unsigned flags, const char *name)
 {
     struct {
-        struct vv_door_request req;
-        char path[VV_DOOR_PATH_MAX + 10];
+        struct vv_server_request req;
+        char path[VV_SERVER_PATH_MAX + 10];
     } m;
     size_t bytes = 0;
 
     if (name)
         bytes = (size_t)snprintf(m.path, sizeof(m.path), "%s/%s", root, name);
-    m.req = (struct vv_door_request){VV_DOOR_MAGIC, VV_DOOR_VERSION, (uint16_t)op, 77,
-                                     flags,         (uint32_t)bytes};
+    m.req = (struct vv_server_request){VV_SERVER_MAGIC, VV_SERVER_VERSION, (uint16_t)op, 77,
+                                       flags,           (uint32_t)bytes};
     T_EQ(send(fd, &m, sizeof(m.req) + bytes, MSG_NOSIGNAL), sizeof(m.req) + bytes);
 }
 
 /* The next reply; 0: the connection has ended. */
-static ssize_t hear(int fd, struct vv_door_reply *r, int *ret_fd, char *more, size_t more_bytes)
+static ssize_t hear(int fd, struct vv_server_reply *r, int *ret_fd, char *more, size_t more_bytes)
 {
     union {
         struct cmsghdr align;
@@ -174,8 +175,8 @@ static ssize_t hear(int fd, struct vv_door_reply *r, int *ret_fd, char *more, si
     if (n <= 0)
         return n < 0 && errno != ECONNRESET ? -errno : 0;
     T_CHECK(n >= (ssize_t)sizeof(*r));
-    T_EQ(r->magic, VV_DOOR_MAGIC);
-    T_EQ(r->version, VV_DOOR_VERSION);
+    T_EQ(r->magic, VV_SERVER_MAGIC);
+    T_EQ(r->version, VV_SERVER_VERSION);
     T_EQ(r->id, 77);
     h = CMSG_FIRSTHDR(&msg);
     if (h)
@@ -185,40 +186,40 @@ static ssize_t hear(int fd, struct vv_door_reply *r, int *ret_fd, char *more, si
 
 static int connected(void)
 {
-    char more[VV_DOOR_MSG_MAX];
-    struct vv_door_welcome w;
-    struct vv_door_reply r;
+    char more[VV_SERVER_MSG_MAX];
+    struct vv_server_welcome w;
+    struct vv_server_reply r;
     int fd = try_connect(), got;
 
     T_CHECK(fd >= 0);
-    ask(fd, VV_DOOR_OP_HELLO, 0, NULL);
+    ask(fd, VV_SERVER_OP_HELLO, 0, NULL);
     T_CHECK(hear(fd, &r, &got, more, sizeof(more)) > 0);
-    T_EQ(r.kind, VV_DOOR_WELCOME);
+    T_EQ(r.kind, VV_SERVER_WELCOME);
     memcpy(&w, more, sizeof(w));
     T_CHECK(w.nr_roots >= 1 && w.root_ino != 0);
     return fd;
 }
 
 /* DONE, with no PENDING before it counted. */
-static struct vv_door_reply done(int fd, int *ret_fd)
+static struct vv_server_reply done(int fd, int *ret_fd)
 {
-    struct vv_door_reply r;
+    struct vv_server_reply r;
     char more[8];
 
     do {
         T_CHECK(hear(fd, &r, ret_fd, more, sizeof(more)) == sizeof(r));
-    } while (r.kind == VV_DOOR_PENDING);
-    T_EQ(r.kind, VV_DOOR_DONE);
+    } while (r.kind == VV_SERVER_PENDING);
+    T_EQ(r.kind, VV_SERVER_DONE);
     return r;
 }
 
 static void open_now(int fd)
 {
-    struct vv_door_reply r;
+    struct vv_server_reply r;
     char buf[16];
     int got;
 
-    ask(fd, VV_DOOR_OP_OPEN, 0, "file");
+    ask(fd, VV_SERVER_OP_OPEN, 0, "file");
     r = done(fd, &got);
     T_EQ(r.status, 0);
     T_CHECK(got >= 0);
@@ -226,12 +227,12 @@ static void open_now(int fd)
     T_EQ(fcntl(got, F_GETFL) & O_ACCMODE, O_RDONLY);
     close(got);
     T_EQ(r.stat.ino, 4711);
-    T_EQ(r.flags, VV_DOOR_READABLE);
+    T_EQ(r.flags, VV_SERVER_READABLE);
 }
 
 static bool ended(int fd)
 {
-    struct vv_door_reply r;
+    struct vv_server_reply r;
     char more[8];
     int got;
 
@@ -254,10 +255,10 @@ static unsigned open_descriptors(void)
 
 static void test_answers(void)
 {
-    struct vv_door_opts opts = door_opts();
+    struct vv_server_opts opts = server_opts();
     unsigned before = open_descriptors();
-    struct vv_door *d = open_door(&opts);
-    struct vv_door_reply r;
+    struct vv_server *d = open_server(&opts);
+    struct vv_server_reply r;
     struct stat st;
     int got, fd;
 
@@ -266,24 +267,24 @@ static void test_answers(void)
     fd = connected();
     for (int i = 0; i < 20; i++)
         open_now(fd);
-    ask(fd, VV_DOOR_OP_OPEN, 0, "none");
+    ask(fd, VV_SERVER_OP_OPEN, 0, "none");
     r = done(fd, &got);
     T_EQ(r.status, ENOENT);
     T_EQ(got, -1);
-    ask(fd, VV_DOOR_OP_OPEN, VV_DOOR_NOFOLLOW, "link");
+    ask(fd, VV_SERVER_OP_OPEN, VV_SERVER_NOFOLLOW, "link");
     T_EQ(done(fd, &got).status, ELOOP);
-    ask(fd, VV_DOOR_OP_STAT, 0, "dark");
+    ask(fd, VV_SERVER_OP_STAT, 0, "dark");
     r = done(fd, &got);
     T_EQ(r.status, 0);
     T_EQ(r.flags, 0);
     T_EQ(r.stat.size, 7);
-    ask(fd, VV_DOOR_OP_INVALIDATE, 0, "file");
+    ask(fd, VV_SERVER_OP_INVALIDATE, 0, "file");
     T_EQ(done(fd, &got).status, 0);
     T_EQ(atomic_load(&nr_invalidated), 1);
     T_EQ(stats(d).opens, 20);
-    T_EQ(stats(d).yourself, 2);
+    T_EQ(stats(d).declined, 2);
     T_EQ(stats(d).waited, 1);
-    vv_door_close(d);
+    vv_server_close(d);
     T_CHECK(ended(fd));
     close(fd);
     T_EQ(access(socket_path, F_OK), -1);
@@ -293,18 +294,18 @@ static void test_answers(void)
 /* One that waits keeps nobody else waiting, hears that somebody is at it, and gets its file. */
 static void test_waits(void)
 {
-    struct vv_door_opts opts = door_opts();
-    struct vv_door *d = open_door(&opts);
+    struct vv_server_opts opts = server_opts();
+    struct vv_server *d = open_server(&opts);
     int slow = connected(), fast = connected(), got;
-    struct vv_door_reply r;
+    struct vv_server_reply r;
     char more[8];
 
     gate(true);
-    ask(slow, VV_DOOR_OP_OPEN, 0, "slow");
+    ask(slow, VV_SERVER_OP_OPEN, 0, "slow");
     for (int i = 0; i < 100; i++)
         open_now(fast);
     T_EQ(hear(slow, &r, &got, more, sizeof(more)), sizeof(r));
-    T_EQ(r.kind, VV_DOOR_PENDING);
+    T_EQ(r.kind, VV_SERVER_PENDING);
     gate(false);
     r = done(slow, &got);
     T_EQ(r.status, 0);
@@ -313,25 +314,25 @@ static void test_waits(void)
     T_EQ(stats(d).waited, 1);
     close(slow);
     close(fast);
-    vv_door_close(d);
+    vv_server_close(d);
 }
 
 static void test_too_long_and_too_many(void)
 {
-    struct vv_door_opts opts = door_opts();
+    struct vv_server_opts opts = server_opts();
     unsigned before = open_descriptors();
-    struct vv_door *d;
+    struct vv_server *d;
     int c[4], got;
 
     opts.wait_ns = VV_NS_PER_S; /* none has waited so long when the last one asks */
     opts.workers_max = 1;
     opts.waiting_max = 2;
-    d = open_door(&opts);
+    d = open_server(&opts);
     gate(true);
     for (int i = 0; i < 4; i++)
         c[i] = connected();
     for (int i = 0; i < 4; i++) {
-        ask(c[i], VV_DOOR_OP_OPEN, 0, "slow");
+        ask(c[i], VV_SERVER_OP_OPEN, 0, "slow");
         while (i == 0 && atomic_load(&in_gate) == 0)
             usleep(1000);
     }
@@ -344,31 +345,31 @@ static void test_too_long_and_too_many(void)
     gate(false);
     for (int i = 0; i < 4; i++)
         close(c[i]);
-    vv_door_close(d);
+    vv_server_close(d);
     T_EQ(open_descriptors(), before);
 }
 
 /* A client that goes while somebody fetches for it; and a daemon that does. */
 static void test_goes_while_waiting(void)
 {
-    struct vv_door_opts opts = door_opts();
+    struct vv_server_opts opts = server_opts();
     unsigned before = open_descriptors();
-    struct vv_door *d = open_door(&opts);
+    struct vv_server *d = open_server(&opts);
     int gone = connected(), stays = connected();
 
     gate(true);
-    ask(gone, VV_DOOR_OP_OPEN, 0, "slow");
-    ask(stays, VV_DOOR_OP_OPEN, 0, "slow");
+    ask(gone, VV_SERVER_OP_OPEN, 0, "slow");
+    ask(stays, VV_SERVER_OP_OPEN, 0, "slow");
     while (atomic_load(&in_gate) != 2)
         usleep(1000);
     close(gone);
     while (stats(d).clients != 1)
         usleep(1000);
     gate(false);
-    vv_door_close(d);
+    vv_server_close(d);
     /* Answered, or the connection ended: the client cannot tell which before. */
     for (bool over = false; !over;) {
-        struct vv_door_reply r;
+        struct vv_server_reply r;
         char more[8];
         int got;
 
@@ -393,9 +394,9 @@ static void send_raw(const void *msg, size_t bytes, bool greet)
 static void send_path(const char *path)
 {
     struct {
-        struct vv_door_request req;
-        char path[VV_DOOR_MSG_MAX];
-    } m = {{VV_DOOR_MAGIC, VV_DOOR_VERSION, VV_DOOR_OP_OPEN, 1, 0, 0}, ""};
+        struct vv_server_request req;
+        char path[VV_SERVER_MSG_MAX];
+    } m = {{VV_SERVER_MAGIC, VV_SERVER_VERSION, VV_SERVER_OP_OPEN, 1, 0, 0}, ""};
 
     m.req.path_bytes = (uint32_t)snprintf(m.path, sizeof(m.path), "%s", path);
     send_raw(&m, sizeof(m.req) + m.req.path_bytes, true);
@@ -403,18 +404,18 @@ static void send_path(const char *path)
 
 static void test_nonsense(void)
 {
-    struct vv_door_request r = {VV_DOOR_MAGIC, VV_DOOR_VERSION, VV_DOOR_OP_OPEN, 1, 0, 0};
+    struct vv_server_request r = {VV_SERVER_MAGIC, VV_SERVER_VERSION, VV_SERVER_OP_OPEN, 1, 0, 0};
     struct t_rng rng = {t_seed()};
-    struct vv_door_opts opts = door_opts();
-    struct vv_door *d = open_door(&opts);
+    struct vv_server_opts opts = server_opts();
+    struct vv_server *d = open_server(&opts);
     int good = connected();
-    char buf[VV_DOOR_MSG_MAX * 2] = "", *path = buf;
+    char buf[VV_SERVER_MSG_MAX * 2] = "", *path = buf;
 
     send_raw(&r, sizeof(r), false); /* no HELLO */
     send_raw(&r, sizeof(r), true);  /* no path */
     send_raw(&r, 5, true);
     send_raw(buf, sizeof(buf), true);
-    r.op = VV_DOOR_OP_HELLO;
+    r.op = VV_SERVER_OP_HELLO;
     send_raw(&r, sizeof(r), true); /* a second one */
     r.version = 2;
     send_raw(&r, sizeof(r), false);
@@ -428,10 +429,10 @@ static void test_nonsense(void)
         snprintf(path, sizeof(buf), "%s%s", root, *tail);
         send_path(path);
     }
-    memset(path, 'a', VV_DOOR_PATH_MAX + 1);
+    memset(path, 'a', VV_SERVER_PATH_MAX + 1);
     memcpy(path, root, strlen(root));
     path[strlen(root)] = '/';
-    path[VV_DOOR_PATH_MAX + 1] = '\0';
+    path[VV_SERVER_PATH_MAX + 1] = '\0';
     send_path(path);
     for (uint64_t i = 0; i < t_cases(200, 20000); i++) {
         size_t bytes = 1 + (size_t)t_rng_below(&rng, 64);
@@ -443,22 +444,22 @@ static void test_nonsense(void)
     open_now(good);
     close(good);
     T_CHECK(stats(d).broken >= 200 / 4);
-    vv_door_close(d);
+    vv_server_close(d);
 }
 
 /* Asks and asks and never reads. */
 static void test_does_not_read(void)
 {
-    struct vv_door_opts opts = door_opts();
-    struct vv_door *d = open_door(&opts);
+    struct vv_server_opts opts = server_opts();
+    struct vv_server *d = open_server(&opts);
     int deaf = connected(), good = connected();
 
     T_EQ(fcntl(deaf, F_SETFL, O_NONBLOCK), 0);
     while (stats(d).broken == 0) {
         struct {
-            struct vv_door_request req;
+            struct vv_server_request req;
             char path[200];
-        } m = {{VV_DOOR_MAGIC, VV_DOOR_VERSION, VV_DOOR_OP_OPEN, 1, 0, 0}, ""};
+        } m = {{VV_SERVER_MAGIC, VV_SERVER_VERSION, VV_SERVER_OP_OPEN, 1, 0, 0}, ""};
 
         m.req.path_bytes = (uint32_t)snprintf(m.path, sizeof(m.path), "%s/file", root);
         if (send(deaf, &m, sizeof(m.req) + m.req.path_bytes, MSG_NOSIGNAL) < 0 && errno != EAGAIN)
@@ -470,18 +471,18 @@ static void test_does_not_read(void)
     open_now(good);
     close(deaf);
     close(good);
-    vv_door_close(d);
+    vv_server_close(d);
 }
 
 static void test_too_many_clients(void)
 {
-    struct vv_door_opts opts = door_opts();
-    struct vv_door *d;
+    struct vv_server_opts opts = server_opts();
+    struct vv_server *d;
     int a, b, c;
 
     opts.clients_max = 2;
     opts.loops = 2;
-    d = open_door(&opts);
+    d = open_server(&opts);
     a = connected();
     b = connected();
     c = try_connect();
@@ -495,20 +496,20 @@ static void test_too_many_clients(void)
     open_now(b);
     close(a);
     close(b);
-    vv_door_close(d);
+    vv_server_close(d);
 }
 
 /* Others are turned away, whatever the mode of the socket has become. */
 static void test_other_users(void)
 {
-    struct vv_door_opts opts = door_opts();
-    struct vv_door *d = open_door(&opts);
+    struct vv_server_opts opts = server_opts();
+    struct vv_server *d = open_server(&opts);
     int status;
     pid_t pid;
 
     if (geteuid() != 0) {
         t_note("not root: nobody to turn away");
-        vv_door_close(d);
+        vv_server_close(d);
         return;
     }
     T_EQ(chmod(socket_path, 0666), 0);
@@ -525,111 +526,111 @@ static void test_other_users(void)
     }
     T_EQ(waitpid(pid, &status, 0), pid);
     T_EQ(status, 0);
-    vv_door_close(d);
+    vv_server_close(d);
 }
 
 static void test_place(void)
 {
-    struct vv_door_opts opts = door_opts();
-    struct vv_door *d = open_door(&opts), *other;
+    struct vv_server_opts opts = server_opts();
+    struct vv_server *d = open_server(&opts), *other;
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     const char *relative = "relative";
     char err[200], lock[220];
     int fd;
 
-    T_ERR(vv_door_open(&opts, err, sizeof(err), &other), -EADDRINUSE);
+    T_ERR(vv_server_open(&opts, err, sizeof(err), &other), -EADDRINUSE);
     fd = connected();
     open_now(fd); /* the first one is as it was */
     close(fd);
-    vv_door_close(d);
+    vv_server_close(d);
     /* What a killed one leaves. */
     memcpy(addr.sun_path, socket_path, strlen(socket_path));
     fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     T_EQ(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
     close(fd);
-    d = open_door(&opts);
-    vv_door_close(d);
+    d = open_server(&opts);
+    vv_server_close(d);
     fd = open(socket_path, O_CREAT | O_WRONLY, 0600);
     close(fd);
-    T_ERR(vv_door_open(&opts, err, sizeof(err), &other), -EEXIST);
+    T_ERR(vv_server_open(&opts, err, sizeof(err), &other), -EEXIST);
     T_EQ(unlink(socket_path), 0);
     snprintf(lock, sizeof(lock), "%s.lock", socket_path);
     T_EQ(unlink(lock), 0);
     opts.roots = &relative;
-    T_ERR(vv_door_open(&opts, err, sizeof(err), &other), -EINVAL);
+    T_ERR(vv_server_open(&opts, err, sizeof(err), &other), -EINVAL);
     opts.nr_roots = 0;
-    T_ERR(vv_door_open(&opts, err, sizeof(err), &other), -EINVAL);
+    T_ERR(vv_server_open(&opts, err, sizeof(err), &other), -EINVAL);
 }
 
 /* The mark of a memory file is in its name, as the kernel shows it. */
-static void check_memory_mark(const struct vv_door_stat *st)
+static void check_memory_mark(const struct vv_server_stat *st)
 {
-    char name[VV_DOOR_MEMORY_NAME], link[40], shown[300];
-    struct vv_door_stat is = {0};
+    char name[VV_SERVER_MEMORY_NAME], link[40], shown[300];
+    struct vv_server_stat is = {0};
     ssize_t n;
     int fd;
 
-    vv_door_memory_name(st, name);
-    T_EQ(strlen(name), VV_DOOR_MEMORY_NAME - 1);
+    vv_server_memory_name(st, name);
+    T_EQ(strlen(name), VV_SERVER_MEMORY_NAME - 1);
     fd = memfd_create(name, MFD_CLOEXEC);
     T_CHECK(fd >= 0);
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     n = readlink(link, shown, sizeof(shown));
-    T_CHECK(n > 0 && vv_door_memory_named(shown, (size_t)n, &is));
+    T_CHECK(n > 0 && vv_server_memory_named(shown, (size_t)n, &is));
     T_EQ(memcmp(st, &is, sizeof(is)), 0);
     /* Not another one, nor half of one. */
-    T_CHECK(!vv_door_memory_named(shown, VV_DOOR_MEMORY_NAME, &is));
+    T_CHECK(!vv_server_memory_named(shown, VV_SERVER_MEMORY_NAME, &is));
     shown[20] = ' ';
-    T_CHECK(!vv_door_memory_named(shown, (size_t)n, &is));
+    T_CHECK(!vv_server_memory_named(shown, (size_t)n, &is));
     shown[20] = '0';
     shown[8]++;
-    T_CHECK(!vv_door_memory_named(shown, (size_t)n, &is));
+    T_CHECK(!vv_server_memory_named(shown, (size_t)n, &is));
     close(fd);
 }
 
 static void test_mark(void)
 {
-    struct vv_door_stat st = {.dev = UINT64_C(0x123456789a),
-                              .ino = UINT64_MAX - 5,
-                              .mode = 0100644,
-                              .uid = 70000,
-                              .gid = UINT32_MAX,
-                              .blksize = 4 << 20,
-                              .nlink = 1,
-                              .size = 7,
-                              .blocks = 9,
-                              .atime = {1700000000, 0, 0},
-                              .mtime = {-1, 999999999, 0},
-                              .ctime = {1800000000, 123456789, 0}},
-                        is;
+    struct vv_server_stat st = {.dev = UINT64_C(0x123456789a),
+                                .ino = UINT64_MAX - 5,
+                                .mode = 0100644,
+                                .uid = 70000,
+                                .gid = UINT32_MAX,
+                                .blksize = 4 << 20,
+                                .nlink = 1,
+                                .size = 7,
+                                .blocks = 9,
+                                .atime = {1700000000, 0, 0},
+                                .mtime = {-1, 999999999, 0},
+                                .ctime = {1800000000, 123456789, 0}},
+                          is;
     char copy[220];
     int fd = open(content, O_RDONLY), other, rc;
-    struct vv_door_mark mark;
+    struct vv_server_mark mark;
 
     check_memory_mark(&st);
-    rc = vv_door_marked(fd, &is);
+    rc = vv_server_marked(fd, &is);
     if (rc == -EOPNOTSUPP) {
         t_note("no attributes here");
         close(fd);
         return;
     }
-    T_OK(vv_door_mark(fd, &st));
-    T_OK(vv_door_marked(fd, &is));
+    T_OK(vv_server_mark(fd, &st));
+    T_OK(vv_server_marked(fd, &is));
     T_EQ(memcmp(&st, &is, sizeof(st)), 0);
     st.nlink = 3;
-    T_OK(vv_door_mark(fd, &st));
-    T_OK(vv_door_marked(fd, &is));
+    T_OK(vv_server_mark(fd, &st));
+    T_OK(vv_server_marked(fd, &is));
     T_EQ(is.nlink, 3);
     /* A copy of the file is not the file. */
     snprintf(copy, sizeof(copy), "%s.copy", content);
     other = open(copy, O_RDWR | O_CREAT, 0600);
     T_EQ(write(other, "content", 7), 7);
-    T_ERR(vv_door_marked(other, &is), -ENODATA);
-    T_OK(vv_door_mark(other, &st));
-    T_OK(vv_door_marked(other, &is));
-    T_EQ(fgetxattr(fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark)), sizeof(mark));
-    T_EQ(fsetxattr(other, VV_DOOR_MARK_NAME, &mark, sizeof(mark), 0), 0);
-    T_ERR(vv_door_marked(other, &is), -ENODATA);
+    T_ERR(vv_server_marked(other, &is), -ENODATA);
+    T_OK(vv_server_mark(other, &st));
+    T_OK(vv_server_marked(other, &is));
+    T_EQ(fgetxattr(fd, VV_SERVER_MARK_NAME, &mark, sizeof(mark)), sizeof(mark));
+    T_EQ(fsetxattr(other, VV_SERVER_MARK_NAME, &mark, sizeof(mark), 0), 0);
+    T_ERR(vv_server_marked(other, &is), -ENODATA);
     close(fd);
     close(other);
 }
@@ -647,11 +648,11 @@ static void *asker(void *arg)
 
         if (t_rng_below(&rng, 30) == 0) {
             if (t_rng_below(&rng, 2) == 0)
-                ask(fd, VV_DOOR_OP_OPEN, 0, "slow");
+                ask(fd, VV_SERVER_OP_OPEN, 0, "slow");
             close(fd);
             fd = connected();
         } else if (t_rng_below(&rng, 4) == 0) {
-            ask(fd, VV_DOOR_OP_OPEN, 0, "slow");
+            ask(fd, VV_SERVER_OP_OPEN, 0, "slow");
             T_EQ(done(fd, &got).status, 0);
             T_CHECK(got >= 0);
             close(got);
@@ -665,21 +666,21 @@ static void *asker(void *arg)
 
 static void test_many(void)
 {
-    struct vv_door_opts opts = door_opts();
+    struct vv_server_opts opts = server_opts();
     unsigned before = open_descriptors();
-    struct vv_door *d;
+    struct vv_server *d;
     pthread_t t[ASKERS];
 
     opts.loops = 2;
     opts.workers_max = 3;
     opts.waiting_max = 1000;
-    d = open_door(&opts);
+    d = open_server(&opts);
     for (uintptr_t i = 0; i < ASKERS; i++)
         T_EQ(pthread_create(&t[i], NULL, asker, (void *)(uintptr_t)(t_seed() + i)), 0);
     for (int i = 0; i < ASKERS; i++)
         T_EQ(pthread_join(t[i], NULL), 0);
     T_EQ(stats(d).broken, 0);
-    vv_door_close(d);
+    vv_server_close(d);
     T_EQ(open_descriptors(), before);
 }
 
@@ -691,7 +692,7 @@ int main(void)
     vv_cond_init(&gate_moved);
     snprintf(root, sizeof(root), "%s/data", t_tmpdir());
     T_EQ(mkdir(root, 0700), 0);
-    snprintf(socket_path, sizeof(socket_path), "%s/door", t_tmpdir());
+    snprintf(socket_path, sizeof(socket_path), "%s/socket", t_tmpdir());
     snprintf(content, sizeof(content), "%s/content", t_tmpdir());
     fd = open(content, O_CREAT | O_WRONLY, 0600);
     T_EQ(write(fd, "content", 7), 7);

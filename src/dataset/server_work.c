@@ -2,7 +2,8 @@
 /*
  * Threads for requests that have to wait: for a disk, a fetch, another node. One is started when a
  * request finds none idle, up to a limit; beyond it requests queue, and when the queue is full the
- * client is told to read for itself. They live as long as the door.
+ * client is told to read for itself, unless it cannot: each connection has one request at a time. They live as long as
+ * the server.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,11 +14,11 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "dataset/door_private.h"
+#include "dataset/server_private.h"
 
-void vv_door_stat_of(const struct stat *st, struct vv_door_stat *ret_stat)
+void vv_server_stat_of(const struct stat *st, struct vv_server_stat *ret_stat)
 {
-    *ret_stat = (struct vv_door_stat){
+    *ret_stat = (struct vv_server_stat){
         .dev = (uint64_t)st->st_dev,
         .ino = (uint64_t)st->st_ino,
         .rdev = (uint64_t)st->st_rdev,
@@ -34,28 +35,28 @@ void vv_door_stat_of(const struct stat *st, struct vv_door_stat *ret_stat)
     };
 }
 
-int vv_door_marked(int fd, struct vv_door_stat *ret_stat)
+int vv_server_marked(int fd, struct vv_server_stat *ret_stat)
 {
-    struct vv_door_mark mark;
+    struct vv_server_mark mark;
     struct stat st;
-    ssize_t n = fgetxattr(fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark));
+    ssize_t n = fgetxattr(fd, VV_SERVER_MARK_NAME, &mark, sizeof(mark));
 
     if (n < 0)
         return errno == ERANGE ? -ENODATA : -errno;
     if (fstat(fd, &st) < 0)
         return -errno;
     if (n != (ssize_t)sizeof(mark) ||
-        !vv_door_mark_read(&mark, (uint64_t)st.st_ino, (uint64_t)st.st_size, ret_stat))
+        !vv_server_mark_read(&mark, (uint64_t)st.st_ino, (uint64_t)st.st_size, ret_stat))
         return -ENODATA;
     return 0;
 }
 
-static bool same_file(const struct vv_door_stat *a, const struct vv_door_stat *b)
+static bool same_file(const struct vv_server_stat *a, const struct vv_server_stat *b)
 {
     return a->dev == b->dev && a->ino == b->ino && a->mode == b->mode && a->uid == b->uid &&
            a->gid == b->gid && a->nlink == b->nlink && a->size == b->size &&
-           a->blocks == b->blocks && vv_door_ns(&a->mtime) == vv_door_ns(&b->mtime) &&
-           vv_door_ns(&a->ctime) == vv_door_ns(&b->ctime);
+           a->blocks == b->blocks && vv_server_ns(&a->mtime) == vv_server_ns(&b->mtime) &&
+           vv_server_ns(&a->ctime) == vv_server_ns(&b->ctime);
 }
 
 /* Whether its name is its mark. A file of the cache that was dropped has no name either, and needs one. */
@@ -66,10 +67,10 @@ static bool is_memory_file(int fd, const struct stat *st)
     return seals >= 0 && (seals & F_SEAL_WRITE);
 }
 
-int vv_door_mark(int fd, const struct vv_door_stat *stat)
+int vv_server_mark(int fd, const struct vv_server_stat *stat)
 {
-    struct vv_door_mark mark;
-    struct vv_door_stat is;
+    struct vv_server_mark mark;
+    struct vv_server_stat is;
     struct stat st;
     int rc;
 
@@ -77,33 +78,33 @@ int vv_door_mark(int fd, const struct vv_door_stat *stat)
         return -errno;
     if (is_memory_file(fd, &st))
         return 0;
-    rc = vv_door_marked(fd, &is);
+    rc = vv_server_marked(fd, &is);
     if (rc == 0 && same_file(&is, stat))
         return 0;
     if (rc < 0 && rc != -ENODATA)
         return rc;
-    vv_door_mark_make(stat, (uint64_t)st.st_ino, &mark);
-    return fsetxattr(fd, VV_DOOR_MARK_NAME, &mark, sizeof(mark), 0) < 0 ? -errno : 0;
+    vv_server_mark_make(stat, (uint64_t)st.st_ino, &mark);
+    return fsetxattr(fd, VV_SERVER_MARK_NAME, &mark, sizeof(mark), 0) < 0 ? -errno : 0;
 }
 
-void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
+void vvi_server_do(struct vv_server *d, struct vvi_server_job *job, bool now)
 {
-    const struct vv_door_ops *ops = d->opts.ops;
-    struct vv_door_ask ask = {
+    const struct vv_server_ops *ops = d->opts.ops;
+    struct vv_server_ask ask = {
         .path = job->path,
-        .nofollow = (job->flags & VV_DOOR_NOFOLLOW) != 0,
+        .nofollow = (job->flags & VV_SERVER_NOFOLLOW) != 0,
         .now = now,
         .deadline_ns = job->deadline_ns,
         .inode = job->inode,
-        .tree = (job->flags & VV_DOOR_TREE) != 0,
-        .begins = (job->flags & VV_DOOR_BEGINS) != 0,
+        .tree = (job->flags & VV_SERVER_TREE) != 0,
+        .begins = (job->flags & VV_SERVER_BEGINS) != 0,
     };
 
     job->rc = -ENOSYS;
     job->fd = -1;
     job->readable = false;
     switch (job->op) {
-    case VV_DOOR_OP_OPEN:
+    case VV_SERVER_OP_OPEN:
         if (ops->open)
             job->rc = ops->open(d->opts.user, &ask, &job->fd, &job->stat);
         if (job->rc < 0)
@@ -113,23 +114,30 @@ void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
          * others can find it in the index: they set none. A file that was fetched ahead of its use comes here
          * with `now` from the first time on, so that it is marked by this thread, once. */
         if (job->rc == 0)
-            (void)vv_door_mark(job->fd, &job->stat);
+            (void)vv_server_mark(job->fd, &job->stat);
         if (job->rc == 0 && d->opts.index && d->opts.show)
             d->opts.show(d->opts.user, job->path);
         break;
-    case VV_DOOR_OP_STAT:
+    case VV_SERVER_OP_STAT:
         if (ops->stat)
             job->rc = ops->stat(d->opts.user, &ask, &job->stat, &job->readable);
         /* Somebody has looked at it again: what is here is good for as long as that. */
         if (job->rc == 0 && d->opts.index && d->opts.show)
             d->opts.show(d->opts.user, job->path);
         break;
-    case VV_DOOR_OP_INVALIDATE:
+    case VV_SERVER_OP_LIST:
+        if (ops->list)
+            job->rc = ops->list(d->opts.user, &ask, &job->fd, &job->stat);
+        if (job->rc < 0)
+            job->fd = -1;
+        job->readable = job->rc == 0;
+        break;
+    case VV_SERVER_OP_INVALIDATE:
         if (ops->invalidate)
             job->rc = ops->invalidate(d->opts.user, &ask);
         break;
-    case VV_DOOR_OP_HELLO:
-    case VV_DOOR_OP_INDEX:
+    case VV_SERVER_OP_HELLO:
+    case VV_SERVER_OP_INDEX:
         break;
     }
     if (!now && job->rc == -EAGAIN)
@@ -138,11 +146,11 @@ void vvi_door_do(struct vv_door *d, struct vvi_door_job *job, bool now)
 
 static void *work(void *arg)
 {
-    struct vv_door *d = arg;
+    struct vv_server *d = arg;
 
     vv_mutex_lock(&d->lock);
     for (;;) {
-        struct vvi_door_job *job = d->first;
+        struct vvi_server_job *job = d->first;
 
         if (!job) {
             if (d->stop_workers)
@@ -161,17 +169,17 @@ static void *work(void *arg)
             job->rc = -ESHUTDOWN;
             job->fd = -1;
         } else {
-            vvi_door_do(d, job, false);
+            vvi_server_do(d, job, false);
         }
-        vvi_door_loop_answer(job);
-        vvi_door_loop_ended(job->loop, job);
+        vvi_server_loop_answer(job);
+        vvi_server_loop_ended(job->loop, job);
         vv_mutex_lock(&d->lock);
     }
     vv_mutex_unlock(&d->lock);
     return NULL;
 }
 
-int vvi_door_submit(struct vv_door *d, struct vvi_door_job *job)
+int vvi_server_submit(struct vv_server *d, struct vvi_server_job *job)
 {
     int rc = 0;
 
@@ -181,9 +189,9 @@ int vvi_door_submit(struct vv_door *d, struct vvi_door_job *job)
         if (vv_thread_start(&d->workers[d->nr_workers], work, d) == 0)
             d->nr_workers++;
         else
-            vv_log(VV_LOG_WARNING, "door: cannot start a thread");
+            vv_log(VV_LOG_WARNING, "server: cannot start a thread");
     }
-    if (d->nr_workers == 0 || d->nr_queued >= d->opts.waiting_max) {
+    if (d->nr_workers == 0 || (d->nr_queued >= d->opts.waiting_max && !job->sole)) {
         rc = -EBUSY;
     } else {
         job->next = NULL;
@@ -198,7 +206,7 @@ int vvi_door_submit(struct vv_door *d, struct vvi_door_job *job)
     return rc;
 }
 
-void vvi_door_stop_workers(struct vv_door *d)
+void vvi_server_stop_workers(struct vv_server *d)
 {
     unsigned nr;
 

@@ -6,7 +6,7 @@
  *
  *   plain   open and close of a file on local disk
  *   bare    one byte to a process that answers with a descriptor it has open already, and close
- *   cached  open and close of a cached file, through the library and the door
+ *   cached  open and close of a cached file, through the library and the daemon
  *   read    the same with reading all of it: 100 KiB files, by one program and by several at once, and one
  *           large file, by one and by several, cached over plain. On a machine that others use too, the time
  *           that processors spent on it tells more than the time it took: both are printed.
@@ -37,8 +37,8 @@
 #include "base/clock.h"
 #include "cli/common/options.h"
 #include "cli/measure/samples.h"
-#include "dataset/door.h"
 #include "dataset/owner.h"
+#include "dataset/server.h"
 
 #define FILES      64
 #define FILE_BYTES (100 << 10)
@@ -47,7 +47,7 @@
 #define TOGETHER   20
 
 static char folder[64];
-static struct door_opts {
+static struct server_opts {
     const char *library; /* NULL: the one beside the program */
     int with_index;
     int readers, opens, rounds, client_cpu, server_cpu;
@@ -55,7 +55,7 @@ static struct door_opts {
 
 __attribute__((noreturn)) static void die(const char *what)
 {
-    fprintf(stderr, "bench_door: %s: %s\n", what, strerror(errno));
+    fprintf(stderr, "bench_server: %s: %s\n", what, strerror(errno));
     exit(1);
 }
 
@@ -73,15 +73,15 @@ static void bind_to(int cpu)
 
 /* ---- the daemon ---- */
 
-static int do_open(void *user, const struct vv_door_ask *ask, int *ret_fd,
-                   struct vv_door_stat *ret_stat)
+static int do_open(void *user, const struct vv_server_ask *ask, int *ret_fd,
+                   struct vv_server_stat *ret_stat)
 {
     struct vv_shared_stat st;
     int rc = ask->now ? vv_owner_get_now(user, ask->path, ret_fd, &st, NULL)
                       : vv_owner_get(user, ask->path, ask->deadline_ns, ret_fd, &st);
 
     if (rc == 0)
-        vv_shared_stat_to_door(&st, ret_stat);
+        vv_shared_stat_to_wire(&st, ret_stat);
     return rc;
 }
 
@@ -90,27 +90,27 @@ static void do_show(void *user, const char *path)
     vv_owner_show(user, path, path, 0);
 }
 
-static void serve_door(int ready)
+static void serve(int ready)
 {
-    static const struct vv_door_ops ops = {do_open, NULL, NULL};
+    static const struct vv_server_ops ops = {.open = do_open, .stat = NULL, .invalidate = NULL};
     struct vv_dataset_opts opts = {.capacity = UINT64_C(4) << 30};
     struct vv_owner_opts owner_opts = {.revalidate_ns = 5 * VV_NS_PER_S};
-    struct vv_door_opts door_opts = {.nr_roots = 1, .ops = &ops, .show = do_show, .loops = 1};
+    struct vv_server_opts server_opts = {.nr_roots = 1, .ops = &ops, .show = do_show, .loops = 1};
     char socket_path[100], cache[100], root[100], err[200] = "";
     const char *roots[1] = {root};
     struct vv_owner *owner;
     struct vv_shared *shared;
     struct vv_dataset *d;
-    struct vv_door *door;
+    struct vv_server *server;
 
-    snprintf(socket_path, sizeof(socket_path), "%s/door", folder);
+    snprintf(socket_path, sizeof(socket_path), "%s/socket", folder);
     snprintf(cache, sizeof(cache), "%s/cache", folder);
     snprintf(root, sizeof(root), "%s/data", folder);
-    door_opts.socket_path = socket_path;
-    door_opts.roots = roots;
+    server_opts.socket_path = socket_path;
+    server_opts.roots = roots;
     if (opt.with_index && vv_index_new(cache, VV_INDEX_SLOTS, &opts.index) < 0)
         die("index");
-    door_opts.index = opts.index;
+    server_opts.index = opts.index;
     if (vv_dataset_open(cache, &opts, err, sizeof(err), &d) < 0 ||
         vv_shared_new(roots, 1, &shared) < 0)
         die(err);
@@ -118,8 +118,8 @@ static void serve_door(int ready)
     owner_opts.shared = shared;
     if (vv_owner_new(&owner_opts, &owner) < 0)
         die("owner");
-    door_opts.user = owner;
-    if (vv_door_open(&door_opts, err, sizeof(err), &door) < 0)
+    server_opts.user = owner;
+    if (vv_server_open(&server_opts, err, sizeof(err), &server) < 0)
         die(err);
     if (write(ready, "", 1) != 1)
         die("write");
@@ -167,10 +167,10 @@ static pid_t start(void (*fn)(int, int), int a, int b)
     return pid;
 }
 
-static void serve_door_fn(int ready, int unused)
+static void serve_fn(int ready, int unused)
 {
     (void)unused;
-    serve_door(ready);
+    serve(ready);
 }
 
 /* ---- the program ---- */
@@ -379,7 +379,7 @@ static int run_client(int bare_fd)
     fd = open(root, O_RDONLY);
     if (fd < 0 || syscall(SYS_fstat, fd, &real) < 0 || stat(root, &st) < 0 ||
         real.st_ino == st.st_ino) {
-        fprintf(stderr, "bench_door: files do not come from the cache\n");
+        fprintf(stderr, "bench_server: files do not come from the cache\n");
         return 1;
     }
     for (int i = 0; i < opt.rounds; i++) {
@@ -434,7 +434,7 @@ static int measure(char **argv)
 {
     int ready[2], pair[2], status = 1;
     char fd_text[20], file[100], socket_path[100];
-    pid_t door, other, client;
+    pid_t daemon, other, client;
     char byte;
 
     make_files("data");
@@ -442,7 +442,7 @@ static int measure(char **argv)
     snprintf(file, sizeof(file), "%s/local/0", folder);
     if (pipe(ready) < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) < 0)
         die("pipe");
-    door = start(serve_door_fn, ready[1], 0);
+    daemon = start(serve_fn, ready[1], 0);
     other = start(serve_bare, pair[1], open(file, O_RDONLY));
     close(pair[1]);
     close(ready[1]);
@@ -450,31 +450,31 @@ static int measure(char **argv)
         client = fork();
         if (client == 0) {
             snprintf(fd_text, sizeof(fd_text), "%d", pair[0]);
-            snprintf(socket_path, sizeof(socket_path), "%s/door", folder);
+            snprintf(socket_path, sizeof(socket_path), "%s/socket", folder);
             setenv("VARVE_CACHED_SOCKET", socket_path, 1);
-            setenv("BENCH_DOOR_FD", fd_text, 1);
-            setenv("BENCH_DOOR_FOLDER", folder, 1);
+            setenv("BENCH_SERVER_FD", fd_text, 1);
+            setenv("BENCH_SERVER_FOLDER", folder, 1);
             setenv("LD_PRELOAD", opt.library, 1);
             execv("/proc/self/exe", argv);
             _exit(1);
         }
         waitpid(client, &status, 0);
     }
-    kill(door, SIGKILL);
+    kill(daemon, SIGKILL);
     kill(other, SIGKILL);
-    waitpid(door, NULL, 0);
+    waitpid(daemon, NULL, 0);
     waitpid(other, NULL, 0);
     return status == 0 ? 0 : 1;
 }
 
 static int set_cpus(const char *value, void *arg)
 {
-    struct door_opts *o = arg;
+    struct server_opts *o = arg;
     char more;
     return sscanf(value, "%d,%d%c", &o->client_cpu, &o->server_cpu, &more) == 2 ? 0 : -EINVAL;
 }
 
-#define AT(field) offsetof(struct door_opts, field)
+#define AT(field) offsetof(struct server_opts, field)
 
 static const struct opt options[] = {
     {OPT_TEXT, .name = "library", .arg = "FILE", .at = AT(library),
@@ -492,7 +492,7 @@ static const struct opt options[] = {
 };
 
 static const struct opts command = {
-    .command = "bench_door",
+    .command = "bench_server",
     .usage = "[OPTION]...",
     .about = "Compares opening and reading cached files with plain files and bare round trips.",
     OPT_LIST(options),
@@ -506,9 +506,9 @@ int main(int argc, char **argv)
     rc = opts_parse(&command, argc, argv, &opt, &first);
     if (rc >= 0)
         return rc;
-    if (getenv("BENCH_DOOR_FD")) {
-        snprintf(folder, sizeof(folder), "%s", getenv("BENCH_DOOR_FOLDER"));
-        return run_client(atoi(getenv("BENCH_DOOR_FD")));
+    if (getenv("BENCH_SERVER_FD")) {
+        snprintf(folder, sizeof(folder), "%s", getenv("BENCH_SERVER_FOLDER"));
+        return run_client(atoi(getenv("BENCH_SERVER_FD")));
     }
     if (!opt.library) {
         ssize_t n = readlink("/proc/self/exe", beside, sizeof(beside) - 40);
@@ -520,7 +520,7 @@ int main(int argc, char **argv)
     }
     if (access(opt.library, R_OK) < 0)
         die(opt.library);
-    snprintf(folder, sizeof(folder), "%s", "/tmp/bench_door.XXXXXX");
+    snprintf(folder, sizeof(folder), "%s", "/tmp/bench_server.XXXXXX");
     if (!mkdtemp(folder))
         die(folder);
     rc = measure(argv);

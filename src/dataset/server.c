@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening and closing the door: the socket, what clients are told of the roots, the threads. What is done
- * with requests is in door_loop.c and door_work.c.
+ * Opening and closing the server: the socket, what clients are told of the roots, the threads. What is done
+ * with requests is in server_loop.c and server_work.c.
  *
  * The socket's mode is set before it has a name, so that there is no moment at which others could connect;
  * the user is asked of the kernel besides, for each connection. A socket that a killed daemon left
  * behind is replaced when nobody answers there; two daemons that start at the same instant are told apart
- * by a lock on a file beside it, which is held as long as the door is open.
+ * by a lock on a file beside it, which is held as long as the server is open.
  */
-#include "dataset/door.h"
+#include "dataset/server.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "dataset/door_private.h"
+#include "dataset/server_private.h"
+#include "dataset/shared_fs.h"
 
 #define WORKERS_MAX 32
 #define CLIENTS_MAX 4096
@@ -31,24 +32,21 @@
 
 /* ---- what clients are told ---- */
 
-static int add_root(struct vv_door *d, const char *path)
+static int add_root(struct vv_server *d, const char *path, bool sole)
 {
-    struct vv_door_root root = {0};
-    struct vv_door_welcome welcome;
+    struct vv_server_root root = {.flags = sole ? VV_SERVER_SOLE : 0};
+    struct vv_server_welcome welcome;
     size_t bytes = strlen(path);
     struct stat st;
 
-    while (bytes > 1 && path[bytes - 1] == '/')
-        bytes--;
-    if (path[0] != '/')
-        return -EINVAL;
-    if (stat(path, &st) == 0) {
+    if (!sole && stat(path, &st) == 0) {
         root.dev = (uint64_t)st.st_dev;
         root.ino = (uint64_t)st.st_ino;
     }
     memcpy(&welcome, d->welcome, sizeof(welcome));
-    if (welcome.nr_roots == VV_DOOR_ROOTS_MAX ||
-        d->welcome_bytes + sizeof(root) + bytes + sizeof(struct vv_door_reply) > VV_DOOR_MSG_MAX)
+    if (welcome.nr_roots == VV_SERVER_ROOTS_MAX ||
+        d->welcome_bytes + sizeof(root) + bytes + sizeof(struct vv_server_reply) >
+            VV_SERVER_MSG_MAX)
         return -E2BIG;
     root.path_bytes = (uint32_t)bytes;
     memcpy(d->welcome + d->welcome_bytes, &root, sizeof(root));
@@ -62,9 +60,9 @@ static int add_root(struct vv_door *d, const char *path)
 
 /* Each root as it was given, and as the kernel spells it: that is what a program is told of the folder
  * it is in. */
-static int make_welcome(struct vv_door *d, char *err, size_t err_bytes)
+static int make_welcome(struct vv_server *d, char *err, size_t err_bytes)
 {
-    struct vv_door_welcome welcome = {0};
+    struct vv_server_welcome welcome = {0};
     struct stat st;
 
     if (stat("/", &st) == 0) {
@@ -77,18 +75,22 @@ static int make_welcome(struct vv_door *d, char *err, size_t err_bytes)
     memcpy(d->welcome, &welcome, sizeof(welcome));
     d->welcome_bytes = sizeof(welcome);
     for (size_t i = 0; i < d->opts.nr_roots; i++) {
-        const char *given = d->opts.roots[i];
-        char *real = realpath(given, NULL);
-        int rc = add_root(d, given);
+        struct vv_root root;
+        char *real;
+        int rc = vv_root_parse(d->opts.roots[i], &root, err, err_bytes);
 
-        if (rc == 0 && real && strcmp(real, given) != 0)
-            rc = add_root(d, real);
-        free(real);
-        if (rc < 0) {
-            snprintf(err, err_bytes, "%s: %s", given,
-                     rc == -EINVAL ? "not an absolute path" : "too many folders to serve");
+        if (rc < 0)
             return rc;
-        }
+        real = root.url ? NULL : realpath(root.path, NULL);
+        rc = add_root(d, root.path, root.url != NULL);
+        if (rc == 0 && real && strcmp(real, root.path) != 0)
+            rc = add_root(d, real, false);
+        free(real);
+        if (rc < 0)
+            snprintf(err, err_bytes, "%s: too many folders to serve", root.path);
+        vv_root_fini(&root);
+        if (rc < 0)
+            return rc;
     }
     return 0;
 }
@@ -121,7 +123,7 @@ static int make_place(const struct sockaddr_un *addr)
     return unlink(addr->sun_path) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-static int lock_place(struct vv_door *d)
+static int lock_place(struct vv_server *d)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     char path[PATH_MAX];
@@ -137,13 +139,13 @@ static int lock_place(struct vv_door *d)
 }
 
 /* Clients that cannot read it ask the socket. */
-static void write_life(struct vv_door *d)
+static void write_life(struct vv_server *d)
 {
-    struct vv_door_life life = {.magic = VV_DOOR_LIFE_MAGIC,
-                                .version = VV_DOOR_VERSION,
-                                .alive_ns = vv_now_ns(),
-                                .welcome_bytes = (uint32_t)d->welcome_bytes};
-    char all[sizeof(life) + VV_DOOR_MSG_MAX];
+    struct vv_server_life life = {.magic = VV_SERVER_LIFE_MAGIC,
+                                  .version = VV_SERVER_VERSION,
+                                  .alive_ns = vv_now_ns(),
+                                  .welcome_bytes = (uint32_t)d->welcome_bytes};
+    char all[sizeof(life) + VV_SERVER_MSG_MAX];
 
     memcpy(all, &life, sizeof(life));
     memcpy(all + sizeof(life), d->welcome, d->welcome_bytes);
@@ -152,13 +154,14 @@ static void write_life(struct vv_door *d)
         (void)ftruncate(d->lock_fd, 0);
 }
 
-void vvi_door_beat(struct vv_door *d, uint64_t now_ns)
+void vvi_server_heartbeat(struct vv_server *d, uint64_t now_ns)
 {
     if (d->lock_fd >= 0)
-        (void)!pwrite(d->lock_fd, &now_ns, sizeof(now_ns), offsetof(struct vv_door_life, alive_ns));
+        (void)!pwrite(d->lock_fd, &now_ns, sizeof(now_ns),
+                      offsetof(struct vv_server_life, alive_ns));
 }
 
-static int listen_at(struct vv_door *d)
+static int listen_at(struct vv_server *d)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     struct stat st;
@@ -190,7 +193,7 @@ static int listen_at(struct vv_door *d)
 
 /* ---- opening and closing ---- */
 
-static void set_defaults(struct vv_door_opts *o)
+static void set_defaults(struct vv_server_opts *o)
 {
     struct rlimit limit;
 
@@ -209,7 +212,7 @@ static void set_defaults(struct vv_door_opts *o)
         o->wait_ns = WAIT_NS;
 }
 
-static int open_door(struct vv_door *d, char *err, size_t err_bytes)
+static int open_server(struct vv_server *d, char *err, size_t err_bytes)
 {
     int rc = make_welcome(d, err, err_bytes);
 
@@ -217,21 +220,22 @@ static int open_door(struct vv_door *d, char *err, size_t err_bytes)
         return rc;
     rc = listen_at(d);
     for (unsigned i = 0; i < d->opts.loops && rc == 0; i++)
-        rc = vvi_door_loop_start(d, &d->loops[i]);
+        rc = vvi_server_loop_start(d, &d->loops[i]);
     if (rc < 0)
         snprintf(err, err_bytes, "%s: %s", d->socket_path,
                  rc == -EADDRINUSE ? "another daemon answers there" : strerror(-rc));
     return rc;
 }
 
-int vv_door_open(const struct vv_door_opts *opts, char *err, size_t err_bytes,
-                 struct vv_door **ret_door)
+int vv_server_open(const struct vv_server_opts *opts, char *err, size_t err_bytes,
+                   struct vv_server **ret_server)
 {
-    struct vv_door *d;
+    struct vv_server *d;
     int rc = 0;
 
     if (!opts->ops || !opts->socket_path || opts->nr_roots == 0) {
-        snprintf(err, err_bytes, "a door needs a socket, a folder to serve, and who serves it");
+        snprintf(err, err_bytes,
+                 "a server needs a socket, a table of functions and at least one folder");
         return -EINVAL;
     }
     d = calloc(1, sizeof(*d));
@@ -242,7 +246,7 @@ int vv_door_open(const struct vv_door_opts *opts, char *err, size_t err_bytes,
     d->listen_fd = d->lock_fd = -1;
     d->last = &d->first;
     d->uid = (unsigned)geteuid();
-    vv_mutex_init(&d->lock, "door", VV_RANK_STORE);
+    vv_mutex_init(&d->lock, "server", VV_RANK_STORE);
     vv_cond_init(&d->work);
     d->socket_path = strdup(opts->socket_path);
     d->workers = calloc(d->opts.workers_max, sizeof(*d->workers));
@@ -252,17 +256,17 @@ int vv_door_open(const struct vv_door_opts *opts, char *err, size_t err_bytes,
         rc = -ENOMEM;
     }
     if (rc == 0)
-        rc = open_door(d, err, err_bytes);
+        rc = open_server(d, err, err_bytes);
     if (rc < 0) {
-        vv_door_close(d);
+        vv_server_close(d);
         return rc;
     }
-    *ret_door = d;
+    *ret_server = d;
     return 0;
 }
 
 /* Only if it is still the one that was made here. */
-static void remove_socket(struct vv_door *d)
+static void remove_socket(struct vv_server *d)
 {
     struct stat st;
 
@@ -271,7 +275,7 @@ static void remove_socket(struct vv_door *d)
         (void)unlink(d->socket_path);
 }
 
-void vv_door_close(struct vv_door *d)
+void vv_server_close(struct vv_server *d)
 {
     if (!d)
         return;
@@ -279,15 +283,15 @@ void vv_door_close(struct vv_door *d)
         remove_socket(d);
     atomic_store_explicit(&d->stop, true, memory_order_release);
     for (unsigned i = 0; d->loops && i < d->opts.loops; i++)
-        vvi_door_loop_stop(&d->loops[i]);
-    vvi_door_stop_workers(d);
+        vvi_server_loop_stop(&d->loops[i]);
+    vvi_server_stop_workers(d);
     for (unsigned i = 0; d->loops && i < d->opts.loops; i++)
-        vvi_door_loop_free(&d->loops[i]);
+        vvi_server_loop_free(&d->loops[i]);
     if (d->listen_fd >= 0)
         close(d->listen_fd);
     if (d->lock_fd >= 0) {
         if (d->socket_ino) /* else another daemon's */
-            vvi_door_beat(d, 0);
+            vvi_server_heartbeat(d, 0);
         close(d->lock_fd);
     }
     vv_cond_fini(&d->work);
@@ -298,10 +302,10 @@ void vv_door_close(struct vv_door *d)
     free(d);
 }
 
-void vv_door_stats(struct vv_door *d, struct vv_door_stats *ret_stats)
+void vv_server_stats(struct vv_server *d, struct vv_server_stats *ret_stats)
 {
 #define GET(field) atomic_load_explicit(&d->counts.field, memory_order_relaxed)
-    *ret_stats = (struct vv_door_stats){
+    *ret_stats = (struct vv_server_stats){
         .clients = GET(clients),
         .accepted = GET(accepted),
         .refused = GET(refused),
@@ -310,7 +314,7 @@ void vv_door_stats(struct vv_door *d, struct vv_door_stats *ret_stats)
         .stats = GET(stats),
         .writes = GET(writes),
         .waited = GET(waited),
-        .yourself = GET(yourself),
+        .declined = GET(declined),
         .late = GET(late),
         .full = GET(full),
     };

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "dataset/cached_settings.h"
-#include "dataset/door.h"
+#include "dataset/server.h"
 
 /* ---- the daemon (cached_run.c) ---- */
 
@@ -45,7 +45,7 @@ struct cached_sample {
 struct cached_figures {
     const struct vv_cached *config;
     struct vv_node_status *node; /* freed with free() */
-    struct vv_door_stats door;
+    struct vv_server_stats server;
     struct cached_sample minute, hour; /* or as long as it has been running */
 };
 
@@ -77,7 +77,7 @@ struct cached_control;
 struct cached_control_opts {
     const struct vv_cached *config;
     struct vv_node *node;
-    struct vv_door *door;
+    struct vv_server *server;
     int stop_fd; /* is written to when the daemon shall stop */
     struct cached_past *past;
 };

@@ -109,7 +109,8 @@ int cached_ask(struct vv_cached *c, const char *line, int (*more)(FILE *f, void 
         return complain("socket", err[0] ? err : strerror(-rc));
     fd = reach(path);
     if (fd == -ENOENT || fd == -ECONNREFUSED)
-        return complain(path, "no daemon runs here");
+        return complain(path, "no daemon runs here; start one with 'varve cached --roots FOLDER "
+                              "--cache FOLDER', or name its socket (--socket)");
     if (fd < 0)
         return complain(path, strerror(-fd));
     rc = dup(fd);

@@ -54,7 +54,7 @@ int cached_figures(const struct cached_control_opts *opts, struct cached_figures
 
     if (rc < 0)
         return rc;
-    vv_door_stats(opts->door, &s.door);
+    vv_server_stats(opts->server, &s.server);
     now = cached_sample(s.node, vv_now_ns());
     cached_past_add(opts->past, &now);
     s.minute = cached_past_over(opts->past, &now, 60 * VV_NS_PER_S);
@@ -406,7 +406,7 @@ static int listen_at(struct cached_control *c)
     c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0)
         return -errno;
-    /* The door beside it is this daemon's: so is this one. */
+    /* The socket beside it belongs to this daemon, so this one does too. */
     unlink(c->path);
     mask = umask(0177);
     rc = bind(c->fd, (struct sockaddr *)&sun, sizeof(sun)) < 0 ? -errno : 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon: a node (dataset/node.h), its door for programs, its control socket, and what has to be done
+ * The daemon: a node (dataset/node.h), its server for programs, its control socket, and what has to be done
  * from time to time. This thread waits for signals and the clock, writes the metrics and looks for nodes that
  * have come; another one scrubs.
  *
- * Order of the end: the control socket, whose answers tell of the door; the door, so that programs read for
+ * Order of the end: the control socket, whose answers have the figures of the server; the server, so that programs read for
  * themselves from then on; then the node, which tells the others that it leaves.
  *
  * What could go wrong: a call of a shared file system that does not answer never returns, and the thread that made it cannot be
@@ -43,7 +43,7 @@
 #define AGAIN_NS    VV_NS_PER_S
 #define LAST_WORD_S \
     2 /* that may not be heard: the log may be on a file system that does not answer */
-#define ROOTS_MAX    VV_DOOR_ROOTS_MAX
+#define ROOTS_MAX    VV_SERVER_ROOTS_MAX
 #define BUSY_NS      (2 * VV_NS_PER_S)
 #define BUSY_STEP_US 50000
 
@@ -58,7 +58,7 @@ struct run {
     size_t nr_peers;
     struct vv_node *node;
     struct vv_index *index; /* NULL: none */
-    struct vv_door *door;
+    struct vv_server *server;
     struct cached_control *control;
     struct cached_control_opts control_opts;
     struct cached_past *past;
@@ -117,7 +117,7 @@ static int split_roots(struct run *r)
     char *at = r->roots_text, *word;
 
     snprintf(r->roots_text, sizeof(r->roots_text), "%s", r->c->roots);
-    while ((word = strsep(&at, ":"))) {
+    while ((word = vv_root_next(&at))) {
         if (!*word)
             continue;
         if (r->nr_roots == ROOTS_MAX)
@@ -191,18 +191,18 @@ static void open_index(struct run *r)
 
 static int open_sockets(struct run *r, char *err, size_t err_bytes)
 {
-    struct vv_door_opts door = {.socket_path = r->c->socket,
-                                .roots = r->roots,
-                                .nr_roots = r->nr_roots,
-                                .ops = &vv_node_door_ops,
-                                .user = r->node,
-                                .index = r->index,
-                                .show = vv_node_show};
-    int rc = vv_door_open(&door, err, err_bytes, &r->door);
+    struct vv_server_opts server = {.socket_path = r->c->socket,
+                                    .roots = r->roots,
+                                    .nr_roots = r->nr_roots,
+                                    .ops = &vv_node_server_ops,
+                                    .user = r->node,
+                                    .index = r->index,
+                                    .show = vv_node_show};
+    int rc = vv_server_open(&server, err, err_bytes, &r->server);
 
     if (rc < 0)
         return rc;
-    r->control_opts = (struct cached_control_opts){r->c, r->node, r->door, r->stop[1], r->past};
+    r->control_opts = (struct cached_control_opts){r->c, r->node, r->server, r->stop[1], r->past};
     return cached_control_open(&r->control_opts, err, err_bytes, &r->control);
 }
 
@@ -379,7 +379,7 @@ static void close_parts(struct run *r)
     if (r->metrics && r->control)
         write_metrics(r);
     cached_control_close(r->control);
-    vv_door_close(r->door);
+    vv_server_close(r->server);
     vv_node_close(r->node);
     vv_index_free(r->index);
     cached_past_free(r->past);

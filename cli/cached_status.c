@@ -49,14 +49,25 @@
       "Files read from the shared file system.")                                                  \
     X("shared_read_bytes_total", "counter", s->node->owner.fetched_bytes, "Their bytes.")         \
     X("shared_changed_total", "counter", s->node->owner.changed, "Files that had changed there.") \
+    X("shared_coming_files", "gauge", s->node->owner.coming,                                      \
+      "Files that are being read from there now.")                                                \
+    X("shared_coming_bytes", "gauge", s->node->owner.coming_bytes, "Their bytes.")                \
+    X("shared_coming_done_bytes", "gauge", s->node->owner.coming_done,                            \
+      "Of these, those that have been read.")                                                     \
     X("shared_waits_total", "counter", s->node->owner.waits,                                      \
       "Questions that waited for somebody who was fetching the same file.")                       \
-    X("clients", "gauge", s->door.clients, "Processes that are connected.")                       \
-    X("door_opens_total", "counter", s->door.opens, "Descriptors handed to them.")                \
-    X("door_waited_total", "counter", s->door.waited, "Answers that they had to wait for.")       \
-    X("door_yourself_total", "counter", s->door.yourself,                                         \
-      "Questions answered with: read the shared file system.")                                    \
-    X("door_refused_total", "counter", s->door.refused, "Connections refused.")                   \
+    X("clients", "gauge", s->server.clients, "Processes that are connected.")                     \
+    X("server_opens_total", "counter", s->server.opens, "Descriptors passed to programs.")        \
+    X("server_waited_total", "counter", s->server.waited,                                         \
+      "Requests of programs that had to wait.")                                                   \
+    X("server_declined_total", "counter", s->server.declined,                                     \
+      "Requests of programs that were left to the shared file system.")                           \
+    X("server_refused_total", "counter", s->server.refused, "Connections refused.")               \
+    X("door_opens_total", "counter", s->server.opens, "Former name of server_opens_total.")       \
+    X("door_waited_total", "counter", s->server.waited, "Former name of server_waited_total.")    \
+    X("door_yourself_total", "counter", s->server.declined,                                       \
+      "Former name of server_declined_total.")                                                    \
+    X("door_refused_total", "counter", s->server.refused, "Former name of server_refused_total.") \
     X("net_connected", "gauge", s->node->net.connected, "Connections to other nodes.")            \
     X("net_timeouts_total", "counter", s->node->net.timeouts, "Questions not answered in time.")  \
     X("net_bad_sums_total", "counter", s->node->net.bad_sums, "Transfers that did not verify.")   \
@@ -233,6 +244,10 @@ void cached_print_text(FILE *f, const struct cached_figures *s)
             " had changed; %" PRIu64 " to bring\n",
             s->node->owner.fetches, vv_bytes_human(s->node->owner.fetched_bytes, a, sizeof(a)),
             s->node->owner.looks, s->node->owner.changed, s->node->waiting);
+    if (s->node->owner.coming > 0)
+        fprintf(f, "reading  %" PRIu64 " files: %s of %s are here\n", s->node->owner.coming,
+                vv_bytes_human(s->node->owner.coming_done, a, sizeof(a)),
+                vv_bytes_human(s->node->owner.coming_bytes, b, sizeof(b)));
     fprintf(f,
             "others   %" PRIu64 " files sent (%s), %" PRIu64 " copies kept for them; %" PRIu64
             " received damaged\n",

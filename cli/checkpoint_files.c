@@ -12,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "store/files/ckfile.h"
+#include "store/target/folder/target_folder.h"
 
 bool files_is_folder(const char *path)
 {
@@ -53,6 +54,17 @@ const char *files_folder(const char *command, const char *option, int argc, char
     return NULL;
 }
 
+int files_open(const char *folder, const char *history, struct vv_target **ret_target)
+{
+    char path[1024 + VV_CKFILE_HISTORY_MAX], err[256] = "";
+    snprintf(path, sizeof(path), "%s%s%s", folder, history != NULL ? "/" : "",
+             history != NULL ? history : "");
+    int rc = vv_target_open(vv_os_posix(), path, err, sizeof(err), ret_target);
+    if (rc < 0 && err[0] != '\0')
+        fprintf(stderr, "varve: %s\n", err);
+    return rc;
+}
+
 char *files_time(uint64_t ns, char *buf, size_t size)
 {
     time_t seconds = (time_t)(ns / 1000000000u);
@@ -89,6 +101,37 @@ bool files_number(const char *text, uint64_t *ret_value)
         return false;
     *ret_value = value;
     return true;
+}
+
+void files_levels_fini(struct files_levels *l)
+{
+    vv_group_close(&l->group);
+    vv_target_close(l->at);
+    l->at = NULL;
+}
+
+static void enter_history(struct files_levels *l, const char *folder, const char *history)
+{
+    if (strcmp(l->history, history) == 0)
+        return;
+    files_levels_fini(l);
+    snprintf(l->history, sizeof(l->history), "%s", history);
+    if (files_open(folder, history, &l->at) < 0 ||
+        vv_group_open(l->at, history, 0, 1, false, &l->group) < 0)
+        l->group.at = NULL;
+}
+
+const char *files_level(struct files_levels *l, const char *folder, const struct vv_files_found *f)
+{
+    struct vv_group_record r;
+    enter_history(l, folder, f->history);
+    if (l->group.at == NULL)
+        return "local";
+    if (vv_group_read_record(&l->group, f->version, f->info->id.run_id, &r) < 0)
+        return "remote";
+    bool complete = f->rank < r.ranks && r.file[f->rank].generation == f->generation;
+    vv_group_record_fini(&r);
+    return complete ? "complete" : "remote";
 }
 
 int files_complain(const char *command, const char *folder, const char *history, int rc)

@@ -7,6 +7,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "store/files/ckfile.h"
+#include "store/remote/group.h"
+#include "store/target/target.h"
+
 /* The folder to look into: the argument of --local, or else the first of the other arguments, or
  * else VARVE_LOCAL, or else VARVE_REMOTE. Names of histories have no '/' and no leading dot, so that such an argument is
  * a folder; any other is one only if neither is set. `first` is moved behind it then. NULL:
@@ -19,6 +23,9 @@ bool files_is_folder(const char *path);
 /* Does one of the two variables name a folder? */
 bool files_folder_known(void);
 
+/* The files of a history in a folder, or of the folder itself if history is NULL; a negative errno. */
+int files_open(const char *folder, const char *history, struct vv_target **ret_target);
+
 /* "2026-11-15 04:55:39" in UTC. Returns buf. */
 char *files_time(uint64_t ns, char *buf, size_t size);
 
@@ -27,6 +34,17 @@ void files_progress(const char *what, uint64_t done, uint64_t total);
 
 /* A whole unsigned number, nothing else. */
 bool files_number(const char *text, uint64_t *ret_value);
+
+/* The group of the history that was asked about last; zeroed at first. */
+struct files_levels {
+    struct vv_group group;
+    char history[VV_CKFILE_HISTORY_MAX + 1];
+    struct vv_target *at;
+};
+
+/* What `folder` says about how far a sound file in it has come: "local", "remote" or "complete". */
+const char *files_level(struct files_levels *l, const char *folder, const struct vv_files_found *f);
+void files_levels_fini(struct files_levels *l);
 
 /* Says why a folder or history could not be read, and what may have been meant. Returns
  * CLI_FAILED. */

@@ -12,6 +12,7 @@ bool cli_find_lab(char *ret_path, size_t bytes);
 
 int cli_cached(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
+int cli_export(int argc, char **argv);
 int cli_helper(int argc, char **argv);
 int cli_ls(int argc, char **argv);
 int cli_probe(int argc, char **argv);

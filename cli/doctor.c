@@ -31,6 +31,7 @@
 #include "dataset/cached_settings.h"
 #include "device/cuda/cuda.h"
 #include "net/net.h"
+#include "s3/s3.h"
 #include "stats/stats_page.h"
 #include "store/aio/gds.h"
 
@@ -97,6 +98,11 @@ static void look_at_build(struct doctor *d)
         remedy(add(d, "hwloc", MISSING, "not found when this was built"),
                "copy threads are counted by hardware threads instead of cores", "libhwloc-dev",
                "hwloc");
+    if (VV_BUILD_ISAL)
+        add(d, "ISA-L", FOUND, "built in");
+    else
+        remedy(add(d, "ISA-L", MISSING, "not found when this was built"),
+               "of the erasure codes only xor works", "libisal-dev", "isa-l");
 }
 
 static void look_at_lab(struct doctor *d)
@@ -154,6 +160,21 @@ static void look_at_ucx(struct doctor *d)
         remedy(add(d, "UCX", MISSING, "%s", err), effect, "libucx0", "ucx");
     else
         add(d, "UCX", FOUND, "libucp.so.0 can be used between nodes of the dataset cache");
+}
+
+/* Likewise. */
+static void look_at_libcurl(struct doctor *d)
+{
+    const char *effect = "no copies in object stores (remote = s3://...)";
+    char text[192];
+
+    if (vv_s3_available(text, sizeof(text)))
+        add(d, "libcurl", FOUND, "%s: copies can go to object stores (S3)", text);
+    else if (VV_BUILD_LIBCURL)
+        remedy(add(d, "libcurl", MISSING, "%s", text), effect, "libcurl4", "curl");
+    else
+        remedy(add(d, "libcurl", MISSING, "its headers were not found when this was built"), effect,
+               "libcurl4-openssl-dev", "curl");
 }
 
 static void look_at_uring(struct doctor *d)
@@ -296,10 +317,16 @@ static void look_at_stats(struct doctor *d)
 
 static void look_at_helper_cores(struct doctor *d)
 {
-    char text[256] = "";
+    char text[256] = "", err[200];
     bool shared = true;
     int rc = vv_ckpt_helper_cores(text, sizeof(text), &shared);
-    struct finding *f = add(d, "helper cores", rc ? WARNING : INFO, "%s", text);
+    struct vv_config cfg;
+    struct finding *f;
+
+    /* Settings that cannot be read are a finding of their own. */
+    if (rc && vv_config_load(&cfg, err, sizeof(err)) != 0)
+        return;
+    f = add(d, "helper cores", rc ? WARNING : INFO, "%s", text);
 
     if (rc == 0 && shared)
         f->effect = "copies, checksums, I/O and making memory ready take their time from it; "
@@ -495,6 +522,7 @@ int cli_doctor(int argc, char **argv)
     look_at_gds(&d);
     look_at_libraries(&d);
     look_at_ucx(&d);
+    look_at_libcurl(&d);
     look_at_folder(&d);
     look_at_stats(&d);
     look_at_machine(&d);

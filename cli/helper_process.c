@@ -18,9 +18,9 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
-#include "base/crew.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "base/thread_group.h"
 #include "cli/cli.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"
@@ -167,16 +167,16 @@ static void leave_files(int keep)
 /* Before anybody is told that it is there: whoever waits for that has to hear of a refusal instead. */
 static int check(const struct helper_opts *o)
 {
-    struct vv_crew *crew;
+    struct vv_thread_group *group;
     char err[256] = "";
-    int rc = vv_crew_new(o->serve.cores ? o->serve.cores : "any", o->serve.nice, err, sizeof(err),
-                         &crew);
+    int rc = vv_thread_group_new(o->serve.cores ? o->serve.cores : "any", o->serve.nice, err,
+                                 sizeof(err), &group);
 
     if (rc < 0) {
         fprintf(stderr, COMMAND ": %s\n", err[0] ? err : vv_strerror(rc));
         return rc == -EINVAL ? CLI_USAGE : CLI_FAILED;
     }
-    vv_crew_free(crew);
+    vv_thread_group_free(group);
     return CLI_OK;
 }
 

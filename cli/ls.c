@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* varve ls: what is committed in a folder. Takes no lock, so it works beside a running program. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,6 @@
 #include "cli/common/options.h"
 #include "store/files/ckfile.h"
 #include "store/partner/partner.h"
-#include "store/remote/group.h"
 
 /* A line of text, as far as it does not depend on the others. */
 struct row {
@@ -26,14 +24,12 @@ struct row {
 struct listing {
     bool json;
     struct json out;
-    bool partner; /* looking at copies that are kept for others */
+    const char *kept; /* the folder of what is kept for others, if that is looked at; or NULL */
     uint64_t n;
     struct row *rows; /* text only: shown when all are known, so that columns fit */
     size_t rows_room;
     const char *folder, *local; /* to look at; as it was given */
-    struct vv_group group;      /* of the history being listed; dirfd -1: it has none */
-    char history[VV_CKFILE_HISTORY_MAX + 1];
-    int history_fd;
+    struct files_levels levels;
 };
 
 static const char *state_name(const struct vv_files_found *f)
@@ -41,45 +37,9 @@ static const char *state_name(const struct vv_files_found *f)
     return f->status == 0 ? "ok" : f->kind == VV_CKFILE_TEMP ? "unfinished" : "damaged";
 }
 
-static void leave_history(struct listing *l)
-{
-    const struct vv_os *os = vv_os_posix();
-    vv_group_close(&l->group);
-    if (l->history_fd >= 0)
-        os->close(os, l->history_fd);
-    l->history_fd = -1;
-}
-
-static void enter_history(struct listing *l, const char *history)
-{
-    const struct vv_os *os = vv_os_posix();
-    char path[1024 + VV_CKFILE_HISTORY_MAX];
-    if (strcmp(l->history, history) == 0)
-        return;
-    leave_history(l);
-    snprintf(l->history, sizeof(l->history), "%s", history);
-    snprintf(path, sizeof(path), "%s/%s", l->folder, history);
-    l->history_fd = os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
-    if (l->history_fd < 0 || vv_group_open(os, l->history_fd, history, 0, 1, false, &l->group) < 0)
-        l->group.dirfd = -1;
-}
-
-/* What the folder says about how far a file has come. */
 static const char *level_name(struct listing *l, const struct vv_files_found *f)
 {
-    struct vv_group_record r;
-    if (f->status != 0)
-        return "-";
-    if (l->partner)
-        return "partner";
-    enter_history(l, f->history);
-    if (l->group.dirfd < 0)
-        return "local";
-    if (vv_group_read_record(&l->group, f->version, f->info->id.run_id, &r) < 0)
-        return "remote";
-    bool complete = f->rank < r.ranks && r.file[f->rank].generation == f->generation;
-    vv_group_record_fini(&r);
-    return complete ? "complete" : "remote";
+    return f->status != 0 ? "-" : l->kept ? l->kept + 1 : files_level(&l->levels, l->folder, f);
 }
 
 static void print_json(struct listing *l, const struct vv_files_found *f)
@@ -93,7 +53,7 @@ static void print_json(struct listing *l, const struct vv_files_found *f)
     json_uint(j, "rank", f->rank);
     json_uint(j, "version", f->version);
     json_uint(j, "generation", f->generation);
-    json_textf(j, "file", "%s%s", l->partner ? VV_PARTNER_FOLDER "/" : "", f->path);
+    json_textf(j, "file", "%s%s%s", l->kept ? l->kept : "", l->kept ? "/" : "", f->path);
     json_uint(j, "file_bytes", f->file_bytes);
     json_text(j, "status", state_name(f));
     if (f->status != 0) {
@@ -109,6 +69,8 @@ static void print_json(struct listing *l, const struct vv_files_found *f)
             json_object(j, NULL);
             json_int(j, "id", f->info->regions[i].id);
             json_uint(j, "bytes", f->info->regions[i].bytes);
+            if (f->info->regions[i].elem_bytes)
+                json_uint(j, "element_bytes", f->info->regions[i].elem_bytes);
             json_close(j);
         }
         json_close(j);
@@ -181,15 +143,18 @@ static int show(void *user, const struct vv_files_found *f)
 /* Everything of a history, or of all: what is at home in the folder and what is kept for others. */
 static int list_history(struct listing *l, const char *history)
 {
-    char kept[1024 + sizeof(VV_PARTNER_FOLDER)];
-    snprintf(kept, sizeof(kept), "%s/" VV_PARTNER_FOLDER, l->folder);
-    l->partner = false;
+    static const char *const kept[] = {VV_PARTNER_FOLDER, VV_PARITY_FOLDER};
+    char path[1024 + sizeof(VV_PARTNER_FOLDER)];
+    l->kept = NULL;
     int rc = vv_files_scan(vv_os_posix(), l->folder, history, show, l);
-    if (rc < 0 && rc != -ENOENT)
-        return rc;
-    l->partner = true;
-    int more = vv_files_scan(vv_os_posix(), kept, history, show, l);
-    return more == -ENOENT || (more == 0 && rc < 0 && history == NULL) ? rc : more;
+    for (size_t i = 0; i < VV_ARRAY_SIZE(kept) && (rc >= 0 || rc == -ENOENT); i++) {
+        snprintf(path, sizeof(path), "%s/%s", l->folder, kept[i]);
+        l->kept = kept[i];
+        int more = vv_files_scan(vv_os_posix(), path, history, show, l);
+        if (more != -ENOENT && !(more == 0 && rc < 0 && history == NULL))
+            rc = more;
+    }
+    return rc;
 }
 
 #define AT(field) offsetof(struct listing, field)
@@ -207,14 +172,15 @@ static const struct opts command = {
     .usage = "[--json] [[--local | --remote] FOLDER] [HISTORY]...",
     .about = "Lists the checkpoints in FOLDER, by default the one that VARVE_LOCAL names, or\n"
              "else VARVE_REMOTE, and how far each has come: in a local folder, in a remote one,\n"
-             "or complete there on all ranks; partner is a copy that is kept for another node.",
+             "or complete there on all ranks; partner is a copy that is kept for another node,\n"
+             "parity what a set of ranks needs when one is lost.",
     .operands = true,
     OPT_LIST(options),
 };
 
 int cli_ls(int argc, char **argv)
 {
-    struct listing l = {.group = {.os = vv_os_posix(), .dirfd = -1}, .history_fd = -1};
+    struct listing l = {0};
     int first, status = opts_parse(&command, argc, argv, &l, &first);
     if (status >= 0)
         return status;
@@ -235,7 +201,7 @@ int cli_ls(int argc, char **argv)
         if (rc < 0)
             result = files_complain("ls", folder, history, rc);
     }
-    leave_history(&l);
+    files_levels_fini(&l.levels);
     if (!l.json)
         print_rows(&l);
     if (l.n == 0 && result == CLI_OK)

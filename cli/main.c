@@ -57,7 +57,8 @@ static const struct cli_command commands[] = {
     {"cached", "run the daemon of the dataset cache, and talk to it", cli_cached},
     {"ring", "where files of a dataset go, and what a failing node moves", run_lab},
     {"ls", "list the histories and versions in a folder", cli_ls},
-    {"verify", "check every byte of the checkpoints in a folder", cli_verify},
+    {"verify", "check every byte of the checkpoints in a folder, and repair them", cli_verify},
+    {"export", "write checkpoints as files of VELOC", cli_export},
     {"rm", "remove versions from a folder", cli_rm},
 };
 

@@ -569,7 +569,8 @@ static int look_at_folder(struct probe *p)
     if (strcmp(dir, "none") == 0)
         return CLI_OK;
     if (!realpath(dir, path))
-        return complain("%s: %s", dir, strerror(errno));
+        return complain("%s: %s; --local names a folder that is there, or none", dir,
+                        strerror(errno));
     if (access(path, W_OK | X_OK) < 0)
         return complain("cannot write in %s: %s", path, strerror(errno));
     if (strlen(path) >= sizeof(p->facts.folder))

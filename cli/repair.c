@@ -7,7 +7,6 @@
 #include "cli/repair.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,29 +59,16 @@ static void ignore(void *user, const struct vv_ckfile_problem *p)
     (void)p;
 }
 
-static int open_history(const char *folder, const char *history)
-{
-    const struct vv_os *os = vv_os_posix();
-    char path[1024 + VV_CKFILE_HISTORY_MAX];
-    snprintf(path, sizeof(path), "%s/%s", folder, history);
-    return os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
-}
-
 /* Copies the good one over the bad one. NULL, or why not. */
-static const char *replace(int good_fd, int bad_fd, const struct file *file)
+static const char *replace(struct vv_target *good, struct vv_target *bad, const struct file *file)
 {
-    const struct vv_os *os = vv_os_posix();
+    struct vv_target_file *held = NULL;
     char lock[32];
     snprintf(lock, sizeof(lock), "lock.%" PRIu32, file->rank);
-    int fd = os->openat(os, bad_fd, lock, O_RDWR | O_CREAT, 0666);
-    if (fd < 0)
-        return strerror(-fd);
-    int rc = os->lock(os, fd);
-    if (rc == 0) {
-        rc = vv_ckfile_copy(os, good_fd, bad_fd, file->name);
-        (void)os->unlock(os, fd);
-    }
-    os->close(os, fd);
+    int rc = bad->ops->lock(bad, lock, &held);
+    if (rc == 0)
+        rc = vv_ckfile_copy(good, bad, file->name);
+    vv_target_end(held);
     return rc == 0          ? NULL
            : rc == -EBUSY   ? "a program has the history open"
            : rc == -ENOENT  ? "the other folder does not have it"
@@ -93,22 +79,20 @@ static const char *replace(int good_fd, int bad_fd, const struct file *file)
 static void check_file(struct job *j, const struct side *side, const char *other,
                        const struct file *file)
 {
-    const struct vv_os *os = vv_os_posix();
+    struct vv_target *here, *there = NULL;
     char path[VV_CKFILE_HISTORY_MAX + VV_CKFILE_NAME_MAX + 2];
-    int here = open_history(side->path, file->history);
-    if (here < 0)
+    if (files_open(side->path, file->history, &here) < 0)
         return; /* it went away meanwhile */
-    if (vv_ckfile_verify(os, here, file->name, ignore, NULL, NULL) != 0) {
-        int there = open_history(other, file->history);
-        const char *why =
-            there < 0 ? "the other folder does not have it" : replace(there, here, file);
+    if (vv_ckfile_verify(here, file->name, ignore, NULL, NULL) != 0) {
+        const char *why = files_open(other, file->history, &there) < 0
+                              ? "the other folder does not have it"
+                              : replace(there, here, file);
         snprintf(path, sizeof(path), "%s/%s", file->history, file->name);
         j->tell(j->user, side->path, path, why);
         *(why == NULL ? &j->result.repaired : &j->result.unrepaired) += 1;
-        if (there >= 0)
-            os->close(os, there);
+        vv_target_close(there);
     }
-    os->close(os, here);
+    vv_target_close(here);
 }
 
 int repair_folders(const char *local, const char *remote, const char *history,

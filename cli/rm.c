@@ -4,7 +4,6 @@
  * takes no lock and writes nothing, not even the leftovers of a crash are cleared away; what it
  * tells is the moment's. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,14 +142,12 @@ static int remove_victims(struct removal *r, struct vv_store *store, struct vv_f
 /* In a shared folder, a version is complete no longer before the first of its files goes. */
 static int retract_victims(struct removal *r)
 {
-    const struct vv_os *os = vv_os_posix();
     struct vv_group group;
-    char path[1024];
-    snprintf(path, sizeof(path), "%s/%s", r->folder, r->history);
-    int fd = os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0)
-        return fd;
-    int rc = vv_group_open(os, fd, r->history, r->rank, 1, false, &group);
+    struct vv_target *at;
+    int rc = files_open(r->folder, r->history, &at);
+    if (rc < 0)
+        return rc;
+    rc = vv_group_open(at, r->history, r->rank, 1, false, &group);
     if (rc == 0) {
         for (size_t i = 0; rc == 0 && i < r->n; i++)
             rc = vv_group_retract(&group, r->victims[i].version, r->victims[i].run_id,
@@ -159,7 +156,7 @@ static int retract_victims(struct removal *r)
     } else if (rc == -ENOENT) {
         rc = 0; /* not a shared folder */
     }
-    os->close(os, fd);
+    vv_target_close(at);
     return rc;
 }
 

@@ -221,6 +221,7 @@ static void json_process(struct json *j, const struct vv_stats_page *p)
     json_uint(j, "evicted_pages", r->evicted_pages);
     json_uint(j, "revoked_pages", r->revoked_pages);
     json_uint(j, "metadata_bytes", r->metadata_bytes);
+    json_uint(j, "buffer_bytes", r->buffer_bytes);
     json_uint(j, "helper_threads", r->helper_threads);
     json_uint(j, "helper_cpu_ns", r->helper_cpu_ns);
     json_uint(j, "helper_cores", r->helper_cores);
@@ -247,7 +248,8 @@ static void json_process(struct json *j, const struct vv_stats_page *p)
     json_uint(j, "partner_received_bytes", r->partner_received_bytes);
     json_uint(j, "partner_held_bytes", r->partner_held_bytes);
     json_uint(j, "partner_recovered", r->partner_recovered);
-    json_uint(j, "partner_mended_chunks", r->partner_mended_chunks);
+    json_uint(j, "partner_repaired_chunks", r->partner_repaired_chunks);
+    json_uint(j, "partner_mended_chunks", r->partner_repaired_chunks); /* its former name */
     json_uint(j, "failed_calls", r->failed_calls);
     json_uint(j, "late_errors", r->late_errors);
     json_uint(j, "bad_reads", r->bad_reads);
@@ -384,8 +386,10 @@ int cli_top(int argc, char **argv)
     result = opts_parse(&command, argc, argv, &o, &first);
     if (result >= 0)
         return result;
-    if (o.once + o.json + o.prometheus > 1)
-        return bad("only one of --once, --json and", "--prometheus");
+    if (o.once + o.json + o.prometheus > 1) {
+        fputs("varve top: only one of --once, --json and --prometheus\n", stderr);
+        return CLI_USAGE;
+    }
     if (first < argc && (!files_number(argv[first], &pages.pid) || !pages.pid))
         return bad("not the number of a process:", argv[first]);
     if (first + 1 < argc)

@@ -219,6 +219,18 @@ static void show_calls(struct top_text *t, const struct vv_stats_record *r)
     }
 }
 
+/* What host_cache has become: not all of it holds versions. */
+static void show_memory(struct top_text *t, const struct vv_stats_record *r)
+{
+    char all[VV_BYTES_TEXT], versions[VV_BYTES_TEXT], buffers[VV_BYTES_TEXT];
+
+    for (uint32_t i = 0; i < r->ntiers; i++)
+        if (strcmp(r->tier[i].kind, "host") == 0)
+            top_row(t, "host memory taken: %s, of it %s for versions, %s of buffers for the disk",
+                    human(r->tier[i].ready_bytes + r->buffer_bytes, all),
+                    human(r->tier[i].ready_bytes, versions), human(r->buffer_bytes, buffers));
+}
+
 static void show_rest(struct top_text *t, const struct vv_stats_record *r)
 {
     char waiting[64] = "no call waits", text[32], moved[VV_BYTES_TEXT];
@@ -232,6 +244,7 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
             ", distance %" PRIu64 "   %s",
             r->hits, r->hits + r->misses, percent(r->hits, r->hits + r->misses), r->hints, r->ready,
             r->last_distance, waiting);
+    show_memory(t, r);
     if (r->helper_threads && r->helper_cores)
         top_row(t,
                 "%" PRIu64 " threads of the library, on %" PRIu64 " cores of their own, "
@@ -261,9 +274,10 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
                 " pending, %" PRIu64 " failed",
                 r->partner_sent, r->partner_received, human(r->partner_held_bytes, moved),
                 r->partner_pending, r->partner_errors);
-    if (r->partner_recovered + r->partner_mended_chunks)
-        top_row(t, "from partner copies: %" PRIu64 " versions came back, %" PRIu64 " chunks mended",
-                r->partner_recovered, r->partner_mended_chunks);
+    if (r->partner_recovered + r->partner_repaired_chunks)
+        top_row(t,
+                "from partner copies: %" PRIu64 " versions came back, %" PRIu64 " chunks repaired",
+                r->partner_recovered, r->partner_repaired_chunks);
     if (errors == 0)
         top_row(t, "no errors");
     else
@@ -332,8 +346,9 @@ void top_view_list(struct top_text *t, const struct top_pages *pages, size_t sel
         }
         top_row(t, "%c %7" PRIu64 "%5" PRId32 "%10s%11s%5.0f%%%8.1f%%%8.1f%%%5.0f%%  %s  %s",
                 i == selected ? '>' : ' ', p->header.pid, p->header.rank,
-                span(since(p->header.opened_ns, vv_now_ns()), up), human(size, memory),
-                percent(used, size), percent(r->checkpoint.recent_blocked_ns, r->recent_ns),
+                span(since(p->header.opened_ns, vv_now_ns()), up),
+                human(size + r->buffer_bytes, memory), percent(used, size),
+                percent(r->checkpoint.recent_blocked_ns, r->recent_ns),
                 percent(r->restore.recent_blocked_ns, r->recent_ns),
                 percent(r->hits, r->hits + r->misses), p->header.program, state_of(p, state));
     }
@@ -348,7 +363,8 @@ void top_view_help(struct top_text *t)
         "        QUEUE: transfers queued and under way. BANDWIDTH: as measured, whatever",
         "        is moved now.",
         "CALL    BLOCKED: time that the application spent in calls; NOW: the share of",
-        "        the last second, more than 100% if several threads were blocked.",
+        "        the last second, more than 100% if several threads were blocked, or",
+        "        if a call that ended had begun before it.",
         "hits    restores that found everything in memory when they came.",
         "ready   hinted versions, from the next on, that would be a hit now;",
         "        distance: the same when the last restore came.",

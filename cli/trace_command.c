@@ -100,6 +100,28 @@ static void print_machine(const struct vv_trace_file *f)
     }
 }
 
+/* On what the library worked, and what that took. The file says it when the context was closed. */
+static void print_helpers(const struct vv_trace_file *f, uint32_t context)
+{
+    const char *threads = vv_trace_file_meta(f, context, "helpers.threads");
+    const char *cores = vv_trace_file_meta(f, context, "helpers.cores");
+    const char *where = vv_trace_file_meta(f, context, "helpers.where");
+    const char *app = vv_trace_file_meta(f, context, "app.where");
+    const char *cpu = vv_trace_file_meta(f, context, "helpers.cpu_ns");
+
+    if (!threads || !cores || !where || !cpu)
+        return;
+    printf("%-12s ", "");
+    say("", threads, " threads of the library ");
+    if (strtoull(cores, NULL, 10) > 0) {
+        say("on ", cores, " cores of their own, ");
+        say("processors ", where, ": ");
+    } else {
+        say("on the application's processors, ", app ? app : "any", ": ");
+    }
+    printf("%.3f s of processor time\n", in_seconds(strtoull(cpu, NULL, 10)));
+}
+
 static void print_contexts(const struct vv_trace_file *f)
 {
     for (size_t i = 0; i < f->npairs; i++) {
@@ -114,6 +136,7 @@ static void print_contexts(const struct vv_trace_file *f)
         say("policy ", policy ? policy : "?", "");
         say(", level ", level ? level : "?", "");
         say(", device ", device ? device : "none", "\n");
+        print_helpers(f, p->context);
     }
 }
 
@@ -144,7 +167,8 @@ static void print_lanes(const struct vv_timeline *t)
         if (l->kind_ns[VV_SPAN_COPY] > 0)
             printf(", %.3f GB/s", (double)l->bytes / (double)l->kind_ns[VV_SPAN_COPY]);
         if (l->kind_ns[VV_SPAN_COMMIT] > 0)
-            printf(", commits %.4f s", in_seconds(l->kind_ns[VV_SPAN_COMMIT]));
+            printf(", commits %.4f s, %.4f s of it without a copy",
+                   in_seconds(l->kind_ns[VV_SPAN_COMMIT]), in_seconds(l->commit_alone_ns));
         putchar('\n');
     }
     for (size_t i = 0; i < t->noccupancy; i++) {
@@ -234,6 +258,7 @@ static void json_lane(struct json *j, const struct vv_lane *l)
     json_uint(j, "context", l->context);
     json_uint(j, "spans", l->nspans);
     json_uint(j, "bytes", l->bytes);
+    json_uint(j, "commit_alone", l->commit_alone_ns);
     for (int k = 0; k < VV_SPAN_KINDS; k++)
         json_uint(j, vv_span_kind_name((enum vv_span_kind)k), l->kind_ns[k]);
     json_close(j);

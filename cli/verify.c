@@ -2,7 +2,6 @@
 /* varve verify: reads every byte of the checkpoints in a folder, or of single files, and names what
  * is wrong. Takes no lock and changes nothing, unless it is asked to repair. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include "store/files/ckfile.h"
 #include "store/partner/partner.h"
 #include "store/remote/group.h"
+#include "store/target/folder/target_folder.h"
 
 struct check {
     bool json;
@@ -94,12 +94,11 @@ static void report(void *user, const struct vv_ckfile_problem *p)
     c->problems++;
 }
 
-static void check_file(struct check *c, int dirfd, const char *path)
+static void check_file(struct check *c, struct vv_target *at, const char *path)
 {
-    const struct vv_os *os = vv_os_posix();
     struct vv_ckfile_info info;
     c->current = path;
-    int rc = vv_ckfile_verify(os, dirfd, path, report, c, &info);
+    int rc = vv_ckfile_verify(at, path, report, c, &info);
     if (rc == 0) {
         c->bytes += info.id.size;
         vv_ckfile_info_fini(&info);
@@ -145,30 +144,19 @@ static void report_group(void *user, const struct vv_group_problem *p)
     c->problems++;
 }
 
-static int open_history(const char *folder, const char *history)
+static void check_group(struct check *c, const char *history)
 {
-    const struct vv_os *os = vv_os_posix();
-    char path[1024 + VV_CKFILE_HISTORY_MAX];
-    snprintf(path, sizeof(path), "%s/%s", folder, history);
-    return os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
-}
-
-static int check_group(void *user, const char *history)
-{
-    const struct vv_os *os = vv_os_posix();
-    struct check *c = user;
-    struct vv_group_check opts = {
-        .repair = c->repair, .other_fd = -1, .report = report_group, .user = c};
+    struct vv_target *at;
+    struct vv_group_check opts = {.repair = c->repair, .report = report_group, .user = c};
     struct vv_group_check_result r = {0};
     char current[VV_CKFILE_HISTORY_MAX + 16];
-    int fd = vv_files_name_ok(history) ? open_history(c->folder, history) : -ENOENT;
-    if (fd < 0)
-        return 0;
+    if (!vv_files_name_ok(history) || files_open(c->folder, history, &at) < 0)
+        return;
     if (c->other != NULL)
-        opts.other_fd = open_history(c->other, history);
+        (void)files_open(c->other, history, &opts.other);
     snprintf(current, sizeof(current), "%s/" VV_GROUP_FOLDER, history);
     c->current = current;
-    int rc = vv_group_check(os, fd, history, &opts, &r);
+    int rc = vv_group_check(at, history, &opts, &r);
     if (rc == -EBUSY) {
         fprintf(stderr, "varve verify: %s: a program has the history open\n", history);
         c->result = CLI_FAILED;
@@ -179,16 +167,21 @@ static int check_group(void *user, const char *history)
     c->markers += r.markers;
     c->repaired += r.repaired;
     c->left += r.problems - r.repaired;
-    if (opts.other_fd >= 0)
-        os->close(os, opts.other_fd);
-    os->close(os, fd);
+    vv_target_close(opts.other);
+    vv_target_close(at);
+}
+
+static int check_listed(void *user, const char *history, uint64_t bytes)
+{
+    (void)bytes;
+    check_group(user, history);
     return 0;
 }
 
 /* Of one history, or of all in the folder. */
 static int check_groups(struct check *c, const char *folder, const char *history, const char *other)
 {
-    const struct vv_os *os = vv_os_posix();
+    struct vv_target *at;
     c->folder = folder;
     c->other = other;
     c->result = CLI_OK;
@@ -196,39 +189,41 @@ static int check_groups(struct check *c, const char *folder, const char *history
         check_group(c, history);
         return c->result;
     }
-    int fd = os->openat(os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
-    if (fd < 0)
-        return files_complain("verify", folder, NULL, fd);
-    int rc = os->list(os, fd, check_group, c);
-    os->close(os, fd);
+    int rc = files_open(folder, NULL, &at);
+    if (rc < 0)
+        return files_complain("verify", folder, NULL, rc);
+    rc = at->ops->list(at, check_listed, c);
+    vv_target_close(at);
     return rc < 0 ? files_complain("verify", folder, NULL, rc) : c->result;
 }
 
 static int check_folder(struct check *c, const char *folder, const char *history)
 {
-    const struct vv_os *os = vv_os_posix();
-    char kept[1024 + sizeof(VV_PARTNER_FOLDER)];
+    static const char *const kept[] = {VV_PARTNER_FOLDER, VV_PARITY_FOLDER};
+    static const char *const below[] = {VV_PARTNER_FOLDER "/", VV_PARITY_FOLDER "/"};
+    char path[1024 + sizeof(VV_PARTNER_FOLDER)];
     c->n = 0;
     c->below = "";
-    int rc = vv_files_scan(os, folder, history, collect, c);
-    if (rc == 0 || rc == -ENOENT) {
-        /* Copies that are kept here for ranks of other nodes. */
-        snprintf(kept, sizeof(kept), "%s/" VV_PARTNER_FOLDER, folder);
-        c->below = VV_PARTNER_FOLDER "/";
-        int more = vv_files_scan(os, kept, history, collect, c);
+    int rc = vv_files_scan(vv_os_posix(), folder, history, collect, c);
+    /* Copies that are kept here for ranks of other nodes, and parity. */
+    for (size_t i = 0; i < VV_ARRAY_SIZE(kept) && (rc == 0 || rc == -ENOENT); i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, kept[i]);
+        c->below = below[i];
+        int more = vv_files_scan(vv_os_posix(), path, history, collect, c);
         rc = more == -ENOENT ? rc : more;
     }
     if (rc < 0)
         return files_complain("verify", folder, history, rc);
-    int dirfd = os->openat(os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY, 0);
-    if (dirfd < 0)
-        return files_complain("verify", folder, NULL, dirfd);
+    struct vv_target *at;
+    rc = files_open(folder, NULL, &at);
+    if (rc < 0)
+        return files_complain("verify", folder, NULL, rc);
     for (size_t i = 0; i < c->n; i++) {
         files_progress("verify", i, c->n);
-        check_file(c, dirfd, c->paths[i]);
+        check_file(c, at, c->paths[i]);
     }
     files_progress("verify", 0, 0);
-    os->close(os, dirfd);
+    vv_target_close(at);
     uint64_t records = c->records;
     int result = check_groups(c, folder, history, NULL);
     if (c->n > 0 || result != CLI_OK || c->records > records)
@@ -367,8 +362,14 @@ static int check_all(struct check *c, int n, char **args, const char *local)
         files += result == CLI_OK ? c->n : 0;
     }
     for (int i = first; i < n; i++) {
+        struct stat st;
         if (is_file(args[i], local)) {
-            check_file(c, AT_FDCWD, args[i]);
+            if (stat(args[i], &st) < 0) {
+                fprintf(stderr, "varve verify: %s: %s\n", args[i], strerror(errno));
+                result = CLI_FAILED;
+                continue;
+            }
+            check_file(c, vv_target_cwd(), args[i]);
             files++;
             continue;
         }

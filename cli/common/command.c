@@ -9,7 +9,8 @@ static void usage(FILE *out, const char *program, const struct cli_command *comm
     fprintf(out, "usage: %s COMMAND [OPTION]...\n\n", program);
     for (size_t i = 0; i < nr; i++)
         fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\n'%s COMMAND --help' tells about one command, '%s --version' the version.\n",
+    fprintf(out,
+            "\n'%s COMMAND --help' is about one command; '%s --version'\nprints the version.\n",
             program, program);
 }
 
@@ -35,6 +36,10 @@ static int unknown(const char *program, const struct cli_command *commands, size
             best = commands[i].name;
         }
     }
+    /* Or what one of them does: "repair", "remove". */
+    for (size_t i = 0; i < nr && !best && strlen(name) > 3; i++)
+        if (strstr(commands[i].summary, name))
+            best = commands[i].name;
     fprintf(stderr, "%s: there is no command '%s'", program, name);
     if (best)
         fprintf(stderr, "; did you mean '%s'?\n", best);
@@ -60,12 +65,18 @@ int cli_part(const char *command, const struct cli_command *parts, size_t nr, in
 int cli_run(const char *program, const struct cli_command *commands, size_t nr, int argc,
             char **argv)
 {
+    static char help[] = "--help";
     const char *name = argc > 1 ? argv[1] : NULL;
     int status;
 
     if (!name) {
         usage(stderr, program, commands, nr);
         return CLI_USAGE;
+    }
+    if (strcmp(name, "help") == 0 && argc > 2) { /* help COMMAND is COMMAND --help */
+        memmove(&argv[1], &argv[2], (size_t)(argc - 2) * sizeof(*argv));
+        argv[argc - 1] = help;
+        name = argv[1];
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         usage(stdout, program, commands, nr);

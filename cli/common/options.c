@@ -166,12 +166,27 @@ static bool ends_line(const char *text)
     return text[0] == '\n' && (text[1] == '\n' || text[1] == ' ');
 }
 
+/* As much of a word as fits a line of its own: one that is too long ends behind a comma. */
+static int word_length(const char *text, int room)
+{
+    int len = (int)strcspn(text, " \n"), n = room;
+
+    if (len <= room)
+        return len;
+    while (n > 0 && text[n - 1] != ',')
+        n--;
+    return n > 0 ? n : len;
+}
+
 void opts_wrap(FILE *f, const char *text, int at, int column)
 {
-    bool list = false; /* a line that begins with a blank: blanks within it stay, too */
+    bool list = false; /* a line that begins with a blank: blanks within it stay, too ... */
+    int second =
+        0; /* ... and what does not fit goes on below its second column, or below its first word */
 
     for (; *text == '\n'; text++)
         fputc('\n', f);
+    list = *text == ' ' && at == 0;
     while (*text) {
         int blanks = 0, len;
 
@@ -183,14 +198,17 @@ void opts_wrap(FILE *f, const char *text, int at, int column)
         }
         for (; *text == ' ' || (*text == '\n' && !ends_line(text)); text++)
             blanks++;
-        len = (int)strcspn(text, " \n");
+        len = word_length(text, HELP_COLUMNS - column);
         if (len == 0)
             continue;
         if (!list)
             blanks = at > column;
+        else if (at == 0 || blanks > 1)
+            second = at + blanks;
         if (at > column && at + blanks + len > HELP_COLUMNS) {
             fputc('\n', f);
-            at = blanks = 0;
+            at = 0;
+            blanks = list ? second : 0;
         }
         if (at < column)
             blanks = column - at;

@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "cli/common/page.h"
+#include "cli/common/palette.h"
 
 #define WIDTH       1120.0
 #define MARGIN      12.0
@@ -38,13 +39,15 @@
 #define LOG_PAD     0.15 /* room beside the first and the last point of a logarithmic axis */
 
 static const char style[] =
-    ".vp-bg{fill:#ffffff}.vp-text{fill:#24292f;font-family:sans-serif}"
-    ".vp-axis{stroke:#57606a;fill:none}.vp-grid{stroke:#d0d7de;fill:none}"
-    ".vp-minor{stroke:#eaeef2;fill:none}.vp-gone{stroke:#cf222e;fill:none;stroke-width:1.5}"
-    ".vp-edge{stroke:#57606a;stroke-width:.5}"
-    "@media (prefers-color-scheme: dark){.vp-bg{fill:#0d1117}.vp-text{fill:#d0d7de}"
-    ".vp-axis{stroke:#8b949e}.vp-grid{stroke:#30363d}.vp-minor{stroke:#21262d}"
-    ".vp-gone{stroke:#ff7b72}.vp-edge{stroke:#c9d1d9}}";
+    ".vp-bg{fill:" COLOUR_PAPER "}.vp-text{fill:" COLOUR_TEXT ";font-family:sans-serif}"
+    ".vp-axis{stroke:" COLOUR_MUTED ";fill:none}.vp-grid{stroke:" COLOUR_LINE ";fill:none}"
+    ".vp-minor{stroke:" COLOUR_FAINT ";fill:none}"
+    ".vp-gone{stroke:" COLOUR_BAD ";fill:none;stroke-width:1.5}"
+    ".vp-edge{stroke:" COLOUR_MUTED ";stroke-width:.5}"
+    "@media (prefers-color-scheme: dark){.vp-bg{fill:" COLOUR_PAPER_DARK "}"
+    ".vp-text{fill:" COLOUR_TEXT_DARK "}.vp-axis{stroke:" COLOUR_MUTED_DARK "}"
+    ".vp-grid{stroke:" COLOUR_LINE_DARK "}.vp-minor{stroke:" COLOUR_FAINT_DARK "}"
+    ".vp-gone{stroke:" COLOUR_BAD_DARK "}.vp-edge{stroke:" COLOUR_TEXT_DARK "}}";
 
 static const char *const dashes[] = {
     [PLOT_SOLID] = "", [PLOT_DASHED] = "7 4", [PLOT_DOTTED] = "2 3"};

@@ -24,7 +24,7 @@ enum plot_dash { PLOT_SOLID, PLOT_DASHED, PLOT_DOTTED };
 
 struct plot_series {
     const char *name;
-    const char *colour; /* "#0072b2" */
+    const char *colour; /* of cli/common/palette.h, or a series of its own */
     enum plot_dash dash;
     bool fill;  /* lines: what is below is tinted */
     bool plain; /* lines: the points are not marked, however few they are */

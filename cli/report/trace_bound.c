@@ -248,7 +248,7 @@ static int set_machine(const struct trace_view *view, struct machine *m)
     int rc;
 
     *m = (struct machine){.params = {.hops = m->hops}};
-    if (!view->has_loans)
+    if (!view->has_leases)
         set_copies(view, &m->params);
     if (device > 0) {
         struct bound_hop *hop = &m->hops[n];

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "cli/common/palette.h"
 #include "cli/common/text.h"
 #include "cli/report/trace_export.h"
 
@@ -63,17 +64,28 @@ static const char *const look_names[LOOKS] = {[LOOK_OUTSIDE] = "outside of phase
                                               [LOOK_FAILED] = "failed"};
 
 static const char style[] =
-    ".bg{fill:#fff}.t{fill:#24292f;font-family:sans-serif;font-size:12px}.s{font-size:11px;"
-    "fill:#57606a}.b{fill:#f6f8fa}.g{stroke:#d0d7de}.a{stroke:#57606a}"
-    ".k0{fill:#c8413b}.k1{fill:#eca0ad}.k2{fill:#87924f}.k3{fill:#a0785a}.k4{fill:#6b8e9e}"
-    ".k5{fill:#b58bb5}.k6{fill:#d8dee4}.k7{fill:#1f6fd0}.k8{fill:#1a9850}.k9{fill:#6e40aa}"
-    ".k10{fill:#4b535c}.k11{fill:#f0a30a}.k12{fill:#00a3a3}.k13{fill:#ff00aa}"
-    ".p{fill:#eaeef2;stroke:#8c959f;stroke-width:.5}.o{fill:#54aeff;fill-opacity:.55}"
-    ".c{stroke:#cf222e;stroke-dasharray:4 3}"
-    "@media (prefers-color-scheme:dark){.bg{fill:#0d1117}.t{fill:#d0d7de}.s{fill:#8b949e}"
-    ".b{fill:#161b22}.g{stroke:#30363d}.a{stroke:#8b949e}.k6{fill:#30363d}.k10{fill:#a8b1bb}"
-    ".k7{fill:#388bfd}.k8{fill:#3fb950}.k9{fill:#a475f9}.p{fill:#21262d;stroke:#6e7681}"
-    ".o{fill:#388bfd}}";
+    ".bg{fill:" COLOUR_PAPER "}.t{fill:" COLOUR_TEXT ";font-family:sans-serif;font-size:12px}"
+    ".s{font-size:11px;fill:" COLOUR_MUTED "}.b{fill:" COLOUR_CARD "}.g{stroke:" COLOUR_LINE "}"
+    ".a{stroke:" COLOUR_MUTED "}"
+    ".p{fill:" COLOUR_FAINT ";stroke:" COLOUR_PHASE ";stroke-width:.5}.o{fill:" COLOUR_HELD "}"
+    "@media (prefers-color-scheme:dark){.bg{fill:" COLOUR_PAPER_DARK "}.t{fill:" COLOUR_TEXT_DARK
+    "}.s{fill:" COLOUR_MUTED_DARK "}.b{fill:" COLOUR_CARD_DARK "}.g{stroke:" COLOUR_LINE_DARK "}"
+    ".a{stroke:" COLOUR_MUTED_DARK "}.p{fill:" COLOUR_FAINT_DARK "}}";
+
+static const char *const look_colours[LOOKS] = {[LOOK_COMPUTE] = COLOUR_COMPUTE,
+                                                COLOUR_COMPUTE_2,
+                                                COLOUR_COMPUTE_3,
+                                                COLOUR_COMPUTE_4,
+                                                COLOUR_COMPUTE_5,
+                                                COLOUR_COMPUTE_6,
+                                                [LOOK_OUTSIDE] = COLOUR_PHASE,
+                                                [LOOK_WRITE] = COLOUR_WRITE,
+                                                [LOOK_READ] = COLOUR_READ,
+                                                [LOOK_OTHER] = COLOUR_WAIT,
+                                                [LOOK_DOWN] = COLOUR_DOWN,
+                                                [LOOK_UP] = COLOUR_UP,
+                                                [LOOK_COMMIT] = COLOUR_OTHER,
+                                                [LOOK_FAILED] = COLOUR_FAILED};
 
 struct picture {
     FILE *f;
@@ -485,8 +497,11 @@ int trace_export_svg(FILE *f, const struct vv_timeline *t, uint64_t from_ns, uin
     double height = height_of(&p, legend_rows), top = HEAD_H + LEGEND_H * legend_rows + GAP;
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" "
-            "role=\"img\">\n<title>Timeline</title>\n<style>%s</style>\n",
+            "role=\"img\">\n<title>Timeline</title>\n<style>%s",
             WIDTH, height, WIDTH, style);
+    for (int look = 0; look < LOOKS; look++)
+        fprintf(f, ".k%d{fill:%s}", look, look_colours[look]);
+    fputs("</style>\n", f);
     fprintf(f, "<rect class=\"bg\" width=\"%d\" height=\"%.0f\"/>\n", WIDTH, height);
     put_head(&p);
     (void)put_legend(&p, false);

@@ -38,8 +38,6 @@ static const char *const kind_colours[] = {
 #undef X
 };
 
-static const char *const tier_colours[] = {"#d55e00", "#0072b2", "#009e73", "#cc79a7", "#e69f00"};
-
 const char *span_kind_title(enum span_kind kind)
 {
     return kind_titles[kind];
@@ -719,14 +717,16 @@ static void set_causes(const struct trace_page *p, bool is_get, struct part *par
 {
     const double *s = p->cause_s[is_get];
 
-    parts[0] = (struct part){"copying its own bytes", "#009e73", s[BLOCKED_COPYING]};
+    parts[0] = (struct part){"copying its own bytes", COLOUR_BY_COPY, s[BLOCKED_COPYING]};
     parts[1] = (struct part){is_get ? "while the disk was read" : "while the disk was written",
-                             "#0072b2", s[BLOCKED_DISK]};
+                             COLOUR_BY_DISK, s[BLOCKED_DISK]};
     parts[2] =
         (struct part){is_get ? "while the device was filled" : "while the device was emptied",
-                      "#56b4e9", s[BLOCKED_LINK]};
-    parts[3] = (struct part){"while remote storage was in use", "#e69f00", s[BLOCKED_REMOTE]};
-    parts[4] = (struct part){"something else: latency, scheduling", "#cc79a7", s[BLOCKED_ELSE]};
+                      COLOUR_BY_LINK, s[BLOCKED_LINK]};
+    parts[3] =
+        (struct part){"while remote storage was in use", COLOUR_BY_REMOTE, s[BLOCKED_REMOTE]};
+    parts[4] =
+        (struct part){"something else: latency, scheduling", COLOUR_BY_ELSE, s[BLOCKED_ELSE]};
 }
 
 static void put_bound_parts(FILE *f, const struct trace_page *p, const struct trace_totals *t)
@@ -734,10 +734,10 @@ static void put_bound_parts(FILE *f, const struct trace_page *p, const struct tr
     const struct bound_result *b = &p->bound.result;
     struct part was[] = {{"checkpoints", kind_colours[SPAN_WRITE], t->put.blocked_s},
                          {"restores", kind_colours[SPAN_READ], t->get.blocked_s}};
-    struct part least[] = {{"the copies to and from the caches", "#009e73", b->copy_s},
+    struct part least[] = {{"the copies to and from the caches", COLOUR_BY_COPY, b->copy_s},
                            {"writing what does not fit", kind_colours[SPAN_WRITE], b->write_s},
                            {"reading what did not fit", kind_colours[SPAN_READ], b->restore_s},
-                           {"writing and reading together", "#cc79a7", b->cross_s}};
+                           {"writing and reading together", COLOUR_WAIT, b->cross_s}};
     double most = fmax(t->blocked_s, b->total_s);
 
     fputs("<h3>Against the bound</h3>\n", f);
@@ -770,7 +770,7 @@ static int put_cumulative(FILE *f, const struct trace_page *p)
     double *was = x + (p->nr_calls / each + 2), *least = was + (p->nr_calls / each + 2);
     struct plot_series series[] = {
         {.name = "blocked", .colour = kind_colours[SPAN_READ], .fill = true, .x = x, .y = was},
-        {.name = "bound", .colour = "#0072b2", .dash = PLOT_DASHED, .x = x, .y = least},
+        {.name = "bound", .colour = COLOUR_LIMIT, .dash = PLOT_DASHED, .x = x, .y = least},
     };
     struct chart chart = {
         .id = "chart-cumulative",
@@ -922,13 +922,9 @@ static int put_tier(FILE *f, const struct trace_page *p, size_t i)
     double *x = calloc(4 * CHART_POINTS + 8, sizeof(*x)), *y = x + 2 * CHART_POINTS + 4;
     double full_x[2] = {0, p->wall_s}, full[2], most = (double)t->capacity, unit;
     struct plot_series series[] = {
-        {.name = "used",
-         .colour = tier_colours[i % VV_ARRAY_SIZE(tier_colours)],
-         .fill = true,
-         .x = x,
-         .y = y},
+        {.name = "used", .colour = COLOUR_HELD, .fill = true, .x = x, .y = y},
         {.name = "capacity",
-         .colour = "#8b949e",
+         .colour = COLOUR_LIMIT,
          .dash = PLOT_DASHED,
          .plain = true,
          .x = full_x,

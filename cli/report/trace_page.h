@@ -12,19 +12,19 @@
 #include <stdio.h>
 
 #include "base/util.h"
+#include "cli/common/palette.h"
 #include "cli/report/bound.h"
 
-/* What a stretch of a lane was spent on. X(name, colour, title). The colours are told apart by
- * people who do not see all of them, on white and on black. */
-#define SPAN_KINDS(X)                                             \
-    X(COMPUTE, "#009e73", "computing")                            \
-    X(PHASE, "#a9b4c0", "phase of the application")               \
-    X(WRITE, "#e69f00", "blocked in a checkpoint")                \
-    X(READ, "#d55e00", "blocked in a restore")                    \
-    X(WAIT, "#cc79a7", "waiting for a level, a flush or the end") \
-    X(DOWN, "#0072b2", "away from the application")               \
-    X(UP, "#56b4e9", "towards the application")                   \
-    X(OTHER, "#8b7fc7", "other work")
+/* What a stretch of a lane was spent on. X(name, colour, title). */
+#define SPAN_KINDS(X)                                               \
+    X(COMPUTE, COLOUR_COMPUTE, "computing")                         \
+    X(PHASE, COLOUR_PHASE, "phase of the application")              \
+    X(WRITE, COLOUR_WRITE, "blocked in a checkpoint")               \
+    X(READ, COLOUR_READ, "blocked in a restore")                    \
+    X(WAIT, COLOUR_WAIT, "waiting for a level, a flush or the end") \
+    X(DOWN, COLOUR_DOWN, "away from the application")               \
+    X(UP, COLOUR_UP, "towards the application")                     \
+    X(OTHER, COLOUR_OTHER, "other work")
 
 enum span_kind {
 #define X(name, ...) SPAN_##name,

@@ -318,7 +318,7 @@ static int make_calls(struct trace_view *view)
             .blocked_ns = it->end_ns > it->start_ns ? it->end_ns - it->start_ns : 0,
             .ahead = it->restore && it->distance != VV_NO_DISTANCE ? (double)it->distance : NAN,
         };
-        view->has_loans |= it->call == VV_TRACE_CALL_COMMIT || it->call == VV_TRACE_CALL_ACQUIRE;
+        view->has_leases |= it->call == VV_TRACE_CALL_COMMIT || it->call == VV_TRACE_CALL_ACQUIRE;
     }
     view->page.calls = view->calls;
     view->page.nr_calls = t->niterations;

@@ -42,7 +42,7 @@ struct trace_view {
     struct stretch *stretches;
     size_t nr_stretches;
     bool on_streams; /* a call returned before its own bytes were copied */
-    bool has_loans;  /* the application wrote or read memory of a tier itself */
+    bool has_leases; /* the application wrote or read memory of a tier itself */
     double capacity[PLACE_NR];
     double transit_bytes; /* memory through which data passes a full cache */
 

@@ -122,7 +122,7 @@ static double visit(struct bench *b, const char *kind, bool plain, bool reads)
 
     for (unsigned i = 0; i < FILES; i++) {
         char path[4000];
-        struct vv_door_ask ask = {.path = path, .deadline_ns = start_ns + WAIT_S * VV_NS_PER_S};
+        struct vv_server_ask ask = {.path = path, .deadline_ns = start_ns + WAIT_S * VV_NS_PER_S};
         struct vv_shared_stat st;
         int fd, rc = 0;
 

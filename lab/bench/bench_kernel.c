@@ -33,7 +33,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/crew.h"
+#include "base/thread_group.h"
 #include "base/topo.h"
 #include "cli/common/json.h"
 #include "cli/common/options.h"

@@ -8,7 +8,7 @@
  * restores, and the load u: how many times what the disk can take the application makes. Its name
  * is those, such as variable,10,no-wait,irr,0.5.
  *
- *     a  all hints: blocked time over the bound, at most 1.10
+ *     a  all hints: blocked time over the bound, at most 1.10; at level local 1.12
  *     b  all hints, u from 0.5 to 8: blocked at most 1.15 x the bound and three of the largest
  *        objects over the disk
  *     c  no hints, seq and rev: blocked at most 1.3 x what it is with all hints
@@ -44,6 +44,7 @@
 #define DISK_BPS     40e6
 #define LIMIT_S      120 /* for one simulation, which takes about 0.03 */
 #define BAR_BOUND    1.10
+#define BAR_LOCAL    1.12 /* with --level local */
 #define BAR_LOADS    1.15
 #define BAR_OBJECTS  3
 #define BAR_NO_HINTS 1.3
@@ -88,6 +89,7 @@ struct matrix {
     const char *sizes;
     const char *local;
     const char *tables;
+    const char *level;
     uint64_t seed;
     unsigned real;
     struct cell real_cells[MAX_REAL];
@@ -155,6 +157,8 @@ static int cell_args(const struct matrix *m, const struct cell *c, const char **
     argv[n++] = hints[c->hints];
     argv[n++] = "--policy";
     argv[n++] = policy_names[c->policy];
+    argv[n++] = "--level";
+    argv[n++] = m->level;
     argv[n] = NULL;
     return n;
 }
@@ -286,10 +290,11 @@ static void print_load_heads(void)
 
 static void table_bound(struct matrix *m)
 {
+    double bar = strcmp(m->level, "cached") == 0 ? BAR_BOUND : BAR_LOCAL;
     struct misses list = {0};
     double worst = 0;
 
-    printf("## All hints: blocked time over the bound (at most %.2f)\n\n", BAR_BOUND);
+    printf("## All hints: blocked time over the bound (at most %.2f)\n\n", bar);
     print_load_heads();
     for (unsigned row = 0; row < ROWS; row++) {
         struct cell c = row_cell(row);
@@ -302,9 +307,9 @@ static void table_bound(struct matrix *m)
             char what[128];
 
             worst = fmax(worst, ratio);
-            printf(" %.3f%s |", ratio, within(ratio, BAR_BOUND) ? "" : " !");
+            printf(" %.3f%s |", ratio, within(ratio, bar) ? "" : " !");
             snprintf(what, sizeof(what), "%.3f x the bound", ratio);
-            if (!within(ratio, BAR_BOUND))
+            if (!within(ratio, bar))
                 add_miss(&list, &c, what);
         }
         printf("\n");
@@ -682,6 +687,8 @@ static const struct opt options[] = {
     {OPT_TEXT, .name = "sizes", .arg = "FILE", .at = AT(sizes),
      .help = "of variable checkpoints, a sixteenth of those (lab/data/rtm-sizes-30x8.csv)"},
     {OPT_SET, .name = "tables", .arg = "abcd|none", .set = set_tables, .help = "which (abcd)"},
+    {OPT_TEXT, .name = "level", .arg = "cached|local", .at = AT(level),
+     .help = "what the disk holds: pages of a spill file, or committed files (cached)"},
     {OPT_U32, .name = "real", .arg = "N", .at = AT(real), .most = MAX_REAL,
      .help = "cases, chosen by --seed, that `varve bench shot` runs as well (0)"},
     {OPT_SET, .name = "case", .arg = "NAME", .set = set_case,
@@ -727,8 +734,11 @@ static int measure_sizes(struct matrix *m)
 
 int main(int argc, char **argv)
 {
-    struct matrix m = {
-        .ckpts = 96, .sizes = "lab/data/rtm-sizes-30x8.csv", .tables = "abcd", .seed = 1};
+    struct matrix m = {.ckpts = 96,
+                       .sizes = "lab/data/rtm-sizes-30x8.csv",
+                       .tables = "abcd",
+                       .level = "cached",
+                       .seed = 1};
     int status = opts_parse(&command, argc, argv, &m, NULL);
 
     if (status >= 0)

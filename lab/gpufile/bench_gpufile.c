@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve bench gpufile: the experiments of the paper on readahead in GPU files, run anew: page sizes with and
+ * varve bench gpufile: repeats the experiments of the paper on readahead in GPU files: page sizes with and
  * without readahead, files larger than the cache, random records, and fourteen programs, against the
  * ways that the paper compares with and against what a good programmer would write without it.
  *
@@ -271,7 +271,7 @@ static const struct opts command = {
     OPT_LIST(options),
 };
 
-/* What was not given depends on the device. */
+/* Defaults that depend on the device. */
 static void fill_in(struct gfb *b)
 {
     struct gfb_opts *o = &b->o;
@@ -364,13 +364,13 @@ static int open_context(struct gfb *b, int32_t device)
     return varve_open(&o, &b->ctx);
 }
 
-/* What the driver said, which the library has put down; the error alone would not tell what is to be done. */
+/* Reports the text of the driver, which the library has recorded: the error number alone does not say what to do. */
 static int no_gpu(struct gfb *b, int rc)
 {
     struct varve_error e = {.error_size = sizeof(e)};
-    bool told = varve_last_error(NULL, &e) == 0 && e.err == rc;
+    bool has_text = varve_last_error(NULL, &e) == 0 && e.err == rc;
 
-    return gfb_fail(b, rc, "no GPU: %s", told ? e.text : varve_strerror(rc));
+    return gfb_fail(b, rc, "no GPU: %s", has_text ? e.text : varve_strerror(rc));
 }
 
 static int open_device(struct gfb *b)
@@ -540,7 +540,7 @@ int lab_bench_gpufile(int argc, char **argv)
             rc = perform(&b);
     }
     progress_clear(&b.progress);
-    /* What goes wrong after a signal, files that were taken away included, is of no interest. */
+    /* Errors after a signal, such as files that were removed, are not reported. */
     if (rc && !gfb_interrupted)
         fprintf(stderr, GFB_COMMAND ": %s\n", b.error);
     else if (!b.o.list && b.o.json)

@@ -90,7 +90,7 @@ struct gfb_rows {
     size_t nr, cap;
 };
 
-/* What is measured before anything else, in bytes per second. */
+/* Rates that are measured first, in bytes per second. */
 struct gfb_rates {
     double pull, copy, pageable, read_one, pread; /* the last by all threads */
     double buffers;                               /* the same, a buffer of theirs at a time */
@@ -182,7 +182,7 @@ void gfb_reader_free(struct gfb_reader *r);
 /* All files to dst, which are of the device; how long it took. */
 VV_WARN_UNUSED int gfb_reader_read(struct gfb_reader *r, unsigned char *const dst[3],
                                    double *ret_s);
-/* What has to be added once. */
+/* Time for mapping, to be added once. */
 double gfb_reader_map_s(const struct gfb_reader *r);
 
 /* How many words in the device's memory are wrong. */
@@ -199,7 +199,7 @@ VV_WARN_UNUSED int gfb_result_get(struct gfb *b, struct gf_result *ret_result);
 VV_WARN_UNUSED int gfb_rates_measure(struct gfb *b);
 /* Adds rows for what the experiment that comes is compared with. */
 VV_WARN_UNUSED int gfb_rates_of(struct gfb *b, enum gfb_part part);
-/* Adds rows for what was measured since, which nobody may hold a row during. */
+/* Adds rows for rates measured since the last call. The caller holds no row: rows may move. */
 VV_WARN_UNUSED int gfb_rates_keep(struct gfb *b);
 /* How threads read a file to see how fast they can. */
 struct gfb_preads {
@@ -212,7 +212,7 @@ struct gfb_preads {
 };
 VV_WARN_UNUSED int gfb_pread_rate(struct gfb *b, const struct gfb_input *in,
                                   const struct gfb_preads *how, double *ret_rate);
-/* What a reader of our own gets from the disk with so many reads under way. */
+/* The disk rate of our own reader with `depth` reads under way. */
 VV_WARN_UNUSED int gfb_disk_rate(struct gfb *b, const struct gfb_input *in, unsigned depth,
                                  double *ret_rate);
 /* How long reading should take, from what was measured alone. NAN: ours, which has no model. */

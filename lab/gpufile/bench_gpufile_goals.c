@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What was to be reached, and what was: ratios within one run, worked out from its rows. What the link lets
- * kernels pull is the limit, and for what servers bring what as many threads read, if that is less.
+ * Goals and results: ratios within one run, worked out from its rows. The limit is the rate at which kernels
+ * pull over the link, and for pages that servers bring the rate at which as many threads read, if that is less.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -80,7 +80,7 @@ static void sequential(struct goals *g)
     add(g, ours / at(g, "10", "fits", "gpufs-4k"), 6, "  times GPUfs mode, 4 KiB pages");
     add(g, ours / at(g, "10", "fits", "prefetch"), 2.5, "  times the paper's readahead");
     add(g, ours / at(g, "10", "fits", "prefetch-many"), 0,
-        "  times the same with as many threads as ours (told, no goal)");
+        "  times the same with as many threads as ours (no goal)");
     for (size_t i = 0; i < VV_ARRAY_SIZE(larger); i++) {
         double kept = at(g, "10", larger[i], "varve-kept");
 
@@ -109,7 +109,7 @@ static void programs(struct goals *g)
 {
     struct gfb_mean cpu = gfb_mean(g->b, "apps", "varve", "apps", "cpu"),
                     twice = gfb_mean(g->b, "apps", "varve", "apps", "double"),
-                    /* What passes the cache does not mind its size. */
+                    /* Ways that bypass the cache do not depend on its size. */
         half = gfb_mean(g->b, "half", "varve-kept", "apps", "varve-kept");
 
     if (cpu.n)
@@ -123,7 +123,7 @@ static void programs(struct goals *g)
             half.n);
 }
 
-/* Whether a goal above compares ours with this row. */
+/* True if a goal above compares ours with this row. */
 static bool is_compared(const struct gfb_row *r)
 {
     if (strcmp(r->part, "10") == 0 && strcmp(r->group, "fits") == 0)
@@ -135,7 +135,7 @@ static bool is_compared(const struct gfb_row *r)
            (strcmp(r->mode, "cpu") == 0 || strcmp(r->mode, "double") == 0);
 }
 
-/* Of the baselines that have a prediction, how many are within 20% of it: those that count, and all. */
+/* Counts the baselines within 20% of their prediction: those that count, and all. */
 static void explained(struct goals *g)
 {
     size_t all = 0, near = 0, counts = 0, counts_near = 0;
@@ -156,7 +156,7 @@ static void explained(struct goals *g)
         add(g, (double)counts_near / (double)counts, 1,
             "baselines of goals within 20%% of their prediction: share of %zu", counts);
     if (all)
-        add(g, (double)near / (double)all, 0, "  of all %zu predictions (told, no goal)", all);
+        add(g, (double)near / (double)all, 0, "  of all %zu predictions (no goal)", all);
 }
 
 size_t gfb_goals(const struct gfb *b, struct gfb_goal *ret_goals)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What becomes of the rows: rows.csv, from which they can be read again, a chart for each figure, and a page
- * that holds all of it. A file is written beside its place and renamed.
+ * Output of the rows: rows.csv, from which they can be read again, a chart for each figure, and a page
+ * that holds all of it. A file is written under a temporary name and renamed.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -80,7 +80,7 @@ static size_t names_of(const struct gfb *b, const char *part, bool groups, const
     return n;
 }
 
-/* Colours that can be told apart where all of them are in one chart. */
+/* Colours that can be distinguished where all of them are in one chart. */
 static const char *const colours[GFB_MODE_NR] = {
     [GFB_CPU] = "#aaaaaa",           [GFB_DOUBLE] = "#000000",          [GFB_GPUFS_4K] = "#d55e00",
     [GFB_GPUFS_64K] = "#f0e442",     [GFB_PREFETCH_GLOBAL] = "#8c510a", [GFB_PREFETCH] = "#cc79a7",
@@ -88,7 +88,7 @@ static const char *const colours[GFB_MODE_NR] = {
     [GFB_VARVE_MAPPED] = "#009e73",
 };
 
-/* What rows have besides the ways that one can choose from. */
+/* Names of modes that rows have and that cannot be chosen. */
 static const struct {
     const char *name, *title, *colour;
 } others[] = {
@@ -117,7 +117,7 @@ static const char *colour_of(const char *mode)
     return "#7f7f00";
 }
 
-/* What readers are told a way is called. The text may be in buf. */
+/* The name of a mode for readers. The text may be in buf. */
 static const char *title_of(const char *mode, char *buf, size_t size)
 {
     for (int m = 0; m < GFB_MODE_NR; m++)
@@ -132,7 +132,7 @@ static const char *title_of(const char *mode, char *buf, size_t size)
     return buf;
 }
 
-/* Of our own reader a chart has the best depth; the table has all. */
+/* A chart has only the best depth of our own reader; the table has all. */
 static size_t leave_best(const struct gfb *b, const char *part, const char **modes, size_t n)
 {
     const char *best = NULL;
@@ -518,7 +518,7 @@ static int write_page(FILE *f, const struct gfb *b, const struct figure *fig)
     (void)fig;
     page_begin(f, "Varve: files inside kernels, the paper's experiments", false);
     fputs(
-        "<h1>Files inside kernels: the paper's experiments, run anew</h1>\n"
+        "<h1>Files inside kernels: the paper's experiments, repeated</h1>\n"
         "<p>The experiments of a paper on readahead in GPU file systems, as Varve performs them. "
         "<em>GPUfs mode</em> and <em>paper's readahead</em> are options of the same library: one "
         "page, or one window of a fixed size, for each request, in places that belong to one "

@@ -189,7 +189,7 @@ static int one(struct gfb *b, struct plain *p, enum gfb_part part, const char *g
     return measure(b, &way, &in, p->dst, row);
 }
 
-/* What is the same in two figures is measured once. Whether there was such a row. */
+/* Rows that two figures share are measured once. True if there was such a row. */
 static bool repeat(struct gfb *b, enum gfb_part from, enum gfb_part to, const char *group,
                    const char *mode)
 {
@@ -460,7 +460,7 @@ static int mosaic_row(struct gfb *b, struct plain *p, enum gfb_mode mode, bool n
     return 0;
 }
 
-/* What threads read at random is what servers could: a limit of what they bring. */
+/* The rate at which threads read at random is an upper limit for servers. */
 static int mosaic(struct gfb *b)
 {
     struct gfb_preads how = {.piece = 4 * KIB, .anywhere = true, .direct = b->o.cold};
@@ -730,7 +730,7 @@ static int program_modes(struct gfb *b, enum gfb_part part, enum gf_app_id app, 
 
         if (!(b->o.modes >> mode & 1) || gfb_over(b))
             continue;
-        /* What has no cache does not mind how large it is. */
+        /* Modes without a cache do not depend on its size. */
         if (part == GFB_HALF && mode <= GFB_DOUBLE && b->o.parts >> GFB_APPS & 1 &&
             repeat(b, GFB_APPS, part, gf_apps[app].name, gfb_mode_name(way.mode)))
             continue;
@@ -766,7 +766,7 @@ static int program(struct gfb *b, enum gf_app_id app)
 
 /* ---- all of them ---- */
 
-/* What there is, in case that no more comes. */
+/* Writes the rows so far, in case the run ends early. */
 static int keep(struct gfb *b)
 {
     char err[GFB_PATH + GFB_TEXT];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What limits the ways that ours is compared with. A baseline counts when its time is explained: from rates
- * that are measured apart from it, its time is worked out and told beside what was measured.
+ * The limits of the baselines. A baseline counts when its time is explained: from rates
+ * that are measured apart from it, its time is predicted and printed beside the measured one.
  *
  *   one thread          reads into fresh memory, and then copies from pageable memory: the times add up. Both
  *                       are taken from a part of the same file, before the run and after it, since what the
@@ -243,7 +243,7 @@ struct preads {
     uint64_t slots; /* pieces of memory that each has to read into, one after another */
     double seconds;
     _Atomic uint32_t ready;
-    /* Of all of them. Synchronization: lock */
+    /* Sum over all threads. Synchronization: lock */
     uint64_t read;
     double first_s, last_s;
     int rc;
@@ -292,7 +292,7 @@ static void pread_part(void *arg, uint64_t first, uint64_t last)
     free(buf);
 }
 
-/* Whether the file can be read past the page cache. */
+/* True if the file can be read past the page cache. */
 static bool has_direct(const char *path)
 {
     int fd = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -430,7 +430,7 @@ static void part_of(const struct gfb_input *in, uint64_t bytes, uint64_t request
         ret->bytes[0] = ret->bytes[0] / request * request;
 }
 
-/* With as much of the part in the cache as the whole has, pages replaced by whoever took them. */
+/* With as much of the part in the cache as the whole has, pages replaced by the groups that took them. */
 static struct gfb_way way_alone(const struct gfb_way *way, uint64_t bytes, uint64_t part,
                                 uint32_t blocks, uint32_t servers)
 {
@@ -556,7 +556,7 @@ static double round_s(double rest, const struct station *st, size_t n)
     return all;
 }
 
-/* What one block's round has, and how long a server is held, in seconds for each request. */
+/* The work of one block's round, and the seconds that a server is busy with each request. */
 struct round {
     double alone, read_alone, server;
 };
@@ -716,8 +716,8 @@ static int predict_paper(struct gfb *b, const struct gfb_way *way, const struct 
     return 0;
 }
 
-/* What one thread does to a part of the input, as to all of it: fresh memory for the whole, reading, copying,
- * and giving the memory back. Seconds for all of it. */
+/* The seconds that one thread takes for a part of the input, as for all of it: fresh memory for the whole, reading,
+ * copying, and freeing the memory. */
 static int predict_one(struct gfb *b, const struct gfb_input *in, double *ret_s)
 {
     unsigned k = largest(in);

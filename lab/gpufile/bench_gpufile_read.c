@@ -29,7 +29,7 @@
 /* Threads of the host that serve kernels, in the paper. */
 #define PAPER_SERVERS 4u
 
-/* What one read(2) is asked for: it takes 2 GiB at most. */
+/* Bytes per read(2), which takes 2 GiB at most. */
 #define READ_BYTES ((size_t)1 << 30)
 
 double gfb_now_s(void)
@@ -288,7 +288,7 @@ static int read_one(struct gfb_reader *r, unsigned char *const dst[3])
     return 0;
 }
 
-/* One piece after another, into two buffers in turn; a buffer is filled anew when its copy has
+/* One piece after another, into two buffers in turn; a buffer is filled again when its copy has
  * ended. */
 static int double_loop(struct gfb_reader *r, unsigned char *buffers, struct vv_stream *stream,
                        struct vv_event *const events[2])
@@ -388,7 +388,7 @@ static int read_double(struct gfb_reader *r, unsigned char *const dst[3], double
     return rc ? gfb_fail(r->b, rc, "double buffers: %s", strerror(-rc)) : 0;
 }
 
-/* Whether it was the servers that did not see a request, or the kernel that did not see an answer. */
+/* Says whether the servers did not see a request, or the kernel did not see an answer. */
 static void tell_waiting(struct gfb_reader *r)
 {
     struct varve_gpufs_stats st = {.stats_size = sizeof(st)};

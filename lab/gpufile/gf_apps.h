@@ -40,7 +40,7 @@ struct gf_app {
 
 extern const struct gf_app gf_apps[GF_APP_NR];
 
-/* What an input of a program looks like. */
+/* The shape of a program's input. */
 struct gf_shape {
     enum gf_app_id app;
     uint64_t seed;
@@ -73,7 +73,7 @@ VV_WARN_UNUSED int gf_app_compute(struct gf_gpu *gpu, struct vv_device *device,
 VV_WARN_UNUSED int gf_app_expect(const struct gf_shape *shape, const uint32_t *const files[3],
                                  unsigned threads, uint64_t *ret_sum);
 
-/* Whether L times U is the matrix: both are multiplied with four vectors of chance, modulo 2^32. A wrong
+/* Checks that L times U is the matrix: both are multiplied with four random vectors, modulo 2^32. A wrong
  * word passes each of them with a chance of one half at most, and nearly always far less. -ENOMEM. */
 VV_WARN_UNUSED int gf_lud_right(const struct gf_shape *shape, const uint32_t *matrix,
                                 const uint32_t *result, unsigned threads, bool *ret_right);

@@ -16,7 +16,7 @@
 
 enum { GF_FILES = 3, GF_TILE = 32, GF_HIDDEN = 16, GF_DEGREE = 8, GF_NW_TILE = 64 };
 
-/* What a word of a file is made of. */
+/* Contents of a file. */
 enum gf_content { GF_PLAIN, GF_LUD_MATRIX, GF_GRAPH };
 
 struct gf_result {
@@ -27,7 +27,7 @@ struct gf_result {
     uint64_t failed; /* an errno, not negative; 0: none */
 };
 
-/* What all kernels are given; each uses some of it. */
+/* Arguments of all kernels; each uses some of them. */
 struct gf_args {
     struct varve_gfs fs;
     uint32_t file[GF_FILES]; /* numbers */
@@ -77,7 +77,7 @@ VV_PATTERN_FN uint32_t gf_word(uint32_t content, uint64_t seed, uint64_t tag, ui
     return w;
 }
 
-/* What a word of a result counts for in the sum over it. */
+/* The weight of a word of a result in the sum over it. */
 VV_PATTERN_FN uint64_t gf_weigh(uint64_t i, uint32_t w)
 {
     return (uint64_t)w * (vv_pattern_mix(i + 1) | 1);
@@ -200,8 +200,8 @@ VARVE_D_FN void gf_kernel_pull(const struct gf_args *a)
                      (const unsigned char *)a->in[0] + at, (uint32_t)(a->piece / 16));
 }
 
-/* What groups do to the pages of the cache when they read, and nothing else: the first lane of each warp takes
- * one after another, gives it a key that no other has and lets it go. `step` tells runs apart. */
+/* Does to the pages of the cache what reading does, and nothing else: the first lane of each warp takes
+ * one after another, gives it a unique key and lets it go. `step` differs from run to run. */
 VARVE_D_FN void gf_kernel_takes(const struct gf_args *a)
 {
     uint64_t group = (uint64_t)varve_d_block() * varve_d_warps() + varve_d_warp(),
@@ -572,7 +572,7 @@ VARVE_D_FN void gf_square_store(const struct gf_args *a, uint64_t r, uint64_t c,
             s->v[k / GF_TILE][k % GF_TILE];
 }
 
-/* Of an odd number, modulo 2^32: each step doubles the bits that are right. */
+/* The inverse of an odd number, modulo 2^32: each step doubles the bits that are right. */
 VARVE_D_FN uint32_t gf_inverse(uint32_t odd)
 {
     uint32_t x = odd;

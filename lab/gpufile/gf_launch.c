@@ -2,7 +2,7 @@
 /*
  * Launching the kernels of `varve bench gpufile`. On a GPU they come from the fatbin in the binary and
  * are launched with the driver's own calls, in the context that the CUDA backend uses; the library
- * offers no way to launch somebody else's kernels, and an application would do as this does.
+ * cannot launch an application's kernels; an application would do the same as this file.
  */
 #define VARVE_EMULATE 1
 #include "lab/gpufile/gf_launch.h"

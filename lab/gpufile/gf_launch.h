@@ -15,7 +15,7 @@
 struct gf_args;
 
 /* Every kernel, by the name it has in gf_kernels.h: those in which blocks of 512 threads work, and
- * those in which warps read for themselves, in blocks of 256 threads, of which three shall fit a
+ * those in which warps read for themselves, in blocks of 256 threads, so that three blocks fit a
  * multiprocessor. */
 /* clang-format off */
 #define GF_WARP_KERNELS(X) X(read_warp) X(records) X(pull) X(takes)

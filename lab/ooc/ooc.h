@@ -7,8 +7,8 @@
  * eight cells around it at every step and adds what it interpolates to a sum of its own. Directions of
  * points are made once, so that every way and the bound see the same places.
  *
- * The survey: items of work in a 2D order use the tables next to them, of which more are there than the cache
- * holds (lab/ooc/survey.h). Each item adds up elements of its tables, as integers.
+ * The survey: items of work in a 2D order use the tables next to them; the cache does not hold all tables
+ * (lab/ooc/survey.h). Each item adds up elements of its tables, as integers.
  *
  * Ways give the same sums, bit for bit: each is compared with the resident run.
  */
@@ -149,13 +149,13 @@ int ooc_survey(const struct ooc_survey_opts *opts, const struct ooc_launcher *la
 const char *const *ooc_wave_ways(size_t *ret_nr);
 const char *const *ooc_survey_ways(size_t *ret_nr);
 
-/* Whether a way is in a list, names with commas between them and '-' for blanks; NULL: all are. Resident always
- * is: others are compared with it. */
+/* True if a way is in a list, names with commas between them and '-' for blanks; NULL: all are. Resident always
+ * is: the others are compared with it. */
 bool ooc_wanted(const char *ways, const char *name);
 /* -EINVAL: one of the list is none of the names. */
 int ooc_ways_check(const char *ways, const char *const *names, size_t nr);
 
-/* What experiments share. */
+/* Shared by the experiments. */
 struct vv_device;
 double ooc_memory_taken(struct vv_device *d); /* bytes; NAN: not known */
 int ooc_link(struct vv_device *d, struct ooc_report *r);

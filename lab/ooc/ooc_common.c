@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the experiments of lab/ooc/ooc.h share. */
+/* Shared by the experiments of lab/ooc/ooc.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

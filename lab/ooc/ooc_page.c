@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the paper shows and says of its caches, and what was measured here. Shares are of the cache that a way was
- * given, as in the paper, whose caches take all of the device: of an H200's memory the caches here are a few percent.
+ * The paper's figures for its caches, and the measurements made here. Shares are relative to the cache that a way has,
+ * as in the paper, whose caches take all of the device; the caches here are a few percent of an H200's memory.
  */
 #include "lab/ooc/ooc_page.h"
 
@@ -330,7 +330,7 @@ int ooc_page_write(FILE *f, const struct ooc_options *o, const struct ooc_report
     int rc = 0;
 
     page_begin(f, "Varve: data that do not fit the GPU, the paper's measurements", false);
-    fputs("<h1>Data that do not fit the GPU: the paper's measurements, made anew</h1>\n", f);
+    fputs("<h1>Data that do not fit the GPU: the paper's measurements, repeated</h1>\n", f);
     fputs(o->tables
               ? "<p>Items of work go through tables in the order of a survey; the GPU has a cache "
                 "for a part of the tables. <em>Flat</em> and <em>chunked</em> are the library's "

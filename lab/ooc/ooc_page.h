@@ -14,7 +14,7 @@ enum { OOC_FIGURES = 2 }; /* of an experiment */
 
 /* How many there are: none where no way has a cache. */
 unsigned ooc_figures(const struct ooc_report *r);
-/* What a figure is written to. */
+/* The file of a figure. */
 const char *ooc_figure_file(const struct ooc_options *o, unsigned i);
 /* Ways without a cache, and resident, whose cache holds everything, are not in it. -ENOMEM, -EIO. */
 int ooc_figure_draw(FILE *f, const struct ooc_options *o, const struct ooc_report *r, unsigned i);
@@ -25,7 +25,7 @@ int ooc_page_write(FILE *f, const struct ooc_options *o, const struct ooc_report
 /* Blocks, or tables, that came; and for each refresh: a round of a kernel, or a launch. */
 uint64_t ooc_updates(const struct ooc_options *o, const struct ooc_way *w);
 double ooc_per_refresh(uint64_t count, const struct ooc_way *w);
-/* Of the time. */
+/* The share of time spent on managing the cache. */
 double ooc_managing(const struct ooc_way *w);
 /* How much of the time the cache was full, to a thousandth; and the most that was ever in it. */
 double ooc_full(const struct ooc_way *w);

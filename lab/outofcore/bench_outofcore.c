@@ -6,7 +6,7 @@
  * on the throttles and little on the machine. For each ratio of computing to I/O: the time spent
  * waiting (Table II), the speed-up of the whole program, expected and actual (Table III).
  *
- * What the model expects is worked out from bandwidths measured before the run, and once more from
+ * The model's prediction is computed from bandwidths measured before the run, and again from
  * those measured while it ran.
  */
 #include <errno.h>
@@ -178,7 +178,7 @@ static int refuse(const char *text)
     return CLI_USAGE;
 }
 
-/* What was not said follows from the pattern, in the paper's proportions. */
+/* Options that were not given follow from the pattern, in the paper's proportions. */
 static int settle(struct ooc_opts *o)
 {
     struct ooc_plan *p = &o->plan;

@@ -48,7 +48,7 @@ static inline double ooc_blocked_s(const struct ooc_run *r)
     return r->write_s + r->read_s;
 }
 
-/* What a few computing steps and a few blocking transfers of each layer take, before the run. */
+/* Times of a few computing steps and a few blocking transfers of each layer, before the run. */
 struct ooc_start {
     double step_s, copy;
     struct ooc_rate fast, slow;
@@ -64,7 +64,7 @@ VV_WARN_UNUSED int ooc_run_direct(const struct ooc_plan *plan, bool fast, char *
 VV_WARN_UNUSED int ooc_run_varve(const struct ooc_plan *plan, char *err, size_t err_bytes,
                                  struct ooc_run *ret_run);
 
-/* What the model says, with these bandwidths and this time for a step. */
+/* The model's prediction for these bandwidths and this time of a step. */
 struct vv_model_answer ooc_expect(const struct ooc_plan *plan, double step_s, double copy,
                                   const struct ooc_rate *fast, const struct ooc_rate *slow);
 

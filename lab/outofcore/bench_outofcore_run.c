@@ -4,8 +4,8 @@
  *
  * A step of computing is `step_s` long: the array is filled or checked where the step has to do with a
  * record, and the rest of the time passes asleep, or spinning. So computing takes the same time in every
- * run, and the processor is free for whoever moves data, as with a core left to him. What is compared is
- * the waiting.
+ * run, and the processor is free for the threads that move data, as with a core left to them. The waiting
+ * times are compared.
  *
  * Blocking I/O is a write or a read of a file of its own for each record, and then as much sleep as the
  * bandwidth of the layer asks for. Varve is throttled to the same bandwidths by `rate`.

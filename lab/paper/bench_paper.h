@@ -183,7 +183,7 @@ size_t paper_series(const struct paper_opts *opts, enum paper_figure_id figure,
  * (bytes). Returns how many. */
 size_t paper_points(const struct paper_opts *opts, enum paper_figure_id figure, double *ret_points);
 
-/* What run belongs there. False: none, on purpose. */
+/* The run of that place. False: there is none, on purpose. */
 bool paper_run_at(const struct paper_opts *opts, enum paper_figure_id figure,
                   const struct paper_series *series, double point, struct paper_run *ret_run);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the figures were measured on. Only what the kernel and `varve doctor` tell without being
- * asked to measure; a thing that cannot be found out is left out. The device is looked at in
+ * The machine of the figures: facts that the kernel and `varve doctor` give without
+ * measuring; unknown ones are left out. The device is looked at in
  * another process: this one never initialises CUDA, so that the runs have the device for
  * themselves.
  */
@@ -44,7 +44,7 @@ static void add(struct lines *l, const char *name, const char *fmt, ...)
         l->buf[l->len] = '\0';
 }
 
-/* What follows `key` on the first line of a file that begins with it, without blanks around. */
+/* The text behind `key` on the first line of a file that begins with it, without blanks around. */
 static bool find_line(const char *path, const char *key, char *buf, size_t size)
 {
     FILE *f = fopen(path, "re");
@@ -169,8 +169,8 @@ static void add_disk(const struct paper *paper, struct lines *l)
         model[0] ? ")" : "", paper->opts.local_io);
 }
 
-/* Of the program, which has the library in it: versions say nothing about what was changed in
- * between. 0: it cannot be read. */
+/* A hash of the program, which contains the library: version numbers do not change with each change of
+ * the code. 0: it cannot be read. */
 static uint64_t program_hash(const char *path)
 {
     FILE *f = fopen(path, "re");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is left when all runs are over: for every figure a CSV and an SVG, a CSV of all runs, and
+ * Output after all runs: for every figure a CSV and an SVG, a CSV of all runs, and
  * one page that shows everything and needs no other file.
  *
  * A number is formatted once, by paper_number(), wherever it is written: what a table on the page
@@ -792,7 +792,7 @@ static int write_page(FILE *f, const struct paper *paper, enum paper_figure_id f
     (void)figure;
     (void)t;
     page_begin(f, "Varve: the experiments of the HPDC'23 paper", false);
-    fputs("<h1>GPU checkpoint caching and prefetching: the paper's experiments, run anew</h1>\n",
+    fputs("<h1>GPU checkpoint caching and prefetching: the paper's experiments, repeated</h1>\n",
           f);
     fputs("<p>The experiments of \"GPU-Enabled Asynchronous Multi-level Checkpoint Caching and "
           "Prefetching\" (HPDC'23), Figures 5 to 9, as Varve performs them. A shot writes a number "

@@ -90,8 +90,8 @@ const struct paper_figure paper_figures[PAPER_FIGURE_NR] = {
                   "ADIOS2 loses checkpoint rate as processes are added."},
 };
 
-/* One hue for each engine and one lightness for each number of hints; blue and orange are told
- * apart by everybody, and the two greys have neither. */
+/* One hue for each engine and one lightness for each number of hints; colour-blind readers, too,
+ * distinguish blue and orange, and the two greys have neither. */
 static const struct paper_series all_series[] = {
     {PAPER_FILE, SHOT_HINTS_NONE, "no hints, plain files", "#57606a", PLOT_DOTTED},
     {PAPER_ONDEMAND, SHOT_HINTS_NONE, "no hints, on-demand copies", "#a3abb5", PLOT_DOTTED},
@@ -242,7 +242,7 @@ bool paper_run_at(const struct paper_opts *opts, enum paper_figure_id figure,
         r.interval_ms = point;
     else
         r.device_cache = vv_align_down((uint64_t)point, VV_PAGE_BYTES_MIN);
-    /* What plain files cost does not depend on the order, and they take longest. */
+    /* The cost of plain files does not depend on the order, and they take longest. */
     if (opts->is_short && r.engine == PAPER_FILE && r.order != SHOT_ORDER_REV)
         return false;
     r.rank = rank_of(&r, fig->kind);

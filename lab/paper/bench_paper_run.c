@@ -5,8 +5,8 @@
  * SIGTERM, upon which it removes its files, and SIGKILL if that does not help. It has a process
  * group of its own, so that the terminal's interrupt reaches it only through this command.
  *
- * What a run prints, one JSON object, is kept as runs/ID.json. ID ends with a hash of the command
- * line, the machine and the program, so that --resume takes up nothing that was measured otherwise.
+ * The output of a run, one JSON object, is kept as runs/ID.json. ID ends with a hash of the command
+ * line, the machine and the program, so that --resume reuses no result that was measured otherwise.
  * The file appears by rename: half a result is none.
  *
  * The JSON is our own, written by lab/shot/report.c: names are looked up by text, and those of the
@@ -38,7 +38,7 @@
 
 volatile sig_atomic_t paper_interrupted;
 
-/* What is read from one pipe. */
+/* The text read from one pipe. */
 struct pipe_text {
     int fd; /* -1: ended */
     char *text;
@@ -116,7 +116,7 @@ static pid_t start(const char *program, char *const *argv, struct pipe_text *out
         close(e[0]);
         return pid;
     }
-    setpgid(pid, pid); /* whoever of the two comes first */
+    setpgid(pid, pid); /* parent and child both call it: either may come first */
     out->fd = o[0];
     err->fd = e[0];
     return pid;
@@ -145,7 +145,7 @@ static int follow(pid_t pid, double limit_s, struct pipe_text *out, struct pipe_
             kill(pid, SIGTERM);
             kill_at = now + GRACE_NS;
         } else if (rc < 0 && (r < 0 || now > kill_at)) {
-            kill(-pid, SIGKILL); /* its own processes too: nobody else would end them */
+            kill(-pid, SIGKILL); /* the whole group: nothing else would end its children */
             break;
         }
     }
@@ -185,7 +185,7 @@ int paper_spawn(const char *program, char *const *argv, double limit_s, int *ret
 
 /* ---- reading JSON ---- */
 
-/* What follows "name":, or NULL. */
+/* The text behind "name":, or NULL. */
 static const char *find_key(const char *text, const char *name)
 {
     char key[64];
@@ -295,7 +295,7 @@ static void add_bytes(char (*args)[PAPER_ARG], size_t *nr, const char *name, uin
     add_pair(args, nr, name, vv_bytes_format(bytes, text, sizeof(text)));
 }
 
-/* What the shot of a run and the simulated ones have in common. */
+/* Options common to the shot of a run and its simulations. */
 static void add_load(const struct paper_opts *o, bool variable, double interval_ms,
                      uint64_t device_cache, char (*args)[PAPER_ARG], size_t *nr)
 {
@@ -517,7 +517,7 @@ static int resume(const struct paper *paper, struct paper_run *r, bool *ret_foun
     return rc;
 }
 
-/* What cannot be kept is only measured again. */
+/* An error is ignored: a result that is not kept is measured again. */
 static void keep(const struct paper *paper, const struct paper_run *r, const char *json)
 {
     char path[PAPER_PATH], made[PAPER_PATH];

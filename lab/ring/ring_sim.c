@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All files are placed once. A trial then takes one node away and places anew what that node held,
- * and nothing else: the other files are not computed again but looked at, a sample of them in each
+ * All files are placed once. A trial then takes one node away and places only the files of that node
+ * again: the other files are not computed again but looked at, a sample of them in each
  * trial, so that a scheme that moves them is found out. Only `mod` moves them, and there everything
  * is computed again.
  *
@@ -97,7 +97,7 @@ static double fullest(const struct sim *s, const uint64_t *load, const uint64_t 
 
 /* ---- a trial ---- */
 
-/* What one thread needs for a trial. */
+/* Memory of one thread for a trial. */
 struct scratch {
     uint64_t *up, *load, *got;
 };

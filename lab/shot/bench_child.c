@@ -139,7 +139,7 @@ static int open_context(const struct bench *b, uint32_t rank, char *err, struct 
     o.local_io = b->opts.local_io;
     o.local_sync = b->opts.local_sync;
     o.device_cache = tier_bytes(b, VV_TIER_DEVICE);
-    o.host_cache = tier_bytes(b, VV_TIER_HOST);
+    o.host_cache = shot_cap_bytes(&b->opts.host_cache, b->history_bytes, b->opts.page_bytes);
     o.local_cache = shot_cap_bytes(&b->opts.local_cache, b->history_bytes, b->opts.page_bytes);
     o.page_bytes = b->core.page_bytes;
     o.rank = (int32_t)rank;

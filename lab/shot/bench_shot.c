@@ -34,19 +34,23 @@
 #include "cli/common/command.h"
 #include "cli/common/output.h"
 #include "cli/measure/probe.h"
+#include "cli/measure/probe_files.h"
 #include "lab/lab.h"
 #include "lab/shot/bench_shot.h"
 #include "lab/shot/script_file.h"
 #include "lab/shot/shot_csv.h"
 #include "lab/sim/sim_run.h"
 
-#define VOID_TOLERANCE   0.10
-#define PROGRESS_NS      (200 * VV_NS_PER_MS)
-#define PROBE_POLL_NS    (5 * VV_NS_PER_MS)
-#define PROBE_SECONDS    0.4
-#define PROBE_FILE_BYTES (UINT64_C(256) << 20)
-#define PROBE_BLOCK      (UINT32_C(2) << 20)
-#define PROBE_THREADS    8
+#define VOID_TOLERANCE     0.10
+#define PROGRESS_NS        (200 * VV_NS_PER_MS)
+#define PROBE_POLL_NS      (5 * VV_NS_PER_MS)
+#define PROBE_SECONDS      0.4
+#define PROBE_LEAST_BYTES  (UINT64_C(256) << 20)
+#define PROBE_MOST_BYTES   (UINT64_C(8) << 30)
+#define PROBE_BLOCK        (UINT32_C(2) << 20)
+#define PROBE_THREADS      8
+#define PROBE_SYNCS        4
+#define PROBE_DISK_SECONDS 1.0 /* at most, for each of three passes */
 
 /* The signal that ends the run; 0: none yet. */
 static volatile sig_atomic_t interrupted;
@@ -95,21 +99,29 @@ static int probe_memory(const struct bench *b, double *ret_bps)
     return probe_memcpy(bytes, 1, PROBE_SECONDS, ret_bps);
 }
 
+/* The disk in the mode of the run: files as the library makes them, as much of them as the run may write, within
+ * reason. More operations are in flight than blocks, because those that sync a file write nothing. */
 static int probe_folder(struct bench *b, struct probe_disk_rates *ret_rates)
 {
-    struct probe_disk_opts o = {
+    bool files = b->opts.level != VARVE_LEVEL_CACHED;
+    bool sync = files && b->opts.local_sync == VARVE_LOCAL_SYNC_COMMIT;
+    struct probe_files_opts o = {
         .dir = b->folder,
         .direct = b->opts.local_io != VARVE_LOCAL_IO_BUFFERED,
-        .file_bytes = PROBE_FILE_BYTES,
+        .sync = sync,
+        .total_bytes = VV_MIN(VV_MAX(b->sizes.total_bytes, PROBE_LEAST_BYTES), PROBE_MOST_BYTES),
         .block_bytes = PROBE_BLOCK,
-        .threads = PROBE_THREADS,
-        .seconds = PROBE_SECONDS,
+        .threads = PROBE_THREADS + (sync ? PROBE_SYNCS : 0),
+        .seconds = PROBE_DISK_SECONDS,
     };
-    int rc = probe_disk(&o, ret_rates);
+    int rc;
 
+    o.file_bytes = files ? b->sizes.total_bytes / b->sizes.nr : o.total_bytes;
+    o.file_bytes = VV_MAX(o.file_bytes, (uint64_t)PROBE_BLOCK);
+    rc = probe_files(&o, ret_rates);
     if (rc == -EINVAL && b->opts.local_io == VARVE_LOCAL_IO_AUTO) {
         o.direct = false;
-        rc = probe_disk(&o, ret_rates);
+        rc = probe_files(&o, ret_rates);
     }
     return rc;
 }

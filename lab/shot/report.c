@@ -223,6 +223,17 @@ static void print_machine(FILE *f, const struct shot_machine *m)
     fputs(any ? "\n" : "rates         not measured\n", f);
 }
 
+/* What the disk gave the library, of the first process. Beside the rates behind the bound it says whether those are
+ * of the same disk. */
+static void print_running(FILE *f, const struct shot_report *r)
+{
+    const double *rate = r->procs[0].rate;
+
+    if (r->machine.has_disk && rate[SHOT_HOP_H2F] > 0 && rate[SHOT_HOP_F2H] > 0)
+        fprintf(f, "while it ran  h2f %.3f  f2h %.3f\n", rate[SHOT_HOP_H2F] / 1e9,
+                rate[SHOT_HOP_F2H] / 1e9);
+}
+
 static void print_procs(FILE *f, const struct shot_report *r)
 {
     fprintf(f, "%s   checkpoint   restore    bound    ratio\n",
@@ -290,6 +301,7 @@ void shot_report_print(FILE *f, const struct shot_report *r)
         shot_report_print_head(f, r->command, r->script, &r->opts);
     fprintf(f, "\n");
     print_machine(f, &r->machine);
+    print_running(f, r);
     if (!r->script && !r->stream)
         fprintf(f, "interval      %.3f ms\n", (double)r->interval_ns / 1e6);
     fprintf(f, "\n");
@@ -390,6 +402,8 @@ static void json_proc(struct json *j, const struct shot_proc *p)
     json_real(j, "wait_s", p->wait_s);
     json_real(j, "barrier_s", p->barrier_s);
     json_real(j, "utilisation", p->utilisation);
+    json_real(j, "running_h2f_bps", p->rate[SHOT_HOP_H2F]);
+    json_real(j, "running_f2h_bps", p->rate[SHOT_HOP_F2H]);
     json_reals(j, "checkpoint_blocked_s", p->put_blocked_s, p->nr_puts);
     json_reals(j, "restore_blocked_s", p->get_blocked_s, p->nr_gets);
     json_array(j, "prefetch_distance");

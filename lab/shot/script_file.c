@@ -60,9 +60,8 @@ static const char about[] =
     "  barrier                   until every thread has come here\n"
     "  thread                    what follows is done by another thread, at the same time\n"
     "  history NAME [once|keep] [fifo|lifo]\n"
-    "                            declares a history: whether a get discards (keep), and the order\n"
-    "                            of the gets if it is known; versions without a name are of the "
-    "first\n"
+    "                            declares a history: whether a get discards (keep), and the order "
+    "of the gets if it is known; versions without a name are of the first\n"
     "  set OPTION [VALUE]        an option of this list, which the command line overrides\n\n"
     "Options (defaults in parentheses):";
 

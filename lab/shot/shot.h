@@ -126,14 +126,14 @@ void shot_args_init(struct shot_args *args);
  * other. */
 VV_WARN_UNUSED int shot_args_settle(struct shot_args *args, char *err, size_t err_size);
 
-/* The options as one line that shot_opts_parse reads back to the same values. */
+/* The options that differ from the defaults, as one line that shot_opts_parse reads back to the same values. */
 void shot_opts_print(FILE *f, const struct shot_opts *opts);
 /* The same without the workload. */
 void shot_opts_print_machine(FILE *f, const struct shot_opts *opts);
-/* Those options alone. */
+/* Those options alone, the defaults too: other commands have others. */
 void shot_opts_print_named(FILE *f, const struct shot_opts *opts, const char *const *names,
                            size_t nr);
-/* The machine's that differ from the defaults, as lines of a script: "set device-cache 64M". */
+/* The machine's, as lines of a script: "set device-cache 64M". */
 void shot_opts_print_set(FILE *f, const struct shot_opts *opts);
 /* The same as one JSON object; `machine`: without the workload. */
 void shot_opts_print_json(struct json *j, const char *key, const struct shot_opts *opts,

@@ -343,6 +343,11 @@ static int check_units(const struct shot_opts *o, char *err, size_t err_size)
     return rc;
 }
 
+static int default_compute(const struct shot_opts *o)
+{
+    return o->device == VARVE_DEVICE_CUDA ? SHOT_COMPUTING_GPU : SHOT_COMPUTING_SLEEP;
+}
+
 static int check_engine(const struct shot_opts *o, char *err, size_t err_size)
 {
     char word[16];
@@ -402,7 +407,7 @@ int shot_args_settle(struct shot_args *p, char *err, size_t err_size)
     if (o->consume == UNSET)
         o->consume = binomial ? SHOT_CONSUME_KEEP : SHOT_CONSUME_ONCE;
     if (o->compute == UNSET)
-        o->compute = o->device == VARVE_DEVICE_CUDA ? SHOT_COMPUTING_GPU : SHOT_COMPUTING_SLEEP;
+        o->compute = default_compute(o);
     o->wait = p->wait == UNSET ? !binomial : p->wait;
     if (binomial && o->slots == 0)
         o->slots = VV_MAX((uint32_t)vv_div_up(o->ckpts, 8), UINT32_C(2));
@@ -540,16 +545,30 @@ static bool is_on(const struct opt *opt, const struct shot_opts *o)
     return opt->set == set_no_wait ? !on : on;
 }
 
-static void print_option(FILE *f, const struct shot_opts *opts, const struct opt *opt,
+/* Is it as it is without being given? `buf` gets the value of an option that takes one. */
+static bool is_default(const struct opt *opt, const struct shot_opts *opts, char *buf, size_t size)
+{
+    struct shot_opts defaults;
+    char unset[1280];
+
+    shot_opts_init(&defaults);
+    defaults.compute = default_compute(opts);
+    if (!opt->arg)
+        return is_on(opt, opts) == is_on(opt, &defaults);
+    format_value(opt, opts, buf, size);
+    format_value(opt, &defaults, unset, sizeof(unset));
+    return !*buf || strcmp(buf, unset) == 0;
+}
+
+static void print_option(FILE *f, const struct shot_opts *opts, const struct opt *opt, bool all,
                          const char **space)
 {
     char value[1280] = "";
 
     if (!applies(opt, opts) || (opt->at == AT(wait) && opts->order == SHOT_ORDER_BINOMIAL))
         return;
-    if (opt->arg)
-        format_value(opt, opts, value, sizeof(value));
-    if (opt->arg ? !*value : !is_on(opt, opts))
+    bool same = is_default(opt, opts, value, sizeof(value));
+    if ((same && !all) || (opt->arg ? !*value : !is_on(opt, opts)))
         return;
     fprintf(f, "%s--%s%s%s", *space, opt->name, opt->arg ? " " : "", value);
     *space = " ";
@@ -560,7 +579,7 @@ static void print_from(FILE *f, const struct shot_opts *opts, size_t first)
     const char *space = "";
 
     for (size_t i = first; i < VV_ARRAY_SIZE(options); i++)
-        print_option(f, opts, &options[i], &space);
+        print_option(f, opts, &options[i], false, &space);
 }
 
 void shot_opts_print_named(FILE *f, const struct shot_opts *opts, const char *const *names,
@@ -571,7 +590,7 @@ void shot_opts_print_named(FILE *f, const struct shot_opts *opts, const char *co
     for (size_t i = 0; i < VV_ARRAY_SIZE(options); i++)
         for (size_t k = 0; k < nr; k++)
             if (strcmp(options[i].name, names[k]) == 0)
-                print_option(f, opts, &options[i], &space);
+                print_option(f, opts, &options[i], true, &space);
 }
 
 void shot_opts_print(FILE *f, const struct shot_opts *opts)
@@ -586,24 +605,16 @@ void shot_opts_print_machine(FILE *f, const struct shot_opts *opts)
 
 void shot_opts_print_set(FILE *f, const struct shot_opts *opts)
 {
-    struct shot_opts defaults;
-
-    shot_opts_init(&defaults);
     for (size_t i = FIRST_OF_MACHINE; i < VV_ARRAY_SIZE(options); i++) {
         const struct opt *opt = &options[i];
-        char value[1280], unset[1280];
+        char value[1280] = "";
 
-        if (!applies(opt, opts))
+        if (!applies(opt, opts) || is_default(opt, opts, value, sizeof(value)))
             continue;
-        if (!opt->arg) {
-            if (is_on(opt, opts))
-                fprintf(f, "set %s\n", opt->name);
-            continue;
-        }
-        format_value(opt, opts, value, sizeof(value));
-        format_value(opt, &defaults, unset, sizeof(unset));
-        if (*value && strcmp(value, unset) != 0)
+        if (opt->arg)
             fprintf(f, "set %s %s\n", opt->name, value);
+        else if (is_on(opt, opts))
+            fprintf(f, "set %s\n", opt->name);
     }
 }
 

@@ -13,6 +13,9 @@
  * Processes that share nothing, not even a barrier, cannot influence each other. They are simulated
  * one group after the other, so that memory is needed for one group only.
  *
+ * Threads of a program that runs ahead have a stream each (sim_ahead.c): the host puts a step there call by call, each
+ * taking CALL_NS, and blocks only where the library would.
+ *
  * No data is moved, but its way is followed: each page of each tier holds a tag of the chunk that
  * was written there last, so that a copy out of the wrong page, or of a page that was reused too
  * early, is seen as wrong bytes.
@@ -27,6 +30,9 @@
 
 #include "engine/core/core.h"
 #include "lab/shot/bound_lp.h"
+#include "lab/sim/sim_ahead.h"
+
+enum { CALL_NS = 20000 };
 
 enum link { LINK_D2D, LINK_D2H, LINK_H2D, LINK_DISK, LINK_COUNT };
 
@@ -47,6 +53,14 @@ struct node_link {
     uint64_t down_ns, up_ns;
 };
 
+/* Of a thread that runs ahead. */
+struct call {
+    struct vv_req req; /* first: a request that ends is that of its call */
+    bool entered, ended;
+    uint64_t before_ns, after_ns;     /* its stream came there */
+    struct vv_order *first, **behind; /* to be put on the stream, linked by `runtime` */
+};
+
 struct thread {
     struct vv_req req; /* first: a request that ends is that of its thread */
     uint32_t proc;
@@ -59,6 +73,10 @@ struct thread {
     bool woken;          /* its call has ended */
     bool done;
     struct shot_proc *out;
+    /* Running ahead: all of its calls, and that in which the host is; NULL: in none. */
+    struct call *calls, *call;
+    size_t ncalls;
+    uint64_t end_ns; /* of all on the stream; UINT64_MAX: not yet */
 };
 
 struct proc {
@@ -87,6 +105,9 @@ struct sim {
     struct event *heap;
     size_t nheap, cap;
     uint64_t now_ns, seq;
+    bool runs_ahead;
+    struct sim_ahead *ahead;                      /* of the only process */
+    struct vv_order *lanes_first, **lanes_behind; /* to be put on lanes, linked by `runtime` */
     uint64_t interval_ns;
     char *err;
     size_t err_size;
@@ -229,21 +250,26 @@ static uint64_t pass_shared(struct sim *s, uint32_t i, const struct vv_order *o)
     return VV_MAX(done, memory_done);
 }
 
-static int start_order(struct sim *s, uint32_t i, struct vv_order *o)
+static uint64_t order_end_ns(struct sim *s, uint32_t i, const struct vv_order *o)
 {
     struct proc *p = &s->proc[i];
     uint64_t *busy_ns = &p->free_ns[link_of(o->hop)];
     uint64_t end, shared_end;
 
     if (o->kind != VV_ORDER_COPY && o->kind != VV_ORDER_APP)
-        return order_ends(s, s->now_ns, i, o);
+        return s->now_ns;
     pass(s, busy_ns, o->bytes, s->rate[o->hop]);
     end = *busy_ns += s->latency_ns[o->hop];
     if (s->nodes) {
         shared_end = pass_shared(s, i, o);
         end = VV_MAX(end, shared_end);
     }
-    return order_ends(s, end, i, o);
+    return end;
+}
+
+static int start_order(struct sim *s, uint32_t i, struct vv_order *o)
+{
+    return order_ends(s, order_end_ns(s, i, o), i, o);
 }
 
 static int finish_call(struct sim *s, struct thread *t)
@@ -269,12 +295,84 @@ static int finish_call(struct sim *s, struct thread *t)
     return 0;
 }
 
+/* ---- streams ---- */
+
+static uint64_t begin_on_stream(void *arg, const struct vv_order *o)
+{
+    return order_end_ns(arg, 0, o);
+}
+
+static void link_order(struct vv_order **first, struct vv_order ***behind, struct vv_order *o)
+{
+    o->runtime = NULL;
+    *(*first ? *behind : first) = o;
+    *behind = (struct vv_order **)&o->runtime;
+}
+
+/* Puts the first of a list on its stream. */
+static int put_first(struct sim *s, uint32_t thread, struct vv_order **first)
+{
+    struct vv_order *o = *first;
+    uint64_t seq;
+    int r;
+
+    *first = o->runtime;
+    r = sim_ahead_order(s->ahead, thread, o, &seq);
+    if (r == 0 && seq > 0)
+        vv_core_enqueued(s->proc[0].core, o, seq, s->now_ns);
+    return r;
+}
+
+static int take_orders(struct sim *s)
+{
+    struct vv_order *o;
+    int r = 0;
+
+    while (r == 0 && (o = vv_core_next_order(s->proc[0].core))) {
+        struct call *call = (struct call *)(void *)o->req;
+        if (o->kind == VV_ORDER_WAKE && o->req->kind == VV_REQ_WAIT)
+            ((struct thread *)(void *)o->req)->woken = true;
+        else if (o->kind == VV_ORDER_WAKE)
+            call->ended = true;
+        else if (call)
+            link_order(&call->first, &call->behind, o);
+        else if (o->family)
+            link_order(&s->lanes_first, &s->lanes_behind, o);
+        else
+            r = start_order(s, 0, o);
+    }
+    return r;
+}
+
+/* Starts all orders: as in the library, what a call depends on stands on its lane before the call on its stream. */
+static int drain_ahead(struct sim *s)
+{
+    int r = take_orders(s);
+
+    while (r == 0) {
+        struct thread *t = s->proc[0].thread, *end = t + s->nthreads;
+        while (t < end && !(t->call && t->call->first))
+            t++;
+        if (s->lanes_first)
+            r = put_first(s, 0, &s->lanes_first);
+        else if (t < end)
+            r = put_first(s, (uint32_t)(t - s->proc[0].thread), &t->call->first);
+        else
+            break;
+        if (r == 0)
+            r = take_orders(s);
+    }
+    return r;
+}
+
 /* Starts all orders, and marks the threads whose calls have ended. */
 static int drain(struct sim *s, uint32_t i)
 {
     struct vv_order *o;
     int r = 0;
 
+    if (s->ahead)
+        return drain_ahead(s);
     while (r == 0 && (o = vv_core_next_order(s->proc[i].core))) {
         if (o->kind == VV_ORDER_WAKE)
             ((struct thread *)(void *)o->req)->woken = true;
@@ -390,6 +488,124 @@ static int step(struct sim *s, struct thread *t)
     return r;
 }
 
+/* ---- the same, running ahead ---- */
+
+static uint32_t index_of(const struct sim *s, const struct thread *t)
+{
+    return (uint32_t)(t - s->proc[0].thread);
+}
+
+/* All of its call stands on the stream: the host goes on. */
+static int return_call(struct sim *s, struct thread *t)
+{
+    struct call *call = t->call;
+    const struct shot_op *op = &t->script->ops[t->pc];
+    int r = call->req.error ? call->req.error : call->ended ? call->req.status : 0;
+
+    if (r < 0) {
+        snprintf(s->err, s->err_size, "version %" PRIu64 ": %s", op->version, strerror(-r));
+        return r;
+    }
+    t->call = NULL;
+    t->pc++;
+    r = sim_ahead_mark(s->ahead, index_of(s, t), &call->after_ns);
+    return r < 0 ? r : thread_goes_on(s, s->now_ns + CALL_NS, t);
+}
+
+/* The call of the host, or the wait in it until the version is written. */
+static int enter_call(struct sim *s, struct thread *t)
+{
+    const struct shot_op *op = &t->script->ops[t->pc];
+    struct vv_req *req = &t->call->req;
+    struct vv_core *core = s->proc[0].core;
+    uint32_t hist = s->proc[0].hist[op->hist];
+    struct vv_object_info info;
+    bool waits;
+    int r;
+
+    req->ordered = true;
+    req->family = (uint8_t)vv_core_family(core, 1 + index_of(s, t));
+    waits = op->kind == SHOT_GET && vv_core_lookup(core, hist, op->version, &info) < 0;
+    if (op->kind == SHOT_PUT)
+        r = vv_core_put(core, hist, op->version, op->bytes, 0, true, s->now_ns, req);
+    else if (waits)
+        r = vv_core_wait(core, hist, op->version, VV_CORE_CACHED, s->now_ns, &t->req);
+    else
+        r = vv_core_get(core, hist, op->version, true, s->now_ns, req);
+    if (r < 0) {
+        snprintf(s->err, s->err_size, "version %" PRIu64 ": %s", op->version, strerror(-r));
+        return r;
+    }
+    t->call->entered = !waits;
+    return drain(s, 0);
+}
+
+static int call_ahead(struct sim *s, struct thread *t)
+{
+    int r;
+
+    t->call = &t->calls[t->ncalls++];
+    r = sim_ahead_mark(s->ahead, index_of(s, t), &t->call->before_ns);
+    return r < 0 ? r : enter_call(s, t);
+}
+
+/* Goes on until the host has made a call. */
+static int step_ahead(struct sim *s, struct thread *t)
+{
+    int r = 0;
+
+    while (r == 0 && t->pc < t->script->nr_ops) {
+        const struct shot_op *op = &t->script->ops[t->pc];
+        if (op->kind == SHOT_PUT || op->kind == SHOT_GET)
+            return call_ahead(s, t);
+        if (op->kind == SHOT_COMPUTE)
+            r = sim_ahead_kernel(s->ahead, index_of(s, t), op->ns);
+        else if (op->kind == SHOT_HINT || op->kind == SHOT_DISCARD)
+            r = do_at_once(s, t, op);
+        t->pc++; /* there is no moment at which prefetching may begin, and no wait */
+    }
+    return r == 0 ? sim_ahead_mark(s->ahead, index_of(s, t), &t->end_ns) : r;
+}
+
+static int go_on_ahead(struct sim *s)
+{
+    int r = 0;
+
+    for (uint32_t k = 0; r == 0 && k < s->nthreads; k++) {
+        struct thread *t = &s->proc[0].thread[k];
+        struct call *call = t->call;
+        if (t->woken) {
+            t->woken = false;
+            r = enter_call(s, t);
+        }
+        if (r == 0 && call && call->entered &&
+            (call->ended || call->req.error || call->req.unissued == 0))
+            r = return_call(s, t);
+        if (t->end_ns == UINT64_MAX || t->done)
+            continue;
+        end_thread(s, t);
+        t->out->wall_s = (double)t->end_ns / 1e9;
+    }
+    return r;
+}
+
+/* What the streams have done, as the figures of a thread that waits. */
+static void keep_calls(struct thread *t)
+{
+    uint64_t last_ns = 0;
+
+    for (size_t i = 0; i < t->ncalls; i++) {
+        const struct call *c = &t->calls[i];
+        double blocked = (double)(c->after_ns - c->before_ns) / 1e9;
+        t->gaps_ns[i] = c->before_ns - last_ns;
+        last_ns = c->after_ns;
+        if (c->req.kind == VV_REQ_GET)
+            t->out->distance[t->ngets] = c->req.distance;
+        *(c->req.kind == VV_REQ_PUT ? &t->out->put_blocked_s[t->nputs++]
+                                    : &t->out->get_blocked_s[t->ngets++]) = blocked;
+    }
+}
+
 /* Threads whose calls have ended go on, and those whose calls that ends. */
 static int go_on(struct sim *s, struct proc *p)
 {
@@ -408,17 +624,40 @@ static int go_on(struct sim *s, struct proc *p)
     return r;
 }
 
-static int end_order(struct sim *s, const struct event *e)
+static int end_order(struct sim *s, uint32_t proc, struct vv_order *o)
 {
-    struct proc *p = &s->proc[e->proc];
+    struct proc *p = &s->proc[proc];
 
-    if ((e->order->kind == VV_ORDER_COPY || e->order->kind == VV_ORDER_APP) &&
-        !follow(p, e->order)) {
-        snprintf(s->err, s->err_size, "version %" PRIu64 ": wrong bytes", e->order->version);
+    if ((o->kind == VV_ORDER_COPY || o->kind == VV_ORDER_APP) && !follow(p, o)) {
+        snprintf(s->err, s->err_size, "version %" PRIu64 ": wrong bytes", o->version);
         return -EBADMSG;
     }
-    vv_core_complete(p->core, e->order, 0, s->now_ns);
-    return drain(s, e->proc);
+    vv_core_complete(p->core, o, 0, s->now_ns);
+    return drain(s, proc);
+}
+
+/* What happens next, on streams or elsewhere. */
+static int run_next(struct sim *s)
+{
+    uint64_t stream_ns = s->ahead ? sim_ahead_next_ns(s->ahead, s->now_ns) : UINT64_MAX;
+    struct vv_order *o;
+    struct event e;
+    int r = 0;
+
+    if (stream_ns < UINT64_MAX && (!s->nheap || stream_ns <= s->heap[0].at_ns)) {
+        s->now_ns = stream_ns;
+        while (r == 0 && (o = sim_ahead_run(s->ahead, s->now_ns)))
+            r = end_order(s, 0, o);
+    } else {
+        e = event_pop(s);
+        s->now_ns = e.at_ns;
+        r = e.order    ? end_order(s, e.proc, e.order)
+            : s->ahead ? step_ahead(s, e.thread)
+                       : step(s, e.thread);
+        if (r == 0 && !s->ahead)
+            return go_on(s, &s->proc[e.proc]);
+    }
+    return r == 0 ? go_on_ahead(s) : r;
 }
 
 static int run_events(struct sim *s)
@@ -428,13 +667,9 @@ static int run_events(struct sim *s)
 
     for (uint32_t k = 0; r == 0 && k < threads; k++)
         r = thread_goes_on(s, 0, &s->proc[k / s->nthreads].thread[k % s->nthreads]);
-    while (r == 0 && s->ndone < threads && s->nheap) {
-        struct event e = event_pop(s);
-        s->now_ns = e.at_ns;
-        r = e.order ? end_order(s, &e) : step(s, e.thread);
-        if (r == 0)
-            r = go_on(s, &s->proc[e.proc]);
-    }
+    while (r == 0 && s->ndone < threads &&
+           (s->nheap || (s->ahead && sim_ahead_next_ns(s->ahead, s->now_ns) < UINT64_MAX)))
+        r = run_next(s);
     if (r == 0 && s->ndone < threads) {
         snprintf(s->err, s->err_size, "the simulation came to a stop with requests pending");
         return -EDEADLK;
@@ -469,6 +704,7 @@ void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct v
     } else if (disk) {
         cfg.tier[cfg.ntiers].kind = VV_TIER_FILES;
         cfg.tier[cfg.ntiers++].capacity_bytes = local;
+        cfg.written_stays = local == 0; /* as the library has it */
     }
     cfg.rate[VV_HOP_D2D] = opts->rate[SHOT_HOP_D2D];
     /* As the library has it: the first copy is within host memory where there is no device. */
@@ -595,7 +831,9 @@ static int thread_init(struct proc *p, uint32_t proc, uint32_t k)
     t->proc = proc;
     t->script = &p->work->threads[k];
     t->gaps_ns = calloc(t->script->nr_puts + t->script->nr_gets + 1, sizeof(*t->gaps_ns));
-    return t->gaps_ns ? 0 : -ENOMEM;
+    t->calls = calloc(t->script->nr_puts + t->script->nr_gets + 1, sizeof(*t->calls));
+    t->end_ns = UINT64_MAX;
+    return t->gaps_ns && t->calls ? 0 : -ENOMEM;
 }
 
 static int add_history(struct sim *s, struct proc *p, uint32_t k)
@@ -612,17 +850,29 @@ static int add_history(struct sim *s, struct proc *p, uint32_t k)
 static int proc_core(struct sim *s, struct proc *p)
 {
     struct shot_opts opts = *s->opts;
+    bool disk_by_default;
     int r;
 
     if (s->nodes)
         share_rates(s->nodes, &opts);
+    /* Streams are those of a device at full speed, of which nothing is known at first but what it copies. */
+    for (int h = SHOT_HOP_D2D; s->runs_ahead && h < SHOT_HOP_NR; h++)
+        if (h == SHOT_HOP_D2D || h == SHOT_HOP_D2H || h == SHOT_HOP_H2D)
+            opts.rate[h] = 0;
     sim_core_cfg(&opts, p->work->peak_live_bytes, &p->cfg);
+    /* The last page of a version on the disk need not be full. */
+    disk_by_default = opts.local_cache.bytes == 0 && opts.local_cache.share <= 0;
+    for (uint32_t k = 0; k < p->work->nr_threads && disk_by_default; k++)
+        if (p->cfg.tier[p->cfg.ntiers - 1].kind == VV_TIER_SPILL)
+            p->cfg.tier[p->cfg.ntiers - 1].capacity_bytes +=
+                p->work->threads[k].nr_puts * p->cfg.page_bytes;
+    memcpy(p->cfg.rate, s->rate, s->runs_ahead ? sizeof(p->cfg.rate) : 0);
     p->cfg.check = getenv("VARVE_CHECK") != NULL;
     r = vv_core_new(&p->cfg, &p->core);
     for (uint32_t k = 0; r == 0 && k < p->work->nr_hists; k++)
         r = add_history(s, p, k);
     for (unsigned t = 0; r == 0 && t < p->cfg.ntiers; t++) {
-        uint64_t pages = vv_core_tier_pages(p->core, t);
+        uint64_t pages = vv_core_tier_records(p->core, t);
         if (pages == 0)
             continue;
         p->tags[t] = calloc(pages, sizeof(uint64_t));
@@ -651,29 +901,50 @@ static int proc_init(struct sim *s, uint32_t i, uint32_t rank, const struct shot
 
 static void proc_fini(struct sim *s, struct proc *p)
 {
-    for (uint32_t k = 0; p->thread && k < s->nthreads; k++)
-        free(p->thread[k].gaps_ns);
-    shot_work_fini(&p->own);
     vv_core_free(p->core);
+    for (uint32_t k = 0; p->thread && k < s->nthreads; k++) {
+        free(p->thread[k].gaps_ns);
+        free(p->thread[k].calls);
+    }
+    shot_work_fini(&p->own);
     free(p->thread);
     free(p->hist);
     for (unsigned t = 0; t < VV_MAX_TIERS; t++)
         free(p->tags[t]);
 }
 
-/* Orders that a finished process left behind, so that its core may be freed. */
+/* What stands on streams, or was to stand there. */
+static struct vv_order *take_left(struct sim *s)
+{
+    struct vv_order **first = &s->lanes_first, *o;
+
+    for (uint32_t k = 0; !*first && k < s->nthreads; k++)
+        if (s->proc[0].thread[k].call)
+            first = &s->proc[0].thread[k].call->first;
+    o = *first;
+    if (o)
+        *first = o->runtime;
+    return o ? o : sim_ahead_take(s->ahead);
+}
+
+/* Ends the orders that a finished process left behind, so that its core may be freed. They succeed: a
+ * prefetch that failed would be ordered again, without end. */
 static void complete_rest(struct sim *s)
 {
+    struct vv_order *left;
+
+    while (s->ahead && (left = take_left(s)))
+        vv_core_complete(s->proc[0].core, left, 0, s->now_ns);
     while (s->nheap) {
         struct event e = event_pop(s);
         if (e.order)
-            vv_core_complete(s->proc[e.proc].core, e.order, -ECANCELED, s->now_ns);
+            vv_core_complete(s->proc[e.proc].core, e.order, 0, s->now_ns);
     }
     for (uint32_t i = 0; i < s->nprocs; i++) {
         struct vv_order *o;
         while (s->proc[i].core && (o = vv_core_next_order(s->proc[i].core)))
             if (o->kind != VV_ORDER_WAKE)
-                vv_core_complete(s->proc[i].core, o, -ECANCELED, s->now_ns);
+                vv_core_complete(s->proc[i].core, o, 0, s->now_ns);
     }
 }
 
@@ -698,7 +969,12 @@ static int group_init(struct sim *s, uint32_t first, uint32_t nprocs,
     }
     for (uint32_t i = 0; r == 0 && i < nprocs; i++)
         r = proc_init(s, i, first + i, sizes);
-    return r;
+    /* The streams are known from the steps before. */
+    for (uint32_t k = 0; r == 0 && s->runs_ahead && k < s->nthreads; k++)
+        (void)vv_core_family(s->proc[0].core, 1 + k);
+    if (r == 0 && s->runs_ahead)
+        s->ahead = sim_ahead_new(s->nthreads, begin_on_stream, s);
+    return r == 0 && s->runs_ahead && !s->ahead ? -ENOMEM : r;
 }
 
 /* Accepts what group_init left half-built. */
@@ -708,9 +984,11 @@ static void group_fini(struct sim *s)
         complete_rest(s);
     for (uint32_t i = 0; s->proc && i < s->nprocs; i++)
         proc_fini(s, &s->proc[i]);
+    sim_ahead_free(s->ahead);
     free(s->proc);
     free(s->node);
     free(s->link);
+    s->ahead = NULL;
     s->proc = NULL;
     s->node = NULL;
     s->link = NULL;
@@ -766,6 +1044,8 @@ static int run_group(struct sim *s, uint32_t first, uint32_t nprocs, const struc
         r = group_outputs(s, first, report);
     if (r == 0)
         r = run_events(s);
+    for (uint32_t k = 0; r == 0 && s->ahead && k < s->nthreads; k++)
+        keep_calls(&s->proc[0].thread[k]);
     for (uint32_t k = 0; r == 0 && k < s->nprocs * s->nthreads; k++)
         r = thread_report(s, &s->proc[k / s->nthreads].thread[k % s->nthreads], &report->machine);
     group_fini(s);
@@ -858,13 +1138,29 @@ int sim_run_shot(const struct shot_opts *opts, char *err, size_t err_size,
     return sim_run_nodes(opts, NULL, err, err_size, ret_report);
 }
 
-int sim_run_work(const char *name, const struct shot_opts *opts, const struct shot_work *work,
-                 char *err, size_t err_size, struct shot_report *ret_report)
+static int run_work(struct sim *s, const struct shot_opts *opts, struct shot_report *ret_report)
 {
     struct shot_opts one = *opts;
-    struct sim s = {.opts = &one, .work = work, .name = name, .err = err, .err_size = err_size};
 
     one.procs = 1;
     one.barrier = false; /* the script has those that it wants */
-    return run(&s, NULL, ret_report);
+    s->opts = &one;
+    return run(s, NULL, ret_report);
+}
+
+int sim_run_work(const char *name, const struct shot_opts *opts, const struct shot_work *work,
+                 char *err, size_t err_size, struct shot_report *ret_report)
+{
+    struct sim s = {.work = work, .name = name, .err = err, .err_size = err_size};
+
+    return run_work(&s, opts, ret_report);
+}
+
+int sim_run_streams(const char *name, const struct shot_opts *opts, const struct shot_work *work,
+                    char *err, size_t err_size, struct shot_report *ret_report)
+{
+    struct sim s = {
+        .work = work, .name = name, .runs_ahead = true, .err = err, .err_size = err_size};
+
+    return run_work(&s, opts, ret_report);
 }

@@ -23,6 +23,12 @@ VV_WARN_UNUSED int sim_run_work(const char *name, const struct shot_opts *opts,
                                 const struct shot_work *work, char *err, size_t err_size,
                                 struct shot_report *ret_report);
 
+/* The same for threads that run ahead of a stream each, on a device: compute times are kernels, and the time for which
+ * a stream stalls is that for which its thread was blocked. */
+VV_WARN_UNUSED int sim_run_streams(const char *name, const struct shot_opts *opts,
+                                   const struct shot_work *work, char *err, size_t err_size,
+                                   struct shot_report *ret_report);
+
 /* Machines of several processes each, one device to a process. The options' rates of h2f and f2h are
  * then those of a node's disk, one medium for all; those of d2h and h2d what one device can do. */
 struct sim_nodes {

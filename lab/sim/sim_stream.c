@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve sim stream: steps on streams (lab/shot/stream.h), in virtual time. The stream is the thread that the simulator
- * knows: a call is made, and its decisions with it, when the stream comes to it, and lasts as long as the stream stalls.
- * A step is like any other, so there is one.
+ * varve sim stream: steps on streams (lab/shot/stream.h), in virtual time. A step is like any other, so there is one.
  */
 #include <stdio.h>
 
@@ -26,7 +24,7 @@ static int run(const struct stream_args *args, const struct shot_work *work)
     const struct shot_opts *opts = &args->shot.o;
     struct shot_report r;
     char err[512] = "";
-    int rc = sim_run_work("stream", opts, work, err, sizeof(err), &r);
+    int rc = sim_run_streams("stream", opts, work, err, sizeof(err), &r);
 
     if (rc < 0)
         return complain(err[0] ? err : varve_strerror(rc), CLI_FAILED);

@@ -87,6 +87,7 @@ static const struct opt options[] = {
                    "for it\n"
                    "  recache         new owners fetch lost files as soon as they know\n"
                    "  replicas        every file is on two nodes\n"},
+    {OPT_NOTE, .help = ""},
     {OPT_SET, .name = "nodes", .arg = "N,...", .set = set_nodes,
      .help = "numbers of nodes (" DEFAULT_NODES ")",
      .takes = "a list of whole numbers from 1 to 65536"},

@@ -19,13 +19,13 @@ grep -q -- "--only: 'nothing' is not one of hit|calls|" <<<"$out" || fail "$out"
 out=$("$bench" --device host --size 1M --device-cache 4M --host-cache 20M --open-cache 16M --only open)
 grep -q 'all of the host cache' <<<"$out" && ! grep -q 'flush alone' <<<"$out" || fail "one part: $out"
 # Benchmarks list their options, refuse others, and measure nothing in either case.
-for name in cached_memcpy copy core_ops disk door files_open gpu kernel net ooc_manage remote; do
+for name in cached_memcpy copy core_ops disk files_open gpu kernel net ooc_manage remote server; do
     one=$(dirname "$bench")/bench_$name
     [ -x "$one" ] || continue
     [ "$("$one" --help | head -1 | cut -d' ' -f1,2)" = "usage: bench_$name" ] || fail "$name --help"
     rc=0; out=$("$one" --nosuch 2>&1) || rc=$?
     [ $rc -eq 2 ] && grep -q -- "'--nosuch'" <<<"$out" || fail "$name --nosuch: $rc, $out"
 done
-rc=0; out=$("$(dirname "$bench")/bench_door" --opens x 2>&1) || rc=$?
-[ $rc -eq 2 ] && grep -q -- "--opens: 'x' is not a whole number from 1 on" <<<"$out" || fail "bench_door --opens x: $rc, $out"
+rc=0; out=$("$(dirname "$bench")/bench_server" --opens x 2>&1) || rc=$?
+[ $rc -eq 2 ] && grep -q -- "--opens: 'x' is not a whole number from 1 on" <<<"$out" || fail "bench_server --opens x: $rc, $out"
 exit 0

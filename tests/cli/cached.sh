@@ -69,9 +69,9 @@ expect 1 --roots data --cache "$dir/cache" --capacity 10M
 says "roots: data has to be a whole path"
 printf '[cached]\nroots = %s\ncapasity = 3\n' "$dir/data" >"$dir/conf"
 expect 2 --config "$dir/conf"
-says "conf:3: unknown key 'capasity'"
+says "conf:3: unknown key 'capasity'; did you mean 'capacity'?"
 expect 1 status
-says "no daemon runs here"
+says "no daemon runs here; start one with 'varve cached "
 expect 2 preload
 expect 1 preload "$dir/data/f1"
 

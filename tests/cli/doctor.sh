@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The tool's front door, and varve doctor.
+# The tool without a command, and varve doctor.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 
 "$VARVE_BIN" --version | grep -Eq '^varve [0-9]+\.[0-9]+\.[0-9]+$' || fail "--version"
@@ -15,9 +15,13 @@ rc=0; "$VARVE_BIN" doctor --nonsense 2>"$dir/err" || rc=$?
 rc=0; "$VARVE_BIN" doctor a b 2>"$dir/err" || rc=$?
 [ $rc -eq 2 ] || fail "two folders: $rc"
 "$VARVE_BIN" doctor --help | grep -q '^usage: varve doctor' || fail "doctor --help"
+"$VARVE_BIN" help doctor | grep -q '^usage: varve doctor' || fail "help doctor"
+"$VARVE_BIN" help bench shot | grep -q '^usage: varve bench shot' || fail "help bench shot"
+rc=0; "$VARVE_BIN" help docter 2>"$dir/err" || rc=$?
+[ $rc -eq 2 ] && grep -q "did you mean 'doctor'" "$dir/err" || fail "help of an unknown command: $rc"
 
 "$VARVE_BIN" doctor "$dir" >"$dir/out"
-for name in inih xxHash liburing varve-lab io_uring hwloc MPI UCX "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT statistics cores memory "locked memory"; do
+for name in inih xxHash liburing varve-lab io_uring hwloc MPI UCX libcurl "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT statistics cores memory "locked memory"; do
     grep -q " $name " "$dir/out" || fail "nothing about $name"
 done
 # What it says of the libraries is what was built.
@@ -57,7 +61,8 @@ VARVE_CONFIG=$dir/varve.conf VARVE_RANK=5 "$VARVE_BIN" doctor "$dir" >"$dir/out"
 grep -q "setting *host_cache = 2G, from $dir/varve.conf\$" "$dir/out" || fail "a setting of a file"
 grep -q 'setting *rank = 5, from VARVE_RANK$' "$dir/out" || fail "a setting of the environment"
 ! grep -q 'is not a setting' "$dir/out" || fail "VARVE_CONFIG is not known"
-VARVE_CONFIG=$dir/nowhere "$VARVE_BIN" doctor "$dir" | grep -q "VARVE_CONFIG: $dir/nowhere: No such file" || fail "no file of settings"
+VARVE_CONFIG=$dir/nowhere "$VARVE_BIN" doctor "$dir" >"$dir/out"
+[ "$(grep -c "VARVE_CONFIG: $dir/nowhere: No such file" "$dir/out")" = 1 ] || fail "no file of settings"
 
 VARVE_LEVEL=local "$VARVE_BIN" doctor "$dir" >"$dir/out"
 grep -q 'level local needs a folder' "$dir/out" || fail "level local without a folder"

@@ -29,6 +29,19 @@ grep -q ': the same$' "$dir/out" || fail "adjoint: the gradient"
 (cd "$dir" && ./lines) >"$dir/out" && grep -qx '5000 lines' "$dir/out" || { cat "$dir/out"; fail "lines"; }
 VARVE_HOST_CACHE=16M VARVE_LOCAL=$dir "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint, spilling"; }
 
+# Whatever is stored and computed again, the gradient is the same, and as many steps are computed as the tool says.
+"$dir/revolve" "$dir" 10 30 >"$dir/out" || { cat "$dir/out"; fail "revolve"; }
+[ "$(grep -c ' the same$' "$dir/out")" = 4 ] || { cat "$dir/out"; fail "revolve: the gradients"; }
+for snapshots in 10 40; do
+    "$VARVE_BIN" model --revolve --steps 300 --record 512K --host-cache $((snapshots * 512))K >"$dir/model"
+    steps=$(awk '$1 == "binomial" { print $4 }' "$dir/model")
+    grep -qE "^binomial, .* $steps +[0-9.]+ +[0-9.]+ +[0-9]+ +the same$" "$dir/out" ||
+        { cat "$dir/out" "$dir/model"; fail "revolve computes another number of steps with $snapshots snapshots"; }
+done
+"$dir/revolve" "$dir" 2 1 >"$dir/out" || { cat "$dir/out"; fail "revolve with three snapshots"; }
+rc=0; "$dir/revolve" "$dir" 200 100 >"$dir/out" 2>"$dir/err" || rc=$?
+[ $rc -eq 2 ] && grep -q '^revolve: MEMORY and DISK' "$dir/err" || { cat "$dir/err"; fail "revolve with room for all"; }
+
 if command -v "${CXX:-g++}" >/dev/null; then
     "${CXX:-g++}" -std=c++11 "${flags[@]:2}" "$SOURCE_DIR/examples/outofcore.cpp" "-L$BUILD_DIR/lib" -lvarve "-Wl,-rpath,$BUILD_DIR/lib" \
         -o "$dir/outofcore" || fail "outofcore.cpp does not compile"
@@ -73,10 +86,10 @@ tail -n +2 "$SOURCE_DIR/examples/blocks.c" | cmp - "$dir/ooc1.c" || fail "docs/o
 tail -n +2 "$SOURCE_DIR/examples/lines.c" | cmp - "$dir/gpufile1.c" || fail "docs/gpufile.md shows another program than examples/lines.c"
 
 # Lines '$ ...' of console blocks, run one after the other where the program left its files.
-pages=("$SOURCE_DIR/docs/ckpt.md" "$SOURCE_DIR/docs/tools.md")
+pages=("$SOURCE_DIR/docs/ckpt.md" "$SOURCE_DIR/docs/tools.md" "$SOURCE_DIR/docs/adjoint.md")
 mkdir "$dir/bin" "$dir/console"
 ln -s "$VARVE_BIN" "$dir/bin/varve"
-cp "$dir/restart" "$dir/console"
+cp "$dir/restart" "$dir/revolve" "$dir/console"
 cp "$dir/first" "$dir/console"
 PATH=$dir/bin:$PATH
 cd "$dir/console"

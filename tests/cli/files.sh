@@ -56,6 +56,8 @@ grep -q '^10 checkpoints, 0 damaged' "$dir/out" || fail "verify of a folder and 
 grep -q '^10 checkpoints, 0 damaged' "$dir/out" || fail "verify of a folder without a slash"
 expect 0 verify "$store" "$store/run/r0.v1.g0.ckpt"
 grep -q '^11 checkpoints, 0 damaged' "$dir/out" || fail "verify of a folder and a file"
+expect 1 verify "$store/nothing"
+[ "$(cat "$dir/err")" = "varve verify: $store/nothing: No such file or directory" ] && [ ! -s "$dir/out" ] || fail "verify of nothing"
 expect 1 verify "$store/run"
 grep -q 'is one history' "$dir/err" || fail "verify of a history's own folder"
 cp "$store/run/r0.v1.g0.ckpt" "$dir/copy"

@@ -16,9 +16,12 @@ shot="shot --ckpts 96 --order rev $rates"
 # Caches of which one holds less than a few objects.
 row 1.05 $shot --load 1.5 --device-cache 40% --host-cache 1% --hints all
 row 1.1 $shot --load 1 --device-cache 0.5% --host-cache 0.5% --hints all
-# Without hints: the two memory tiers complement each other; a version is restored three times.
-row 2.8 shot --ckpts 96 --order rev --no-wait --load 1 --device-cache 345M --host-cache 345M --hints none --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=10M
+# Without hints: the two memory tiers complement each other (345M each, and buffers); a version is restored three times.
+row 2.8 shot --ckpts 96 --order rev --no-wait --load 1 --device-cache 345M --host-cache 349M --hints none --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=10M
 row 1.4 $shot --load 0.5 --hints none --repeat 3 --consume keep
+# Small objects share pages: with a page for each of them, neither the caches nor the disk would hold them.
+"$VARVE_BIN" sim make shot --ckpts 4096 --size 4K --order rev $rates --load 1 --hints all --device none --host-cache 64M --local none --rate h2h=4G >"$dir/script" || fail "sim make of small objects"
+"$VARVE_BIN" sim script "$dir/script" >"$dir/out" || fail "4,096 objects of 4 KiB do not fit in 64 MiB"
 # Hints cost what they got wrong, and no more.
 row 1.05 $shot --load 0.5 --hints late
 row 1.05 $shot --load 0.5 --hints partial
@@ -37,5 +40,6 @@ row 1.25 queue --ckpts 96 --distance 24 $rates --load 1 --device-cache 10% --hos
 # Backward, forward, backward; the device and the host hold 40% of the history, and the disk takes half of what is made.
 row 1.7 sweeps --ckpts 96 $rates --load 2 --device-cache 10% --host-cache 30% --hints all
 row 1.1 sweeps --ckpts 96 $rates --load 2 --device-cache 10% --host-cache 30% --hints one
-# Two histories share the movers.
+# Two histories share the movers. While one waits for its flushes, the other still writes.
+row 10.5 shot --ckpts 64 --order irr --vary uniform --load 1.5 --device-cache 22% --host-cache 37% --rate d2d=4G,d2h=900M,h2d=900M,h2f=40M,f2h=160M --threads 2 --hints all
 row 1.1 $shot --load 0.25 --threads 2 --hints all

@@ -97,6 +97,7 @@ expect 0 trace script --once "$dir/trace"
 cp "$dir/out" "$dir/replay"
 expect 0 sim script "$dir/replay" --json
 check "$sound"
+expect 0 sim script "$SOURCE_DIR/tests/golden/script/read-ahead-at-the-end"
 expect 2 trace script
 expect 1 trace script "$dir/script"
 

@@ -11,6 +11,8 @@ expect 0 $shot --level local --trace "$t"
 expect 0 trace info "$t"
 [ ! -s "$dir/err" ] || { cat "$dir/err"; fail "a good trace is complained about"; }
 grep -q '^checkpoints  24, 24.0 MiB$' "$dir/out" || { cat "$dir/out"; fail "not 24 checkpoints"; }
+grep -Eq '^ +[0-9]+ threads of the library on .*: [0-9.]+ s of processor time$' "$dir/out" || { cat "$dir/out"; fail "cores are not told"; }
+grep -Eq '^h2f .*, commits [0-9.]+ s, [0-9.]+ s of it without a copy$' "$dir/out" || { cat "$dir/out"; fail "commits are not told"; }
 expect 0 trace info --json "$t"
 cp "$dir/out" "$dir/info.json"
 expect 0 trace export --format chrome -o "$dir/t.json" "$t"

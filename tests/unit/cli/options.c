@@ -241,6 +241,12 @@ static void wrapping(void)
     T_STREQ(wrapped(TEN TEN TEN TEN TEN TEN "abcdefghij", 10, 12),
             "  " TEN TEN TEN TEN TEN "123456789\n            abcdefghij\n");
     T_STREQ(wrapped("\na\n\nb\n  c   d\n  e\nf", 0, 0), "\na\n\nb\n  c   d\n  e f\n");
+    /* In a list, below the second column; and a word that is too long, behind a comma. */
+    T_STREQ(wrapped("  a  " TEN TEN TEN TEN TEN TEN TEN "12345 b\n  c", 0, 0),
+            "  a  " TEN TEN TEN TEN TEN TEN TEN "12345\n     b\n  c\n");
+    T_STREQ(wrapped("123456789,123456789,123456789,12", 0, 50),
+            "                                                  123456789,123456789,123456789,\n"
+            "                                                  12\n");
 #undef TEN
 }
 

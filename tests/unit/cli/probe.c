@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loops run, on memory and on a file, and leave nothing behind. How fast is not asserted. */
 #include "cli/measure/probe.h"
+#include "cli/measure/probe_files.h"
 
 #include <dirent.h>
 #include <math.h>
@@ -117,6 +118,40 @@ static void disk_steps(void)
     probe_disk_close(d);
 }
 
+/* Files as the library makes them. What was written before the deadline is read; nothing stays. */
+static void files(void)
+{
+    struct probe_files_opts o = {.dir = t_tmpdir(),
+                                 .file_bytes = 300000,
+                                 .total_bytes = 4 << 20,
+                                 .block_bytes = 1 << 16,
+                                 .threads = 3,
+                                 .seconds = 5};
+    struct probe_disk_rates r = {0};
+    int rc;
+
+    for (int sync = 0; sync < 2; sync++) {
+        o.sync = sync;
+        T_OK(probe_files(&o, &r));
+        T_CHECK(r.write_bps > 0 && r.read_bps > 0 && r.both_bps > 0);
+    }
+    o.file_bytes = o.total_bytes; /* one file, as a spill file is */
+    T_OK(probe_files(&o, &r));
+    T_CHECK(r.write_bps > 0 && r.read_bps > 0 && r.both_bps > 0);
+    o.direct = true;
+    rc = probe_files(&o, &r);
+    if (rc == -EINVAL)
+        t_note("no direct access in %s", o.dir);
+    else
+        T_OK(rc);
+    T_EQ(count_files(o.dir), 2); /* . and .. */
+    o.threads = 1;
+    T_ERR(probe_files(&o, &r), -EINVAL);
+    o.threads = 2;
+    o.dir = "/nonexistent/folder";
+    T_ERR(probe_files(&o, &r), -ENOENT);
+}
+
 static void bad_input(void)
 {
     struct probe_disk_opts o = {
@@ -144,6 +179,7 @@ int main(void)
     T_RUN(touching);
     T_RUN(disk);
     T_RUN(disk_steps);
+    T_RUN(files);
     T_RUN(bad_input);
     T_RUN(differences);
     return t_done();

@@ -272,7 +272,7 @@ static void bound_of_a_shot(void)
 }
 
 /* Lent memory: reserving belongs to the commit; one that was never committed counts as well. Each instant is still in one cause. */
-static void loans(void)
+static void leases(void)
 {
     struct trace_totals totals;
     struct reading r;
@@ -524,7 +524,7 @@ int main(void)
     T_RUN(where_the_time_went);
     T_RUN(found_ready);
     T_RUN(rates);
-    T_RUN(loans);
+    T_RUN(leases);
     T_RUN(nonsense);
     T_RUN(bound_of_a_shot);
     T_RUN(bound_of_what_was_there);

@@ -3,6 +3,8 @@
  * programming can make it. */
 #include "lab/shot/revolve.h"
 
+#include "base/util.h"
+
 #include "t.h"
 
 #define MAX_STEPS 60
@@ -68,6 +70,20 @@ static uint64_t walk(const struct revolve_plan *plan, uint32_t steps, uint32_t s
     return forward;
 }
 
+/* How often the step that is computed most often is. */
+static uint64_t plan_repeats(const struct revolve_plan *plan, uint32_t steps)
+{
+    uint64_t times[MAX_STEPS] = {0}, most = 0;
+
+    for (size_t i = 0; i < plan->nr_actions; i++)
+        if (plan->actions[i].kind == REVOLVE_ADVANCE)
+            for (uint32_t step = plan->actions[i].from; step < plan->actions[i].to; step++)
+                times[step]++;
+    for (uint32_t step = 0; step < steps; step++)
+        most = VV_MAX(most, times[step]);
+    return most;
+}
+
 static void legal_and_optimal(void)
 {
     fill_table();
@@ -78,6 +94,7 @@ static void legal_and_optimal(void)
             T_OK(revolve_plan_init(steps, slots, &plan));
             T_EQ(walk(&plan, steps, slots), best[steps][slots]);
             T_EQ(revolve_cost(steps, slots), best[steps][slots]);
+            T_EQ(plan_repeats(&plan, steps), revolve_repeats(steps, slots));
             revolve_plan_fini(&plan);
         }
 }
@@ -105,6 +122,19 @@ static void large(void)
     revolve_plan_fini(&plan);
 }
 
+/* As many states as a program may have: the ranges nest a million deep. */
+static void deep(void)
+{
+    struct revolve_plan plan;
+    uint64_t reversed = 0;
+
+    T_OK(revolve_plan_init(1000000, 999999, &plan));
+    for (size_t i = 0; i < plan.nr_actions; i++)
+        reversed += plan.actions[i].kind == REVOLVE_REVERSE;
+    T_EQ(reversed, 1000000);
+    revolve_plan_fini(&plan);
+}
+
 static void bad_input(void)
 {
     struct revolve_plan plan;
@@ -118,6 +148,7 @@ int main(void)
     T_RUN(legal_and_optimal);
     T_RUN(more_slots_than_steps);
     T_RUN(large);
+    T_RUN(deep);
     T_RUN(bad_input);
     return t_done();
 }

@@ -175,6 +175,16 @@ static void printed_options_read_back(void)
         "--sizes x.csv --scale 0.1 --load 0.7 --rate f2h=12345678,link=3G --device-cache 33.3%",
         "--order binomial --slots 5 --hints one --interval-ms 0.123",
         "--local none --host-cache 0 --policy lru --device none --consume keep --procs 8",
+        "--device cuda --compute sleep",
+    };
+    /* What is as it is by default is left out. */
+    static const char *const shown[] = {
+        "",
+        "--ckpts 5 --size 12345 --seed 18446744073709551615 --order irr --no-wait --barrier",
+        "--sizes x.csv --scale 0.10000000000000001 --load 0.69999999999999996",
+        "--order binomial --slots 5 --hints one --interval-ms 0.123",
+        "--consume keep --procs 8 --device none --host-cache 0 --local none --policy lru",
+        "--device cuda --compute sleep",
     };
 
     for (size_t i = 0; i < VV_ARRAY_SIZE(lines); i++) {
@@ -186,6 +196,13 @@ static void printed_options_read_back(void)
         T_CHECK(f);
         shot_opts_print(f, &a);
         fclose(f);
+        for (const char *at = shown[i]; *at; at += strcspn(at, " "), at += *at == ' ') {
+            char word[64];
+            snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, " "), at);
+            T_CHECK(strstr(one, word));
+        }
+        T_CHECK(i > 0 || !*one);
+        T_CHECK(!strstr(one, "--policy next") && !strstr(one, "--hints all"));
         b = parsed(one);
         f = open_memstream(&two, &size);
         T_CHECK(f);
@@ -196,6 +213,7 @@ static void printed_options_read_back(void)
         T_CHECK(a.device_cache.share == b.device_cache.share && a.load == b.load);
         T_EQ(a.interval_ns, b.interval_ns);
         T_EQ(a.wait, b.wait);
+        T_EQ(a.compute, b.compute);
         free(one);
         free(two);
     }

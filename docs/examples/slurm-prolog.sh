@@ -7,6 +7,9 @@
 #   VARVE_ROOTS  folders that programs read, with colons in between; without it nothing is done
 #   VARVE_NVME   folder on local disk (/tmp)
 #
+# VARVE_ROOTS may name an object store (s3://BUCKET/PREFIX=/FOLDER); credentials come from the job's environment or ~/.aws.
+# Nodes meet in .varve-JOB of the folder that the job was submitted from; it is a few hundred bytes, and stays.
+#
 # Everything lies in one folder of the job. Its name can be guessed: one that another user has made before, or a link,
 # is refused, and the programs read the shared file system.
 [ -n "$VARVE_ROOTS" ] || exit 0

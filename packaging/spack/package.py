@@ -20,7 +20,9 @@ class Varve(CMakePackage, CudaPackage):
     variant("fortran", default=True, description="Build the Fortran modules")
     variant("uring", default=True, description="Use io_uring for disk I/O")
     variant("hwloc", default=True, description="Find cores and memory nodes with hwloc")
+    variant("isal", default=True, description="Allow erasure codes other than xor, with ISA-L")
     variant("ucx", default=False, description="Allow UCX between nodes of the dataset cache")
+    variant("s3", default=True, description="Keep copies in object stores")
     variant("petsc", default=False, when="+mpi", description="Build the trajectory type varve of PETSc")
 
     depends_on("c", type="build")
@@ -33,7 +35,9 @@ class Varve(CMakePackage, CudaPackage):
     depends_on("xxhash")
     depends_on("liburing", when="+uring")
     depends_on("hwloc", when="+hwloc")
+    depends_on("isa-l", when="+isal")
     depends_on("ucx", when="+ucx")
+    depends_on("curl@7.68:", when="+s3")
     depends_on("mpi", when="+mpi")
     depends_on("petsc@3.18:+mpi", when="+petsc")
 
@@ -47,6 +51,8 @@ class Varve(CMakePackage, CudaPackage):
             self.define_from_variant("VARVE_WITH_FORTRAN", "fortran"),
             self.define_from_variant("VARVE_WITH_LIBURING", "uring"),
             self.define_from_variant("VARVE_WITH_HWLOC", "hwloc"),
+            self.define_from_variant("VARVE_WITH_ISAL", "isal"),
             self.define_from_variant("VARVE_WITH_UCX", "ucx"),
             self.define_from_variant("VARVE_WITH_PETSC", "petsc"),
+            self.define_from_variant("VARVE_WITH_LIBCURL", "s3"),
         ]

@@ -77,6 +77,13 @@ int main(void) { return VELOC_Finalize(0) != VELOC_FAILURE; }' >"$dir/veloc.c"
 $CC -std=c99 -Wall -Wextra -Werror "$dir/veloc.c" "-I$prefix/include" "-L$libdir" -lveloc-client -o "$dir/veloc" || fail "veloc.h"
 LD_LIBRARY_PATH=$libdir "$dir/veloc" 2>/dev/null || fail "the program with VELOC's interface"
 $CC -std=c99 "$dir/veloc.c" $(pkg-config --cflags --libs veloc-client) -o "$dir/veloc" || fail "veloc-client.pc"
+[ -e "$prefix/include/veloc/cereal.hpp" ] || fail "veloc/cereal.hpp is not installed"
+if command -v "$CXX" >/dev/null; then
+    echo '#include <veloc.hpp>
+#include <veloc/defs.h>
+int main(int argc, char **) { return argc > 1 && veloc::get_client(1u, "none") != nullptr; }' >"$dir/veloc.cpp"
+    $CXX -std=c++11 -Wall -Wextra -Werror "$dir/veloc.cpp" $(pkg-config --cflags --libs veloc-client) -o "$dir/veloc" || fail "veloc.hpp"
+fi
 if [ -e "$libdir/libvarve-mpi.so" ] && command -v mpicc >/dev/null; then
     echo '#include <varve/mpi.h>
 int main(void) { return varve_close(NULL) + 0 * (varve_close_mpi == NULL); }' >"$dir/mpi.c"

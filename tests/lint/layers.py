@@ -12,12 +12,12 @@ import subprocess
 import sys
 
 # The lowest first; modules of one row do not know each other.
-ROWS = [["base"], ["trace", "stats"], ["policy", "net"], ["device"], ["store"], ["engine"],
+ROWS = [["base"], ["trace", "stats"], ["policy", "net", "s3"], ["device"], ["store"], ["engine"],
         ["ckpt", "dataset"], ["vector", "gpufile", "ooc"], ["mpi", "fortran", "petsc"], ["veloc"]]
 RANK = {module: row for row, modules in enumerate(ROWS) for module in modules}
 FIRST_FACE = RANK["ckpt"]
 # Folders of store/ above its own files, in the same way.
-STORE = {"arena": 0, "aio": 0, "spill": 1, "files": 1, "remote": 2, "partner": 3}
+STORE = {"arena": 0, "aio": 0, "target": 1, "spill": 2, "files": 2, "parity": 3, "remote": 3, "partner": 4}
 
 IMPURE = re.compile(r"^(pthread_|vv_mutex_|vv_cond_|vv_now_ns|vv_sleep|clock_|nanosleep|usleep|sleep$|time$|gettimeofday|"
                     r"open(64)?$|openat|read$|write$|pread|pwrite|fopen|fread|fwrite|fsync|mmap|printf|fprintf|puts$|"

@@ -21,6 +21,11 @@ done
 # Each page is read alone: what it says is not "above", and its first line begins as a name is written.
 ! grep -En '(^|[^.]) as above' "$man"/man3/varve_*.3 || fail "pages that refer to another part of their header"
 ! grep -hA1 '^\.SH NAME' "$man"/man[37]/* | grep -E ' \\- [a-z][A-Z]' || fail "a name in the first line has lost its capital"
+# Without a Python there are no pages of functions, and no folder for them.
+mkdir "$dir/bin"
+for tool in bash dirname mktemp cp rm mkdir find; do ln -s "$(command -v $tool)" "$dir/bin/$tool"; done
+PATH=$dir/bin scripts/man "$BUILD_DIR/bin/varve-docgen" "$dir/man" || fail "scripts/man without python3"
+[ -z "$(find "$dir/man" -type d -empty)" ] && [ -e "$dir/man/man1/varve.1" ] || { find "$dir/man"; fail "an empty folder"; }
 need mandoc
 # Pages that are a link to another one are looked at there.
 grep -L '^\.so ' "$man"/man?/* | xargs -r mandoc -T lint -W warning || fail "malformed man pages"

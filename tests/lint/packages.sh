@@ -20,11 +20,12 @@ if [ -z "${VARVE_TEST_LONG:-}" ] || [ "$(id -u)" -ne 0 ] || ! command -v deboots
     exit 0
 fi
 root=$dir/chroot
+unset CMAKE_C_COMPILER_LAUNCHER CMAKE_CXX_COMPILER_LAUNCHER # which are not there
 debootstrap --variant=minbase --include=gcc,libc6-dev,make,cmake,ninja-build,libinih-dev,libxxhash-dev \
     "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" >"$dir/log" 2>&1 || { tail "$dir/log"; fail "debootstrap"; }
 mkdir "$root/src" "$root/deb"
 git ls-files -z | xargs -0 cp --parents -P -t "$root/src"
-chroot "$root" bash -c 'cd /src && make JOBS=2 && build/bin/varve doctor && make install PREFIX=/opt/varve && make uninstall' >"$dir/log" 2>&1 ||
+chroot "$root" bash -c 'cd /src && make JOBS=2 && build/bin/varve doctor && make install PREFIX=/opt/varve && make uninstall && [ ! -e /opt/varve ]' >"$dir/log" 2>&1 ||
     { tail -40 "$dir/log"; fail "make, with nothing but what is required"; }
 cp "$dir"/deb/*.deb "$root/deb"
 cp /etc/apt/apt.conf.d/* "$root/etc/apt/apt.conf.d/"

@@ -6,18 +6,18 @@ build=$BUILD_DIR/lint-without
 # What differs from the other builds is what is compiled, not how: neither optimised nor with debug information, which takes
 # less than half the time.
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 -DVARVE_DEBUG=ON -DVARVE_WERROR=ON -DCMAKE_C_COMPILER="${CC:-cc}" \
-    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF -DVARVE_WITH_FORTRAN=OFF -DVARVE_WITH_UCX=OFF -DVARVE_WITH_PETSC=OFF \
+    -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_ISAL=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF -DVARVE_WITH_FORTRAN=OFF -DVARVE_WITH_UCX=OFF -DVARVE_WITH_PETSC=OFF -DVARVE_WITH_LIBCURL=OFF \
     >"$dir/log" 2>&1 || { cat "$dir/log"; fail "configure"; }
-tests=$(cd tests/unit && printf '%s\n' base/topo.c store/{aio,files,gds,spill}.c device/{conformance,cuda_open}.c ckpt/{life,gds}.c net/talk.c | sed 's,/,_,;s,\.c$,,;s,^,t_unit_,')
+tests=$(cd tests/unit && printf '%s\n' base/topo.c store/{aio,erasure,files,gds,spill}.c device/{conformance,cuda_open}.c ckpt/{life,gds}.c net/talk.c | sed 's,/,_,;s,\.c$,,;s,^,t_unit_,')
 # Helpers have no main and so no target of their own.
 ninja -C "$build" -t targets all | sed 's,:.*,,' | sort >"$dir/targets"
 tests=$(printf '%s\n' $tests | sort | comm -12 - "$dir/targets")
 # shellcheck disable=SC2086 # a list
 cmake --build "$build" -j 2 --target varve_cli varve_shared varve_veloc $tests >"$dir/log" 2>&1 ||
     { tail -40 "$dir/log"; fail "the build without what is optional fails"; }
-(cd "$build" && ctest -j 2 --output-on-failure -R '^unit/(base/topo|store/(aio|files|gds|spill)|device/(conformance|cuda_open)|net/talk|ckpt/(life|gds))( |$)') || fail "its tests fail"
+(cd "$build" && ctest -j 2 --output-on-failure -R '^unit/(base/topo|store/(aio|erasure|files|gds|spill)|device/(conformance|cuda_open)|net/talk|ckpt/(life|gds))( |$)') || fail "its tests fail"
 ldd "$build/bin/varve" >"$dir/ldd"
-grep -E 'uring|hwloc' "$dir/ldd" && fail "it links them all the same"
+grep -E 'uring|hwloc|isal' "$dir/ldd" && fail "it links them all the same"
 "$build/bin/varve" doctor >"$dir/doctor"
 nm -D "$build/lib/libveloc-client.so" >"$dir/veloc"
 grep -qE ' VELOC_Init_single(@|$)' "$dir/veloc" || fail "no VELOC without MPI"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dataset cache over an object store (tests/s3_server.py), with programs that know nothing of it.
 
-VARVE_TEST_S3 names another server, which has the bucket "bucket" and takes requests without a signature and those with the
-credentials of the environment: what needs faults and counts is left out.
+VARVE_TEST_S3 names another server, which has the bucket "bucket" and takes the credentials of the environment: tests that need
+faults and counts are left out. Objects are put there without a signature, or below VARVE_TEST_S3_PUT with VARVE_TEST_S3_TOKEN.
 """
 import errno
 import hashlib
@@ -53,6 +53,7 @@ class Store:
     def __init__(self):
         self.objects = {}
         self.real = os.environ.get("VARVE_TEST_S3")
+        self.direct = os.environ.get("VARVE_TEST_S3_PUT", self.real)
         os.environ.pop("http_proxy", None)
         if self.real:
             os.environ["AWS_ENDPOINT_URL"] = self.real
@@ -65,7 +66,9 @@ class Store:
 
     def request(self, method, url, data=None):
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(urllib.request.Request(url, method=method, data=data)) as answer:
+        token = os.environ.get("VARVE_TEST_S3_TOKEN")
+        headers = {"X-Auth-Token": token} if token else {}
+        with opener.open(urllib.request.Request(url, method=method, data=data, headers=headers)) as answer:
             return answer.read().decode()
 
     def admin(self, page, data=b""):
@@ -74,14 +77,14 @@ class Store:
     def put(self, key, data):
         self.objects[key] = data
         if self.real:
-            self.request("PUT", f"{self.real}/bucket/{urllib.parse.quote(key)}", data)
+            self.request("PUT", f"{self.direct}/bucket/{urllib.parse.quote(key)}", data)
         else:
             self.admin("put/bucket/" + urllib.parse.quote(key), data)
 
     def drop(self, key):
         del self.objects[key]
         if self.real:
-            self.request("DELETE", f"{self.real}/bucket/{urllib.parse.quote(key)}")
+            self.request("DELETE", f"{self.direct}/bucket/{urllib.parse.quote(key)}")
         else:
             self.admin("drop/bucket/" + urllib.parse.quote(key))
 

@@ -501,7 +501,7 @@ static bool usable(const struct vv_core *core, unsigned family, const struct vv_
         !vvi_ahead_writable(core, family, copy, c))
         return false;
     return saved(core, obj, c) ||
-           (!obj->dead && !vvi_flush_rests(obj) &&
+           (!obj->dead && !vvi_flush_stopped(obj) &&
             vvi_chunk_state(core, obj, (unsigned)core->host, c) == VV_PAGE_FREE);
 }
 

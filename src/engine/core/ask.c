@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Questions: what the core tells about versions, late errors and itself. Nothing here starts or
- * decides anything; taking a late error marks it as told.
+ * Queries: versions, late errors and figures. Nothing here starts or decides anything; taking a late
+ * error marks it as reported.
  */
 #include <errno.h>
 
@@ -108,11 +108,11 @@ int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_versio
         h->late_err = 0;
         return err;
     }
-    while (obj && (!obj->flush_err || obj->told))
+    while (obj && (!obj->flush_err || obj->reported))
         obj = obj->newer;
     if (!obj)
         return 0;
-    obj->told = true;
+    obj->reported = true;
     *ret_version = obj->version;
     *ret_tier = obj->err_tier;
     return obj->flush_err;
@@ -185,8 +185,8 @@ static void add_hop(const struct vv_core *core, int hop, struct vv_core_stats *s
     s->hop_busy_ns[hop] = h->busy_ns + (h->orders ? core->now_ns - h->busy_since_ns : 0);
 }
 
-/* Successive hinted versions that a restore would find ready. What the last restore found is known;
- * how many have come since is counted, but not without end: this is called under a lock. */
+/* Successive hinted versions that a restore would find ready. The result up to the last restore is
+ * known; versions that became ready since then are counted, up to LOOK: this runs under a lock. */
 static uint64_t ready_distance(const struct vv_core *core, const struct hist *h)
 {
     enum { LOOK = 256 };

@@ -393,7 +393,7 @@ static const char *check_req(const struct vv_core *core, const struct vv_req *re
 
 static const char *check_requests(const struct vv_core *core)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->sights,
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->stream_waits,
                                    core->ordered};
     const char *wrong = NULL;
 
@@ -402,20 +402,20 @@ static const char *check_requests(const struct vv_core *core)
             wrong = check_req(core, req);
     for (const struct vv_req *req = core->ordered; req && !wrong; req = req->next)
         wrong = check_ordered(req);
-    for (const struct vv_req *req = core->sights; req && !wrong; req = req->next)
+    for (const struct vv_req *req = core->stream_waits; req && !wrong; req = req->next)
         if (!req->obj->writing || !req->obj->ordered)
             wrong = "a wait for a stream that has ended";
     REQUIRE(!wrong, wrong);
     REQUIRE(core->inflight > 0 ||
-                (!core->puts && !core->gets && !core->waits && !core->sights && !core->ordered) ||
-                ((vvi_growing(core) || core->nending > 0) && !core->ordered && !core->sights),
+                (!core->puts && !core->gets && !core->waits && !core->stream_waits && !core->ordered) ||
+                ((vvi_growing(core) || core->nending > 0) && !core->ordered && !core->stream_waits),
             "a request is blocked and nothing is in flight");
     return NULL;
 }
 
 static uint32_t pending_of_hist(const struct vv_core *core, uint32_t hist)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->sights,
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->stream_waits,
                                    core->ordered};
     uint32_t n = 0;
 
@@ -427,7 +427,7 @@ static uint32_t pending_of_hist(const struct vv_core *core, uint32_t hist)
 
 static uint32_t refs_of(const struct vv_core *core, const struct vv_object *obj)
 {
-    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->sights,
+    const struct vv_req *list[] = {core->puts, core->gets, core->waits, core->stream_waits,
                                    core->ordered};
     uint32_t n = 0;
 
@@ -653,7 +653,7 @@ static const struct vv_req *first_req(const struct vv_core *core, unsigned list)
     return list == 0   ? core->puts
            : list == 1 ? core->gets
            : list == 2 ? core->waits
-           : list == 3 ? core->sights
+           : list == 3 ? core->stream_waits
                        : core->ordered;
 }
 
@@ -1042,7 +1042,7 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
                    (uint64_t)obj->restored << 10 | (uint64_t)obj->used << 11 |
                    (uint64_t)obj->lost << 12 | (uint64_t)obj->spent << 13 |
                    (uint64_t)obj->spoiled << 14 | (uint64_t)obj->left << 16 |
-                   (uint64_t)(obj->spoiled && obj->told) << 15);
+                   (uint64_t)(obj->spoiled && obj->reported) << 15);
     d = mix(d, obj->old ? digest_object(core, obj->old) : 0);
     d = mix(d, next ? digest_object(core, next) : 0);
     for (unsigned t = 0; t < core->ntiers; t++)

@@ -2,8 +2,8 @@
 /*
  * Requests and completions: the surface of the state machine.
  *
- * Every entry that changes something has the same shape: take the time, change the books, let
- * sched.c start what can be started now. A request ends in vvi_req_end() and nowhere else.
+ * Every entry that changes something has the same shape: take the time, update the state, let sched.c
+ * start the orders that can be started now. A request ends in vvi_req_end() and nowhere else.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 /* ---- opening and closing ---- */
 
-/* Parts of a page are 4 KiB or a multiple of it. More of them would cost more books than they are worth. */
+/* Parts of a page are 4 KiB or a multiple of it: the records of more parts would outweigh the gain. */
 static uint32_t units_of_page(const struct vv_core *core)
 {
     enum { UNIT_LEAST = 4096, UNITS_MOST = 64 };
@@ -68,7 +68,7 @@ static int tiers_check(struct vv_core *core)
             return -EINVAL;
         *slot = (int)i;
     }
-    /* Fast to slow; and every hop begins or ends in host memory. */
+    /* Fast to slow; every hop begins or ends in host memory. */
     if (core->host < 0 || core->device > core->host || (core->disk >= 0 && core->disk < core->host))
         return -EINVAL;
     return core->disk >= 0 && cfg->transit_pages == 0 ? -EINVAL : 0;
@@ -111,7 +111,7 @@ void vv_core_free(struct vv_core *core)
     for (uint32_t i = 0; i < core->nhist; i++)
         if (core->hist[i].used)
             vv_core_history_drop(core, i, core->now_ns);
-    /* What the drops ordered is not carried out any more; temporary files are removed at the
+    /* Orders issued by the drops are not carried out any more; temporary files are removed at the
      * next opening. */
     while ((o = vv_core_next_order(core)))
         if (o->kind != VV_ORDER_WAKE)
@@ -248,7 +248,7 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
     if (obj)
         obj->refs++;
     for (unsigned t = 0; t < core->ntiers; t++)
-        core->tier[t].freed_epoch++; /* for it, fetched copies may go that could not before */
+        core->tier[t].freed_epoch++; /* fetched copies that may now be evicted for this request */
     h->pending++;
     if (kind == VV_REQ_PUT || kind == VV_REQ_GET)
         h->family = req->family;
@@ -259,7 +259,7 @@ static void req_start(struct vv_core *core, struct vv_req **list, struct vv_req 
              obj ? obj->size : 0);
 }
 
-/* The time that the application takes between two requests tells when the next will come. */
+/* Averages the time between two requests, which tells when the next will come. */
 static void see_interval(struct vv_core *core, struct hist *h)
 {
     uint64_t gap;
@@ -313,7 +313,7 @@ void vvi_req_end(struct vv_core *core, struct vv_req *req, int status)
         vvi_lend_failed(core, req);
     if (req->kind == VV_REQ_GET && !req->planned) {
         obj->restoring--;
-        /* One that is spent has given its pages away, whatever became of the restore. */
+        /* A spent version has given its pages away, even if the restore failed. */
         if ((status == 0 || obj->spent) && !obj->dead && !req->keep)
             vvi_object_consumed(core, obj);
         else
@@ -330,7 +330,7 @@ static bool has_files(const struct vv_core *core)
     return core->disk >= 0 && core->tier[core->disk].kind == VV_TIER_FILES;
 }
 
-/* What a committed file takes; without somebody who knows: header, data in blocks, checksums. */
+/* Size of a committed file; without a callback an estimate: header, data in blocks, checksums. */
 static uint64_t file_bytes(const struct vv_core *core, uint64_t size, uint64_t user)
 {
     if (!has_files(core))
@@ -341,7 +341,7 @@ static uint64_t file_bytes(const struct vv_core *core, uint64_t size, uint64_t u
            vv_align_up((uint64_t)vvi_nchunks(core, size) * 8 + 128, 4096);
 }
 
-/* Can it ever be held? Whether there is room now, is for serve_puts() to wait for. */
+/* True if it can ever be held. If there is no room now, serve_puts() waits for it. */
 static int put_admit(const struct vv_core *core, uint64_t size, uint64_t user, bool app_is_device)
 {
     const struct tier *disk = core->disk >= 0 ? &core->tier[core->disk] : NULL;
@@ -355,7 +355,7 @@ static int put_admit(const struct vv_core *core, uint64_t size, uint64_t user, b
     for (unsigned t = 0; t < core->ntiers; t++) {
         uint32_t n = core->tier[t].arena.npromised;
         if ((int)t == core->device && !app_is_device)
-            continue; /* what is in host memory never enters the device */
+            continue; /* an object from host memory never enters the device */
         pages = core->paged ? pages + n : VV_MAX(pages, n);
     }
     return chunks > pages ? -EFBIG : 0;
@@ -369,7 +369,7 @@ static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj,
     return (uint8_t)core->host;
 }
 
-/* Is it too large to stay in memory until its file is committed? Then its put ends with the commit. */
+/* True if it is too large to stay in memory until its file is committed. Its put ends with the commit. */
 static bool streams(const struct vv_core *core, const struct vv_object *obj)
 {
     uint64_t pages = core->tier[core->host].arena.npromised;
@@ -382,19 +382,18 @@ static bool streams(const struct vv_core *core, const struct vv_object *obj)
     return obj->nchunks > pages;
 }
 
-/* Is it larger than the tier that it enters, so that transit pages have to help? */
+/* True if it is larger than the tier that it enters, so that transit pages have to help. */
 static bool passes_through(const struct vv_core *core, const struct vv_object *obj)
 {
     return obj->home == core->host && core->disk >= 0 &&
            obj->nchunks > core->tier[core->host].arena.npromised;
 }
 
-/* Somebody asks for it again: what kept it from being flushed may be over. */
-/* The error is reported once. After that it is tried again: at once, or when nothing uses the file that failed any
- * more. */
+/* A caller waits for the version: tries to flush it again. If its file failed, the error is first
+ * reported once; the next try begins at once, or when nothing uses that file any more. */
 static void flush_again(struct vv_core *core, struct vv_object *obj)
 {
-    if (!obj->flush_err || (obj->spoiled && !obj->told))
+    if (!obj->flush_err || (obj->spoiled && !obj->reported))
         return;
     obj->flush_err = 0;
     vvi_hist(core, obj->hist)->nfailed--;
@@ -407,15 +406,15 @@ static void flush_again(struct vv_core *core, struct vv_object *obj)
     vvi_sched_commit(core, obj);
 }
 
-/* Room on the disk may be what failed flushes were waiting for. */
+/* Failed flushes may have waited for room on the disk. */
 static void retry_flushes(struct vv_core *core, struct hist *h)
 {
     for (struct vv_object *obj = h->oldest; obj && h->nfailed; obj = obj->newer)
         flush_again(core, obj);
 }
 
-/* A flush that failed half-way through the host keeps a transit page from all others: each new
- * request that may need one gives it another try. */
+/* A flush that failed after its first half keeps a transit page from all others: each new request that
+ * may need one tries that flush again. */
 static void retry_transit(struct vv_core *core)
 {
     struct tier *t = &core->tier[core->host];
@@ -429,7 +428,7 @@ static void retry_transit(struct vv_core *core)
     }
 }
 
-/* A put when nothing is left to restore begins a new shot. */
+/* A put with no version left to restore begins a new shot. */
 static void begin_writing(struct vv_core *core, struct hist *h)
 {
     core->phase = VV_PHASE_WRITING;
@@ -443,7 +442,7 @@ static void begin_writing(struct vv_core *core, struct hist *h)
         vvi_detect_again(core, h);
 }
 
-/* `lends`: its bytes stand in these already; NULL: they do not. */
+/* `lends`: its bytes are already in these; NULL: they are not. */
 static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t size,
                      uint64_t user, bool app_is_device, struct vv_lend *const *lends, size_t nlends,
                      struct vv_req *req)
@@ -457,7 +456,7 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
         r = vvi_lend_admit(core, file_bytes(core, size, user));
     if (r < 0)
         return r;
-    /* Before its object is found: predictions may go, and objects with them. */
+    /* Before the search for its object: predictions may go, and objects with them. */
     see_interval(core, vvi_hist(core, hist));
     begin_writing(core, vvi_hist(core, hist));
     obj = vvi_gen_begin(core, hist, version);
@@ -480,7 +479,7 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     core->largest_bytes = VV_MAX(core->largest_bytes, size);
     core->put_bytes = size;
     if (lends && vvi_lend_take_over(core, obj, lends, nlends) < 0) {
-        obj->user = 0; /* the caller's still */
+        obj->user = 0; /* still the caller's */
         vvi_gen_end(core, obj, VV_GEN_DROPPED);
         return -ENOMEM;
     }
@@ -489,8 +488,8 @@ static int put_start(struct vv_core *core, uint32_t hist, uint64_t version, uint
     req->file_bytes = file_bytes(core, size, user);
     req->chunks_left = req->unissued = obj->nchunks;
     req->lent = lends != NULL;
-    /* In a declared order its place is known before its stream has come to it, and decides what makes
-     * room for the puts behind it. */
+    /* In a declared order its place is known before its stream writes it. The place decides which
+     * pages make room for the puts behind it. */
     if (req->family && vvi_hist(core, hist)->cfg.order != VV_RESTORE_BY_HINTS)
         vvi_hint_written(core, obj);
     if (lends)
@@ -567,8 +566,7 @@ int vv_core_get(struct vv_core *core, uint32_t hist, uint64_t version, bool app_
     if (!issued)
         return -ENOMEM;
     vvi_core_enter(core, now_ns);
-    /* The object is read now, whatever the hints say: it must not go while its hint is taken
-     * out. */
+    /* The object is read now, whatever the hints say: it must not go while its hint is removed. */
     req_start(core, &core->gets, req, VV_REQ_GET, hist, obj);
     req->app_is_device = app_is_device;
     req->chunks_left = req->unissued = obj->nchunks;
@@ -603,8 +601,8 @@ int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_
     if (level == VV_CORE_DURABLE && !has_files(core))
         return -EINVAL;
     vvi_core_enter(core, now_ns);
-    /* Waiting for the stream presses nobody to flush. */
-    req_start(core, cached ? &core->sights : &core->waits, req, VV_REQ_WAIT, hist, obj);
+    /* A wait for the stream needs no flush. */
+    req_start(core, cached ? &core->stream_waits : &core->waits, req, VV_REQ_WAIT, hist, obj);
     if (!cached)
         flush_again(core, obj);
     retry_transit(core);
@@ -623,7 +621,7 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns, struc
     retry_flushes(core, h);
     retry_transit(core);
     vvi_removals_retry(core, h);
-    vvi_gen_retain(core, h); /* an earlier life may have left too many */
+    vvi_gen_retain(core, h); /* a previous process may have left too many */
     req_start(core, &core->waits, req, VV_REQ_WAIT_ALL, hist, NULL);
     vvi_core_leave(core);
     return 0;
@@ -636,8 +634,8 @@ void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64
     vvi_core_enter(core, now_ns);
     if (req->ordered && req->inflight > 0) {
         req->error = req->error ? req->error : status;
-        /* Its copies end when the stream has come to them, and its caller knows already that the
-         * version will not be there: whoever writes it anew must not find what is left of it. */
+        /* Its copies end when the stream has carried them out. The version does not exist for its
+         * caller any more: a later put of the version must not find the rest of it. */
         if (req->kind == VV_REQ_PUT && !req->obj->dead)
             vvi_put_failed(core, req->obj, req->error);
     } else {
@@ -714,7 +712,7 @@ int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_
     obj->unfinished = !reached && !vvi_hist(core, hist)->cfg.copies;
     obj->file_bytes = file_bytes(core, size, user);
     core->tier[core->disk].used_bytes += obj->file_bytes;
-    /* Where it is restored to is not known before it is; the fastest tier is the best guess. */
+    /* The tier that it will be restored to is not known yet; the fastest one is the best guess. */
     obj->home = put_home(core, obj, true);
     vvi_hist(core, hist)->next_generation =
         VV_MAX(vvi_hist(core, hist)->next_generation, generation + 1);
@@ -730,10 +728,10 @@ void vv_core_grow(struct vv_core *core, unsigned tier, uint64_t npages, uint64_t
     struct tier *t = &core->tier[tier];
 
     if (core->used_since_ns)
-        vvi_core_enter(core, now_ns); /* before the first request no time passes */
+        vvi_core_enter(core, now_ns); /* before the first request, time is not counted */
     vv_arena_grow(&t->arena, (uint32_t)npages);
     t->freed_epoch++;
-    /* `score` waits for windows that it would not have chosen beside so much free space. */
+    /* `score` waits for windows that it would not have chosen with so much free space. */
     t->commit[0].obj = t->commit[1].obj = NULL;
     vvi_core_leave(core);
 }
@@ -747,8 +745,8 @@ void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
     vvi_core_enter(core, now_ns);
     vv_arena_stop(&t->arena);
     t->freed_epoch++;
-    /* What was let in for the full size may be too large now. What has been written has its place
-     * and keeps it. */
+    /* Puts admitted for the full size may be too large now. Versions that are written keep their
+     * place. */
     for (struct vv_req *req = core->puts; req; req = req->next) {
         struct vv_object *obj = req->obj;
         if (req->unissued == 0)
@@ -768,7 +766,7 @@ void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
 
 /* ---- orders and their ends ---- */
 
-/* Leaves the page numbers, several KiB, as they are: an order has as many as it has chunks. */
+/* Leaves the page numbers, several KiB, uninitialised: only those of the order's chunks are used. */
 static void order_init(struct vv_order *o, enum vv_order_kind kind, struct vv_req *req)
 {
     memset(o, 0, offsetof(struct vv_order, src_page));
@@ -821,7 +819,7 @@ static void late_error(struct vv_core *core, struct vv_object *obj, int tier, in
     core->stats.late_errors++;
     obj->flush_err = (int16_t)err;
     obj->err_tier = (uint8_t)tier;
-    obj->told = false;
+    obj->reported = false;
     vv_trace5(VV_TRACE_ERROR, vvi_trace_history(core, obj->hist), obj->version, (uint64_t)tier, 0,
               (uint64_t)(int64_t)err);
 }
@@ -834,12 +832,12 @@ void vv_core_promise(struct vv_core *core, struct vv_req *req)
         return;
     if (req->kind == VV_REQ_PUT) {
         late_error(core, obj, core->disk >= 0 ? core->disk : core->host, req->error);
-        vvi_core_reclass(core, obj, 0, obj->nchunks); /* nothing of it is to be flushed any more */
+        vvi_core_reclass(core, obj, 0, obj->nchunks); /* flushing of it has ended */
     }
     req->error = 0;
 }
 
-/* What stands in a transit page is there for a moment, and counts for nothing. */
+/* True if no other tier has the chunk. Copies in transit pages are short-lived and do not count. */
 static bool only_copy(const struct vv_core *core, const struct vv_copy *copy, uint32_t c)
 {
     const struct vv_object *obj = copy->obj;
@@ -854,9 +852,9 @@ static bool only_copy(const struct vv_core *core, const struct vv_copy *copy, ui
     return true;
 }
 
-/* A transfer that failed leaves no half-filled run behind, once no other transfer uses it: under
- * the contiguous policies a copy is whole or not there. What came through transit pages may have
- * its only copy here, and stays. */
+/* A transfer that failed leaves no half-filled run behind, once no other transfer uses it: under the
+ * contiguous policies a copy is whole or absent. Chunks that came through transit pages may have their
+ * only copy here, and stay. */
 static void abandon_whole(struct vv_core *core, struct vv_copy *copy)
 {
     struct vv_object *obj = copy->obj;
@@ -892,7 +890,7 @@ static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
             vvi_chunk_drop(core, to, c);
     }
     if (whole && to->nfilling == 0 && to->nreserved > 0)
-        core->tier[o->dst_tier].freed_epoch++; /* half fetched, it may go now */
+        core->tier[o->dst_tier].freed_epoch++; /* partly filled: it may go now */
     if (!to)
         return;
     to->failed |= status < 0 && whole && o->kind == VV_ORDER_COPY;
@@ -902,8 +900,7 @@ static void chunks_arrive(struct vv_core *core, struct vv_order *o, int status)
         vvi_copy_maybe_free(core, to);
 }
 
-/* Pages that a transfer has read: unpin them. What stands in a transit page has no business
- * there any longer once the bytes are elsewhere. */
+/* Unpins the pages that a transfer has read. */
 static void chunks_leave(struct vv_core *core, struct vv_order *o)
 {
     struct vv_copy *from = o->obj->copy[o->src_tier];
@@ -961,7 +958,7 @@ struct vv_req *vvi_put_of(const struct vv_core *core, const struct vv_object *ob
     return NULL;
 }
 
-/* While it is still being written, its own put fails. */
+/* While the version is being written its own put fails; later the error is a late one. */
 void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status)
 {
     struct vv_req *put = obj->dead ? NULL : vvi_put_of(core, obj);
@@ -972,9 +969,9 @@ void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int
         late_error(core, obj, tier, status);
 }
 
-/* A flush that ran ahead failed, or what would have brought its bytes up again: are pages gone that it
- * should have saved? Then the version is: none that cannot be restored stays listed, or counts for
- * retention. A put that has not ended fails. */
+/* A flush that ran ahead has failed, or an order that would have brought its bytes up again. If pages
+ * were reused that it should have saved, the version is lost: a version that cannot be restored must
+ * not stay listed, nor count for retention. A put that has not ended fails. */
 static void lose(struct vv_core *core, const struct vv_order *o, int status)
 {
     struct vv_object *obj = o->obj;
@@ -1004,7 +1001,7 @@ static void lose(struct vv_core *core, const struct vv_order *o, int status)
     }
 }
 
-/* Restores that began after the read did order it again: what it met may be over. */
+/* Restores that began after the read was issued try it again: the cause may be over. */
 static void fail_gets_behind(struct vv_core *core, const struct vv_order *o, int status)
 {
     for (struct vv_req *req = core->gets; req; req = req->next)
@@ -1017,26 +1014,26 @@ static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
     if (o->family)
         lose(core, o, status);
     if (o->family && o->seq == 0 && o->dst_tier > o->src_tier) {
-        /* Nothing was to be flushed but to make room. */
+        /* A flush like this is only needed to make room. */
         core->ahead.family[o->family].refused = true;
         return;
     }
     if (o->dst_tier > o->src_tier) {
         bool file = core->tier[o->dst_tier].kind == VV_TIER_FILES;
-        if (!file || !o->obj->spoiled) /* that of a file that has failed already is no news */
+        if (!file || !o->obj->spoiled) /* the failure of this file has been reported already */
             vvi_flush_failed(core, o->obj, o->dst_tier, status);
         o->obj->spoiled |= file;
     } else {
-        /* The bytes stay where they are. Prefetching gives up on them; a restore that needs them
-         * fails now and may be tried again. */
+        /* The bytes stay where they are and are no longer prefetched. A restore that needs them fails
+         * now and may be tried again. */
         o->obj->no_prefetch = true;
         if (o->src_tier == core->disk)
             fail_gets_behind(core, o, status);
     }
 }
 
-/* All bytes of the request have moved. A put of what memory cannot hold until the commit waits for
- * that: until then the version could be lost. */
+/* All bytes of the request have moved. If memory cannot hold the version until its commit, the put waits
+ * for the commit: until then the version could be lost. */
 static void req_filled(struct vv_core *core, struct vv_req *req)
 {
     if (!vv_core_put_waits(req) || req->obj->dead) {
@@ -1044,7 +1041,7 @@ static void req_filled(struct vv_core *core, struct vv_req *req)
         return;
     }
     req->obj->filled = true;
-    req_unlink(req); /* it waits for the disk, also where a stream ordered it */
+    req_unlink(req); /* it waits for the disk, even if a stream ordered it */
     req_link(&core->puts, req);
 }
 
@@ -1088,9 +1085,9 @@ static void remove_done(struct vv_core *core, const struct vv_order *o, int stat
         vvi_removal_done(core, o->obj);
 }
 
-/* Part of a restore whose other part comes over the link: the caller waits for both, and may see the
- * end of this one late. Taken for the speed of the device, that would have more left to the link the
- * next time, and so on. */
+/* True for part of a restore whose other part comes over the link: the caller waits for both, and may
+ * report the end of this one late. Taken as the speed of the device, that would leave more to the link
+ * the next time, and so on. */
 static bool partial(const struct vv_core *core, const struct vv_order *o)
 {
     const struct vv_copy *from = o->src_tier == VV_TIER_APP ? NULL : o->obj->copy[o->src_tier];
@@ -1110,7 +1107,7 @@ static void measure(struct vv_core *core, const struct vv_order *o)
         return; /* nothing was moved */
     hop->moved_bytes += o->bytes;
     hop->done_bytes += o->bytes;
-    /* How long a stream took says more about the application's kernels before it. */
+    /* The time on a stream depends more on the application's kernels before the copy. */
     if (o->family || (o->req && o->req->ordered))
         return;
     if (core->now_ns > from && !partial(core, o))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of versions that are being written: commits, and what becomes of a file whose write or commit failed.
+ * Files of versions that are being written: commits, and recovery from a write or commit that failed.
  *
- * Such a file is good for nothing as a file. What memory has is written to another one, and what only the file
- * that failed has is brought over from there, read back and verified (SALVAGE). Until another file is committed
- * the old one stays, and memory keeps what it has: so there is never more than one old file.
+ * A file that failed cannot be committed. Chunks in memory are written to another file; chunks that only
+ * the failed file has are copied from it, read back and verified (SALVAGE). Until another file is
+ * committed the old one stays, and memory keeps what it has: so there is never more than one old file.
  */
 #include <errno.h>
 
@@ -12,8 +12,8 @@
 
 /* ---- a file that failed ---- */
 
-/* In a page that lasts, of a memory tier, or on its way there by what stands on a lane: then its page on the
- * device may have been given away. */
+/* True if the chunk is in a page of a memory tier, transit pages excluded, or an order on a lane brings it
+ * there: in that case its page on the device may have been given away. */
 static bool in_memory(const struct vv_core *core, const struct vv_object *obj, uint32_t c)
 {
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++) {
@@ -27,9 +27,9 @@ static bool in_memory(const struct vv_core *core, const struct vv_object *obj, u
     return false;
 }
 
-/* Chunks that memory has are written again; the others are read from the file in which they are. That is
- * always the first that failed: of later ones memory keeps what it had (vvi_file_keeps), and the rest was
- * brought over from the first. True: it has some. */
+/* Chunks in memory are written again; the others are read from the file that has them. That is always the
+ * first file that failed: for later ones memory keeps what it had (vvi_file_keeps), and the other chunks
+ * were copied from the first. True if the file has chunks that memory does not have. */
 static bool take_back(struct vv_core *core, struct vv_object *obj, struct vv_copy *copy)
 {
     copy->nold = 0;
@@ -74,7 +74,7 @@ void vvi_file_clean(struct vv_core *core, struct vv_object *obj)
     }
     obj->spoiled = false;
     vvi_core_reclass(core, obj, 0, obj->nchunks);
-    vvi_sched_salvage(core, obj); /* a wait may have asked for it before this could begin */
+    vvi_sched_salvage(core, obj); /* a wait may have requested it before it could begin */
 }
 
 /* No flush creates the file of an object without chunks. */
@@ -84,8 +84,8 @@ static bool begins_with_commit(const struct vv_core *core, const struct vv_objec
            !obj->flush_err && core->tier[core->disk].kind == VV_TIER_FILES;
 }
 
-/* There is no memory for it, and no other order will end with a commit: waiting for the version tries
- * again. */
+/* There is no memory for the order, and no other order will end with a commit: a wait for the version
+ * tries again. */
 static void no_commit(struct vv_core *core, struct vv_object *obj)
 {
     vvi_flush_failed(core, obj, core->disk, -ENOMEM);
@@ -104,7 +104,7 @@ void vvi_sched_commit(struct vv_core *core, struct vv_object *obj)
             no_commit(core, obj);
     }
     if (!copy || core->tier[core->disk].kind != VV_TIER_FILES || copy->commit_issued || obj->dead ||
-        !(obj->written || obj->filled) || vvi_flush_rests(obj) || copy->nvalid < obj->nchunks ||
+        !(obj->written || obj->filled) || vvi_flush_stopped(obj) || copy->nvalid < obj->nchunks ||
         copy->nold > 0 || (copy->old_generation && copy->nreading > 0))
         return;
     o = vvi_order_for(core, VV_ORDER_COMMIT, obj);
@@ -124,7 +124,7 @@ void vvi_sched_salvage(struct vv_core *core, struct vv_object *obj)
     uint32_t c = 0, n = 1, most = core->hop[VV_HOP_H2F].batch;
     struct vv_order *o;
 
-    if (!copy || copy->nold == 0 || copy->salvaging || obj->dead || vvi_flush_rests(obj))
+    if (!copy || copy->nold == 0 || copy->salvaging || obj->dead || vvi_flush_stopped(obj))
         return;
     while (copy->page[c] != FILE_CHUNK_OLD)
         c++;
@@ -161,8 +161,7 @@ void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj, uint64_t
 
 static void commit_failed(struct vv_core *core, struct vv_object *obj, int status)
 {
-    /* What the kernel could not bring to the disk it may have dropped: asking it again would be
-     * answered with success. */
+    /* The kernel may have dropped pages that it could not write: another sync would report success. */
     obj->spoiled = true;
     vvi_flush_failed(core, obj, core->disk, status);
     vvi_core_reclass(core, obj, 0, obj->nchunks);

@@ -72,7 +72,7 @@ static void return_old(struct vv_core *core, struct vv_object *obj)
 
 static void move_waits(struct vv_core *core, struct vv_object *from, struct vv_object *to)
 {
-    struct vv_req *list[] = {core->waits, core->sights};
+    struct vv_req *list[] = {core->waits, core->stream_waits};
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)
         for (struct vv_req *req = list[i]; req; req = req->next)
@@ -124,7 +124,7 @@ void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event 
 /* Its waiters learn why it never came. False: there are none. */
 static bool fail_waits_of(struct vv_core *core, const struct vv_object *obj, int status)
 {
-    struct vv_req *list[] = {core->waits, core->sights};
+    struct vv_req *list[] = {core->waits, core->stream_waits};
     bool any = false;
 
     for (unsigned i = 0; i < VV_ARRAY_SIZE(list); i++)

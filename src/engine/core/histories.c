@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Histories: opened, and dropped while streams may still have work of theirs. */
+/* Histories: opened, and dropped while streams may still have work for them. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -48,8 +48,8 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
     return 0;
 }
 
-/* Requests of the history that nobody's call is inside of any more: all of them are on a stream, and
- * end when it has come to them. Versions that they write will not be there. */
+/* Counts the requests of the history whose calls have returned: all of them are on a stream, and end
+ * when the stream has carried them out. Versions that they write will not exist. */
 static uint32_t leave_to_streams(struct vv_core *core, struct vv_req *list, uint32_t hist)
 {
     uint32_t n = 0;
@@ -71,7 +71,7 @@ void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns)
 
     vvi_core_enter(core, now_ns);
     vvi_hint_clear(core, hist);
-    /* Those whose calls ran out of time have not got as far as the last list. */
+    /* Requests whose calls timed out are still in the first two lists. */
     ordered = leave_to_streams(core, core->puts, hist);
     ordered += leave_to_streams(core, core->gets, hist);
     ordered += leave_to_streams(core, core->ordered, hist);

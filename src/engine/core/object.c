@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The books: objects by version, copies by tier, pages by chunk.
+ * Tables and counters: objects by version, copies by tier, pages by chunk.
  *
- * Holds true between two calls into the core:
+ * Invariants between two calls into the core:
  *  - a live object is in its history's table under its version; a dead one is not, and lives on
  *    for the orders and requests that hold a reference, and until its file is gone (removals.c);
  *  - copy->page[c] names a page exactly when that page's owner and chunk name the copy and c;
  *  - the counters of a copy (nvalid, nfilling, nreserved, nevict, ndirty, nup, ndup) and of an
- *    object (nmem) are what counting would give;
- *  - a copy is in a heap of its history exactly when it has pages of that kind, at the key of its
- *    farthest one.
+ *    object (nmem) equal a recount;
+ *  - a copy is in a heap of its history exactly when it has pages of that kind, and its key is that of
+ *    its farthest page.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -132,7 +132,7 @@ static void count_in_memory(struct vv_core *core, struct vv_copy *copy, uint32_t
     } else {
         obj->nmem--;
         obj->miss_low = VV_MIN(obj->miss_low, c);
-        /* A hinted version is no longer complete: prefetching takes it up again from here. */
+        /* A hinted version is no longer complete: prefetching resumes with it from here. */
         vvi_hint_reopen(core, obj);
     }
     vvi_hint_account(core, obj, 1);
@@ -153,7 +153,7 @@ void vvi_chunk_place(struct vv_core *core, struct vv_copy *copy, uint32_t c, uin
         copy->page[c] = page;
         copy->ntransit += vvi_transit_page(&core->tier[copy->tier], page);
         copy->held_top = VV_MAX(copy->held_top, c);
-        /* Of a page that was taken by plan, others may still read what stood there before. */
+        /* A planned order took this page: others may still read its previous data. */
         *vvi_page(core, copy, c) = (struct vv_page){.u.owner = copy,
                                                     .chunk = c,
                                                     .pins = vvi_page(core, copy, c)->pins,
@@ -272,7 +272,7 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
         core->cfg.pages_gone(core->cfg.release_arg, page, 1);
 }
 
-/* Whether all chunks of the object are, or will be, in another memory tier than this. */
+/* True if all chunks of the object are, or will be, in another memory tier than this. */
 static bool all_elsewhere(const struct vv_core *core, const struct vv_object *obj, unsigned tier)
 {
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)
@@ -292,7 +292,7 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
     for (uint32_t c = c0; c < c0 + n;) {
         uint32_t first = copy->page[c], run = 0;
 
-        /* Pages that follow one another go back as one. */
+        /* Consecutive pages are returned together. */
         for (; c + run < c0 + n && copy->page[c + run] == first + run; run++) {
             const struct vv_page *p = &t->arena.page[first + run];
             vv_assert(p->state == VV_PAGE_VALID && p->pins == 0);
@@ -325,12 +325,12 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
         vvi_hint_reopen_at(core, copy->obj, copy->tier);
 }
 
-/* ---- what pages are good for ---- */
+/* ---- classes of pages ---- */
 
-/* The one predicate: may this page go? No transfer reads it, and the object is discarded or the
- * same bytes are complete on another tier. The contiguous policies demand a slower one, but for
- * what only passes through: they never go back to flush a copy again. Whether it *should* go, and for whom, is the policy's to
- * say. */
+/* The only predicate for this: may the page go? No transfer reads it, and the object is discarded or
+ * another tier has the same bytes complete. Under the contiguous policies that must be a slower tier,
+ * except for transit pages: these policies never go back to flush a copy again. Whether the page
+ * *should* go, and for which request, the policy decides. */
 static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj, bool pinned,
                          bool on_faster, bool on_slower, bool transit)
 {
@@ -339,9 +339,10 @@ static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj
     return obj->dead || on_slower || (on_faster && (core->paged || transit));
 }
 
-/* Its file is begun when its put has ended. Begun before, it would hold disk space while the put may
- * wait for memory that another file has to be written for, which waits for that space. Memory keeps
- * the pages until the commit anyhow; what it cannot keep goes at once. */
+/* True while its file must not be begun, because its put has not ended. A file begun earlier would
+ * hold disk space while the put may wait for memory, and thereby for another file to be written, which
+ * waits for that space. Memory keeps the pages until the commit in any case; those that it cannot keep
+ * are flushed at once. */
 static inline bool file_waits(const struct vv_core *core, const struct vv_object *obj,
                               unsigned tier, bool transit)
 {
@@ -349,9 +350,9 @@ static inline bool file_waits(const struct vv_core *core, const struct vv_object
            core->tier[tier + 1].kind == VV_TIER_FILES;
 }
 
-/* What the classes of a page depend on, of the page itself. */
+/* The properties of the page itself that its classes depend on. */
 enum { CHUNK_STATE = 3, CHUNK_PINNED = 4, CHUNK_TRANSIT = 8, CHUNK_BITS = 4 };
-/* Of a file: stands apart like a page in transit, but for what it keeps. */
+/* A chunk in a file: treated like a page in transit, except when asked what it keeps. */
 enum { CHUNK_OLD = CHUNK_TRANSIT };
 
 static inline uint32_t page_bits(const struct vv_page *p, bool transit)
@@ -359,9 +360,9 @@ static inline uint32_t page_bits(const struct vv_page *p, bool transit)
     return (transit ? CHUNK_TRANSIT : 0u) | (p->pins ? CHUNK_PINNED : 0u) | p->state;
 }
 
-/* Where the bytes of a page are besides. */
+/* Other tiers that have the bytes of a page. */
 struct elsewhere {
-    bool on_faster, on_slower; /* valid there; slower: good enough to let this one go */
+    bool on_faster, on_slower; /* valid there; slower: sufficient to let this one go */
     bool to_faster, to_slower; /* valid, or on its way there */
 };
 
@@ -374,14 +375,14 @@ static inline unsigned class_of(const struct vv_core *core, const struct vv_obje
     if ((bits & CHUNK_STATE) != VV_PAGE_VALID)
         return 0;
     if (chunk_may_go(core, obj, bits & CHUNK_PINNED, e.on_faster, e.on_slower, transit)) {
-        /* A page that only a faster tier has besides is no candidate for eviction at large: its
-         * bytes would have to be flushed again at once. It goes as a duplicate. */
+        /* If only a faster tier has the bytes as well, the page is no general candidate for eviction:
+         * its bytes would have to be flushed again at once. It goes as a duplicate. */
         class |= obj->dead || e.on_slower ? CLASS_EVICT : 0;
         class |= e.on_faster ? CLASS_DUP : 0;
         if (transit)
             class = CLASS_PASS;
     }
-    if (!e.to_slower && tier + 1 < core->ntiers && !vvi_flush_rests(obj) && !obj->dead &&
+    if (!e.to_slower && tier + 1 < core->ntiers && !vvi_flush_stopped(obj) && !obj->dead &&
         !file_waits(core, obj, tier, transit))
         class |= CLASS_DIRTY;
     if (obj->home < tier && !e.to_faster)
@@ -389,7 +390,7 @@ static inline unsigned class_of(const struct vv_core *core, const struct vv_obje
     return class;
 }
 
-/* For checks: looks at each tier by itself, not through a view of all of them. */
+/* For checks: examines each tier by itself, not through views of all of them. */
 unsigned vvi_classify(const struct vv_core *core, const struct vv_object *obj, unsigned tier,
                       uint32_t c, const struct vv_page *p)
 {
@@ -499,13 +500,13 @@ void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
             copy_refresh(core, obj->copy[t]);
 }
 
-/* One copy of an object, for a pass over its chunks. */
+/* One copy of an object, for one pass over its chunks. */
 struct view {
     struct vv_copy *copy;
-    struct vv_page *record; /* NULL: of a file */
-    uint32_t npages;        /* from there on, so many are transit pages */
-    uint32_t ntransit;
-    bool keeps, passes; /* what is valid there lets faster copies go: in the arena, beyond it */
+    struct vv_page *record; /* NULL: a file */
+    uint32_t npages;        /* pages from here on are transit pages, */
+    uint32_t ntransit;      /* this many */
+    bool keeps, passes; /* valid chunks let faster copies go: pages of the arena, transit pages */
     bool freed;         /* a page may go that could not before */
     uint32_t evict, dirty, up, dup; /* changes in the numbers of each class */
 };
@@ -529,7 +530,7 @@ static unsigned views_of(const struct vv_core *core, const struct vv_object *obj
     return n;
 }
 
-/* All that the classes of a chunk depend on besides its object, for one copy; and its page. */
+/* Everything that the classes of a chunk depend on except its object, for one copy; and its page. */
 static inline uint32_t chunk_bits(const struct view *v, uint32_t c, struct vv_page **ret_page)
 {
     uint32_t page = v->copy->page[c];
@@ -544,18 +545,18 @@ static inline uint32_t chunk_bits(const struct view *v, uint32_t c, struct vv_pa
                                       : VV_PAGE_FILLING;
 }
 
-/* Where a chunk is, tier by tier, as bits. */
-struct whereabouts {
+/* The tiers that have a chunk, as bits. */
+struct location {
     unsigned valid, way; /* way: valid, or on its way there */
-    unsigned kept;       /* valid, and good enough to let faster copies go */
+    unsigned kept;       /* valid, and sufficient to let faster copies go */
 };
 
-static inline struct whereabouts locate(const struct vv_core *core, const struct vv_object *obj,
+static inline struct location locate(const struct vv_core *core, const struct vv_object *obj,
                                         const struct view *view, const uint32_t *bits, unsigned n)
 {
     bool committed = obj->durable && !obj->copy[core->disk];
     unsigned file = committed ? 1u << core->disk : 0;
-    struct whereabouts w = {.valid = file, .way = file, .kept = file};
+    struct location w = {.valid = file, .way = file, .kept = file};
 
     for (unsigned k = 0; k < n; k++) {
         unsigned tier = 1u << view[k].copy->tier, state = bits[k] & CHUNK_STATE;
@@ -569,7 +570,7 @@ static inline struct whereabouts locate(const struct vv_core *core, const struct
 }
 
 static inline unsigned classify_at(const struct vv_core *core, const struct vv_object *obj,
-                                   unsigned tier, const struct whereabouts *w, uint32_t bits)
+                                   unsigned tier, const struct location *w, uint32_t bits)
 {
     unsigned faster = (1u << tier) - 1, slower = ~(faster | 1u << tier);
     struct elsewhere e = {.on_faster = w->valid & faster,
@@ -599,14 +600,13 @@ static inline void set_class(struct view *v, uint32_t c, struct vv_page *p, unsi
         copy->up_low = VV_MIN(copy->up_low, c);
 }
 
-/* Called for every change of a chunk, and so written to cost little: an object of many chunks
- * passes here a dozen times in its life. Neighbours are mostly alike, and then so are their
- * classes. */
+/* Called for every change of a chunk, and therefore made cheap: an object of many chunks passes here a
+ * dozen times in its life. Neighbours are mostly alike, and then so are their classes. */
 void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n)
 {
     struct view view[VV_MAX_TIERS];
     unsigned class[VV_MAX_TIERS], nviews = views_of(core, obj, view);
-    uint32_t last = UINT32_MAX; /* like no chunk */
+    uint32_t last = UINT32_MAX; /* equals no chunk */
 
     for (uint32_t c = c0; c < c0 + n; c++) {
         struct vv_page *page[VV_MAX_TIERS];
@@ -617,7 +617,7 @@ void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, 
             all = all << CHUNK_BITS | bits[k];
         }
         if (all != last) {
-            struct whereabouts w = locate(core, obj, view, bits, nviews);
+            struct location w = locate(core, obj, view, bits, nviews);
             for (unsigned k = 0; k < nviews; k++)
                 class[k] = classify_at(core, obj, view[k].copy->tier, &w, bits[k]);
             last = all;
@@ -703,7 +703,7 @@ bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object
     unsigned last = core->ntiers - 1;
 
     if (core->tier[last].memory)
-        return true; /* memory only: there is nowhere else to go */
+        return true; /* memory only: there is no slower tier */
     return core->tier[last].kind == VV_TIER_FILES ? obj->durable
                                                   : vvi_object_complete_at(core, obj, last);
 }
@@ -726,7 +726,7 @@ static void settle_copy(struct vv_core *core, struct vv_object *obj, struct vv_c
         vvi_copy_set_state(core, copy, VV_COPY_WRITE_COMPLETE);
     if (copy->state == VV_COPY_WRITE_COMPLETE && core->tier[copy->tier].is_arena &&
         (unsigned)copy->tier + 1 < core->ntiers && copy->ndirty == 0 && below_done &&
-        !vvi_flush_rests(obj))
+        !vvi_flush_stopped(obj))
         vvi_copy_set_state(core, copy, VV_COPY_FLUSHED);
     if (copy->state == VV_COPY_READ_IN_PROGRESS && copy->nvalid == obj->nchunks)
         vvi_copy_set_state(core, copy, VV_COPY_READ_COMPLETE);
@@ -754,9 +754,9 @@ void vvi_object_settle(struct vv_core *core, struct vv_object *obj)
     obj->down = down;
 }
 
-/* ---- lives ---- */
+/* ---- objects enter and leave ---- */
 
-/* The same order, without those that keep_every keeps for good. */
+/* The same order as list_link, without versions that keep_every keeps for good. */
 static void expiring_link(struct hist *h, struct vv_object *obj)
 {
     struct vv_object *before = h->expires_last;
@@ -787,7 +787,7 @@ void vvi_object_exempt(struct vv_core *core, struct vv_object *obj)
     expiring_unlink(h, obj);
 }
 
-/* In order of writing. One that returns takes its old place. */
+/* Inserts in order of writing. A version that returns takes its old place. */
 static void list_link(struct hist *h, struct vv_object *obj)
 {
     struct vv_object *before = h->newest;
@@ -822,7 +822,7 @@ void vvi_object_written(struct vv_core *core, struct vv_object *obj)
     vvi_hint_account(core, obj, -1);
     vvi_gen_step(core, obj, VV_GEN_WRITTEN);
     if (core->disk >= 0 && !core->tier[core->disk].is_arena && !obj->durable)
-        vvi_core_reclass(core, obj, 0, obj->nchunks); /* now its file may be begun */
+        vvi_core_reclass(core, obj, 0, obj->nchunks); /* its file may be begun now */
     obj->ordered = false;
     obj->ordinal = vvi_hist(core, obj->hist)->next_ordinal++;
     vvi_object_enter(core, obj);
@@ -839,8 +839,8 @@ static bool copy_busy(const struct vv_core *core, const struct vv_copy *copy)
     return false;
 }
 
-/* Frees what no transfer uses. The rest follows as the orders in flight end. A run that was
- * taken whole goes whole: the window searches count on it. */
+/* Frees the pages that no transfer uses. The others follow as the orders in flight end. A run that was
+ * taken whole is freed whole: the window searches rely on it. */
 static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
 {
     for (unsigned t = 0; t < core->ntiers; t++) {
@@ -871,7 +871,7 @@ static void list_unlink(struct hist *h, struct vv_object *obj)
         h->newest = obj->older;
 }
 
-/* The hints stay, for the version may be written again; those of a declared order go with it. */
+/* The hints stay, because the version may be written again; those of a declared order are removed. */
 static void hints_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor)
 {
     if (!obj->hint_first)
@@ -886,7 +886,7 @@ static void hints_leave(struct vv_core *core, struct vv_object *obj, struct vv_o
     if (!successor)
         return;
     vvi_hint_account(core, successor, 1);
-    vvi_object_refresh(core, successor); /* its pages rank by its hints now */
+    vvi_object_refresh(core, successor); /* its hints now rank its pages */
 }
 
 void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor)
@@ -931,7 +931,7 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
 {
     vv_assert(obj->refs > 0);
     if (--obj->refs > 0) {
-        /* What is lent are pages: neither the file nor its other pages need wait for their return. */
+        /* Only pages are lent: neither the file nor its other pages wait for their return. */
         if (obj->dead && !obj->nameless && obj->refs == obj->lent) {
             drop_idle_pages(core, obj);
             if (obj->gen == VV_GEN_ENDED)
@@ -940,7 +940,7 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
         return;
     }
     if (!obj->dead) {
-        /* A version that is only hinted, and not even that any more. */
+        /* A placeholder for hints, without a hint now. */
         if (!obj->written && !obj->writing && !obj->hint_first) {
             table_remove(vvi_hist(core, obj->hist), obj);
             object_free(core, obj);
@@ -949,7 +949,7 @@ void vvi_object_unref(struct vv_core *core, struct vv_object *obj)
     }
     drop_idle_pages(core, obj);
     if (obj->gen == VV_GEN_HELD)
-        return; /* its file stays, for the one that replaced it is not safe */
+        return; /* its file stays, because the version that replaced it is not safe */
     if (vvi_removal_begin(core, obj))
         return;
     if (core->disk >= 0 && obj->copy[core->disk])

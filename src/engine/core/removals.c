@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The files of generations that have ended, from then on until they are gone.
+ * The files of generations that have ended, until they are removed.
  *
- * Those of a version go one after the other, the oldest first. Wherever that stops, by an error or by a
- * kill, the next opening finds what it would have found before, or nothing, but never older bytes. No opening
- * may find a dropped generation, so its file does not wait for others.
+ * Those of a version are removed one after the other, the oldest first. Wherever that stops, by an error or
+ * by a kill, the next opening finds what it would have found before, or nothing, but never older bytes. No
+ * opening may find a dropped generation, so its file does not wait for others.
  *
  * Each history has a table of such objects by version (hist->ending). An object in it has left the table of
- * live ones, and may be without a reference. Its removal begins when no order uses its file any more. One that
- * fails keeps those behind it; it is tried again when another one joins them, and by the next wait for
- * everything.
+ * live ones, and may have no reference. Its removal begins when no order uses its file any more. A removal
+ * that fails holds up those behind it; it is tried again when another one joins them, and by the next wait
+ * for all versions.
  */
 #include "engine/core/core_private.h"
 
@@ -25,8 +25,8 @@ void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped)
     obj->dropped = dropped;
 }
 
-/* A write that failed may have left something, however little of it is known here. Does not become false while
- * the object is in the table: those behind it rely on its removal to go on. */
+/* A failed write may have left something on the disk that is not recorded here. The result does not become
+ * false while the object is in the table: the removals behind it continue only after its own. */
 static bool on_disk(const struct vv_core *core, const struct vv_object *obj)
 {
     return obj->durable || obj->spoiled || obj->left || obj->copy[core->disk];
@@ -54,14 +54,14 @@ static void leave(struct vv_core *core, struct vv_object *obj)
     vvi_object_file_gone(core, obj);
 }
 
-/* Frees it, if only its file has kept it. */
+/* Frees the object if nothing but its file has kept it. */
 static void let_go(struct vv_core *core, struct vv_object *obj)
 {
     obj->refs++;
     vvi_object_unref(core, obj);
 }
 
-/* Its file stays, and with it those of newer generations: but for dropped ones, which no opening may find. */
+/* The file stays, and so do those of newer generations, except dropped ones, which no opening may find. */
 static void give_up(struct vv_core *core, struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -102,13 +102,13 @@ bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj)
     }
     if (obj->removal == REMOVAL_DUE) {
         first = obj->dropped ? obj : oldest(core, obj->hist, obj->version);
-        /* One that failed is tried again with each that comes to wait for it: a single error must not keep
-         * the files of all later generations. */
+        /* A failed removal is tried again whenever another one joins the queue behind it: a single error
+         * must not keep the files of all later generations. */
         if (first == obj || first->removal == REMOVAL_FAILED)
             ask(core, first);
     }
     return obj->removal !=
-           REMOVAL_NONE; /* without memory for the order it may have been given up */
+           REMOVAL_NONE; /* given up if there was no memory for the order */
 }
 
 void vvi_removal_done(struct vv_core *core, struct vv_object *obj)
@@ -118,7 +118,7 @@ void vvi_removal_done(struct vv_core *core, struct vv_object *obj)
     leave(core, obj);
     next = oldest(core, obj->hist, obj->version);
     if (next && next->refs == next->lent)
-        let_go(core, next); /* which begins its removal */
+        let_go(core, next); /* begins its removal */
 }
 
 void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
@@ -127,8 +127,8 @@ void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t fi
     struct hist *h = vvi_hist(core, obj->hist);
     const struct vv_object *there = vvi_object_find(core, obj->hist, obj->version);
 
-    /* A version that should be gone counts more than an old generation of one that is there, or a flush,
-     * whose error the version itself has. */
+    /* A version that should be gone matters more than an old generation of an existing one, or than a
+     * failed flush, whose error the version itself has. */
     if (!h->late_err || !there || !there->written) {
         h->late_err = status;
         h->late_tier = core->disk;
@@ -141,7 +141,7 @@ void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t fi
     if (obj->removal == REMOVAL_NONE || file_generation != obj->file_generation)
         return;
     if (!h->used) {
-        give_up(core, obj); /* the next opening finds it */
+        give_up(core, obj); /* the next opening finds the file */
         return;
     }
     obj->removal = REMOVAL_FAILED;

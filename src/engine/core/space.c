@@ -481,7 +481,7 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
     /* A copy that is being filled, or whose flush has failed, goes at no time that could be
      * foretold. */
     if (copy->nfilling || (copy->nreserved && !vvi_space_whole_may_go(copy)) ||
-        vvi_flush_rests(obj) || obj->lent)
+        vvi_flush_stopped(obj) || obj->lent)
         f.barred = true;
     return f;
 }

@@ -10,9 +10,9 @@
  *   READ_COMPLETE -> FLUSHED                                   hint cleared, passed over or revoked
  *   WRITE_IN_PROGRESS, READ_IN_PROGRESS -> INIT                failed or cancelled
  *
- * Eviction and discard end a copy; they are no transition. The state tells the story of a copy as a
- * whole. Whether a page of it may go is decided page by page, by chunk_may_go() in object.c: pages
- * of a copy come and go while it is partly resident.
+ * Eviction and discard end a copy; they are not transitions. The state describes a copy as a whole.
+ * Whether a page of it may go is decided for each page, by chunk_may_go() in object.c: pages of a
+ * partly resident copy come and go.
  */
 #include "engine/core/core_private.h"
 #include "trace/trace.h"

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How finely space and work are cut: shared by the runtime and the simulator, so that both run the
- * same machine.
+ * Sizes of pages, orders and transit areas. Shared by the runtime and the simulator, so that both run
+ * the same machine.
  */
 #include "engine/core/core_private.h"
 
-/* One order takes about this long: short enough that an urgent one soon has its turn, long enough
- * that the cost of starting it does not show. */
+/* Duration of one order: short enough that an urgent one soon has its turn, long enough that the cost
+ * of starting it does not show. */
 #define ORDER_NS 2e6
-/* On a hop of unknown speed. A disk at full speed wants large requests, several in flight; one that
- * is slowed down for a measurement wants short ones, to be followed closely, and as many of them,
+/* On a hop of unknown speed. A disk at full speed needs large requests, several in flight. A disk that
+ * is slowed down for a measurement needs short ones, which follow the set rate closely, and as many,
  * because the real disk below hesitates now and then. */
 #define DISK_BYTES (1 << 20)
 #define DISK_SLOTS 8
-/* A link at full speed loses 2 to 5 us between two copies, and its mover comes late now and then by
- * more than a copy of 8 MiB takes: copies of 16 MiB, three of them queued. Caches that are small are
- * not filled with what is under way. */
+/* A link at full speed loses 2 to 5 us between two copies, and its mover is sometimes late by more than
+ * the duration of a copy of 8 MiB: copies of 16 MiB, three of them queued. Copies under way must not
+ * fill a small cache. */
 #define LINK_BYTES       (16 << 20)
 #define LINK_BYTES_LEAST (8 << 20)
 #define LINK_PARTS       64
 #define LINK_SLOTS       3
 #define PACED_SLOTS      2
-/* Within a memory at full speed, an order takes as much as it can: the copy is over in no time, and
- * what it costs to start it is what shows. */
+/* Within a memory at full speed, an order takes as much as it can: the copy is short, and the cost of
+ * starting it dominates. */
 #define PACED_PAGES 64
 
-/* Transit pages are part of a host cache from COUNTED_LEAST on, and at most a TRANSIT_PART-th of it;
- * beside a smaller one they have BESIDE_BYTES at most. */
+/* Transit pages are part of a host cache of COUNTED_LEAST or more, and at most a TRANSIT_PART-th of it;
+ * beside a smaller one they take BESIDE_BYTES at most. */
 #define COUNTED_LEAST ((uint64_t)16 << 20)
 #define TRANSIT_PART  4
 #define BESIDE_BYTES  ((uint64_t)4 << 20)
 
-/* Small enough that the ends of objects waste little. Beyond what that asks for, pages are larger
- * where there are many: the books of a page cost the same whatever its size, and a call that copies
- * at a thousand GB/s feels them. */
+/* Pages are small enough that the ends of objects waste little. Caches with many more pages than that
+ * requires use larger ones: the overhead of a page does not depend on its size, and it shows in a call
+ * that copies at a thousand GB/s. */
 enum { PAGE_MIN = 16 << 10, PAGE_MID = 256 << 10, PAGE_MAX = 1 << 20 };
 enum { PAGES_WANTED = 1024, PAGES_PLENTY = 4096 };
 
@@ -51,7 +51,7 @@ uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_byt
     return page;
 }
 
-/* Of one order on a link of unknown speed. */
+/* Size of one order on a link of unknown speed. */
 static double link_bytes(const struct vv_core_cfg *cfg)
 {
     uint64_t least = UINT64_MAX;
@@ -71,7 +71,7 @@ static int tier_of(const struct vv_core_cfg *cfg, bool disk)
     return -1;
 }
 
-/* Transit pages in each direction that keep the disk busy: as much as is in flight, since a page is
+/* Transit pages in each direction that keep the disk busy: as many as are in flight, because a page is
  * emptied in a fraction of the time that the disk takes to fill the others. */
 static uint32_t in_flight(const struct vv_core_cfg *cfg)
 {
@@ -80,8 +80,8 @@ static uint32_t in_flight(const struct vv_core_cfg *cfg)
     return VV_MAX(down, up);
 }
 
-/* Who asks for so much host memory means all of it: transit pages are taken from there. Of a cache
- * that is smaller than they would be, too little would be left. */
+/* The size of a host cache includes its transit pages. A cache smaller than they would be has them beside
+ * it, because too little of it would be left. */
 static void tune_transit(struct vv_core_cfg *cfg)
 {
     int host = tier_of(cfg, false);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How requests that wait end: waits for a level when it has been reached or cannot be, and any request
- * when nothing is under way and nothing can be started, so that it would wait for ever.
+ * Ends of requests that wait: a wait for a level ends when the level has been reached or cannot be, and
+ * any request when nothing is under way and nothing can be started, since it would wait for ever.
  */
 #include <errno.h>
 
@@ -15,11 +15,11 @@ static int first_error(const struct hist *h)
     while (obj && !obj->flush_err)
         obj = obj->newer;
     if (obj)
-        obj->told = true;
+        obj->reported = true;
     return obj ? obj->flush_err : h->late_err;
 }
 
-/* Versions of the history that a stream of the application has still to write. */
+/* True if a stream of the application has still to write versions of the history. */
 static bool writes_to_come(const struct vv_core *core, uint32_t hist)
 {
     for (const struct vv_req *req = core->ordered; req; req = req->next)
@@ -32,7 +32,7 @@ void vvi_end_waits(struct vv_core *core)
 {
     struct vv_req *next;
 
-    for (struct vv_req *req = core->sights; req; req = next) {
+    for (struct vv_req *req = core->stream_waits; req; req = next) {
         next = req->next;
         if (req->error)
             vvi_req_end(core, req, req->error);
@@ -53,15 +53,15 @@ void vvi_end_waits(struct vv_core *core)
         } else if (obj->durable) {
             vvi_req_end(core, req, 0);
         } else if (obj->flush_err) {
-            obj->told = true;
+            obj->reported = true;
             vvi_req_end(core, req, obj->flush_err);
         }
     }
 }
 
-/* A put that memory should have held until its file is committed, and cannot: parts of it have
- * passed a host tier that was full at the time, so that they are in the file and on the device,
- * where it needs their pages. From now on the file keeps them. */
+/* For a put that memory should have held until its file is committed, but cannot: some chunks passed a
+ * full host tier, so they are in the file and on the device, where the put needs their pages. From now on
+ * the file keeps these chunks. */
 static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
 {
     const struct vv_copy *file = obj->copy[core->disk];
@@ -73,8 +73,8 @@ static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
     return true;
 }
 
-/* What is lent may leave no room for a put, or under the contiguous policies no window large enough.
- * Then it goes around that tier: to the host, or through it. */
+/* Lent pages may leave no room for a put, or under the contiguous policies no window large enough. Then
+ * the put goes around that tier: to the host, or through it. */
 static bool go_around_lent(struct vv_core *core, struct vv_req *put)
 {
     struct vv_object *obj = put->obj;

@@ -2,26 +2,26 @@
 /*
  * Orders that run ahead: space planned on the time line of a stream.
  *
- * A program that uses streams enqueues work long before the device comes to it. What the host has seen
- * to end says nothing about the time at which that work will run. So a stream of the application and
- * two lanes of ours, one down and one up, make a family, and for it a copy is done when it stands on
- * its lane: it leaves a stamp on the pages that it reads and writes, and whatever the family puts on
- * its lanes later waits for that stamp. This is the planned view. It decides about pages of the device
- * alone, and only for the same family. For everything else a page is being filled, or pinned, until
- * the host has seen the copy end.
+ * A program that uses streams enqueues work long before the device comes to it. The ends that the host
+ * has seen say nothing about the time at which that work will run. So a stream of the application and
+ * two lanes of the library, one down and one up, make a family, and within it a copy counts as done when
+ * it is queued on its lane. It leaves a stamp on the pages that it reads and writes, and everything that
+ * the family queues later waits for that stamp. This is the planned view. It decides about pages of the
+ * device only, and only for the same family. For everything else a page is being filled, or pinned,
+ * until the host has seen the copy end.
  *
- * What must stay true:
+ * Invariants:
  *  - An order of a family waits for its own lanes and for EARLY, never for another family. EARLY waits
- *    for nothing: what is copied there is finished and nobody writes it. So every wait leads into the
+ *    for nothing: the data copied there is finished and no order writes it. So every wait leads into the
  *    past of one stream, and no two streams can wait for each other.
- *  - A page goes to another chunk by plan only after the copy that saves its bytes stands on a lane
- *    (vv_core_enqueued). A lane that refuses a copy takes nothing away.
+ *  - A page goes to another chunk by plan only after the copy that saves its bytes is queued on a lane
+ *    (vv_core_enqueued). If a lane refuses a copy, nothing is lost.
  *  - A page keeps its pins and stamps when it changes hands. An order that ends looks for its chunk
- *    only if what it wrote is still there (vvi_ahead_wrote).
- *  - Pages that nobody owns and that something still uses are in limbo: free for their family, by
- *    stamp, and for all others when the last use has been seen to end.
- *  - Pages of the host are given away by observation alone.
- *  - A copy that fails spoils what was enqueued after it for the same object, and nothing else.
+ *    only if its output is still there (vvi_ahead_wrote).
+ *  - Limbo: pages without an owner that orders still use. They are free for their family, by stamp, and
+ *    for all others when the last use has been seen to end.
+ *  - Pages of the host are given away only by observation.
+ *  - A copy that fails spoils copies that were enqueued after it for the same object, and nothing else.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static bool ahead_start(struct vv_core *core)
     for (unsigned f = 1; f <= VV_FAMILIES; f++)
         a->family[f].limbo = a->family[f].limbo_last = VV_PAGE_NONE;
     a->on = true;
-    /* From now on the device's copies are in one more heap. */
+    /* From now on the device's copies are in the heap HELD as well. */
     for (uint32_t p = 0; p < vv_core_tier_records(core, (unsigned)core->device);
          p = vv_arena_next(&core->tier[core->device].arena, p)) {
         const struct vv_page *page = &core->tier[core->device].arena.page[p];
@@ -95,8 +95,8 @@ static bool in_use(const struct vv_core *core, const struct family *f)
     return f->id && (f->orders > 0 || core->now_ns - f->used_ns < STREAM_IDLE_NS);
 }
 
-/* What a stream uses, no other may take before it has come to its end. One that takes all that is free
- * would leave nothing to those that come a moment later. */
+/* Pages used by one stream are not available to others until it has ended its work. A stream that takes
+ * all free pages would leave nothing to those that come a moment later. */
 bool vvi_ahead_has_share(const struct vv_core *core, unsigned family)
 {
     uint32_t n = 0;
@@ -139,23 +139,23 @@ void vvi_ahead_limbo(struct vv_core *core, unsigned tier, uint32_t page)
         return;
     family = &core->ahead.family[st->family];
     st->limbo = st->family;
-    /* The first to be left is the first that can be written again. */
+    /* The page that lost its owner first can be written first. */
     st->next = VV_PAGE_NONE;
     st->prev = family->limbo_last;
     family->limbo_last = page;
     *(st->prev != VV_PAGE_NONE ? &core->ahead.stamp[tier][st->prev].next : &family->limbo) = page;
 }
 
-/* ---- what is due to be copied down ---- */
+/* ---- data due to be copied down ---- */
 
 /*
- * The lane down copies in the order in which copies were put there. One that waits for bytes that are
- * not written yet holds up all behind it, and the link is lost for that time: when the stream comes to
- * the puts that need the room, it stalls. So what is planned to go down is taken from what the stream
- * has written by the time that the lane comes to it. How long kernels take is not known. A clock counts
- * the bytes that the stream puts: a copy down takes as long as the stream needs to put a little more than
- * it copies. A stream that puts them faster loses nothing, as what is due was written before; one
- * that is slower has time.
+ * The lane down copies in the order in which copies were put there. A copy that waits for bytes that are
+ * not written yet holds up all behind it, and the link is idle for that time: when the stream comes to
+ * the puts that need the room, it stalls. So planned copies down take only data that the stream has
+ * written by the time the lane comes to them. The duration of kernels is unknown. The bytes that the
+ * stream puts serve as a clock: a copy down takes as long as the stream needs to put a little more than
+ * it copies. A stream that puts faster loses nothing, because the data was written before it was due; a
+ * slower stream has time.
  */
 uint64_t vvi_ahead_due(const struct vv_core *core, unsigned family)
 {
@@ -208,7 +208,7 @@ static void find_due(struct vv_core *core, unsigned family)
     }
 }
 
-/* The lane has that much more to copy of what was put up to `put_at`. Others may share the link. */
+/* Adds a copy of data put up to `put_at` to the lane's work. Other families may share the link. */
 static void charge_lane(struct vv_core *core, unsigned family, uint64_t put_at, uint64_t bytes)
 {
     struct family *f = &core->ahead.family[family];
@@ -232,7 +232,7 @@ bool vvi_ahead_writable(const struct vv_core *core, unsigned family, const struc
            (p->state == VV_PAGE_VALID || (p->state == VV_PAGE_FILLING && st->planned));
 }
 
-/* Parts of pages change hands by observation alone. */
+/* Parts of pages change hands only by observation. */
 static bool is_part(const struct vv_core *core, const struct vv_copy *copy, uint32_t c)
 {
     return vv_arena_is_part(&core->tier[copy->tier].arena, copy->page[c]);
@@ -417,9 +417,9 @@ bool vvi_ahead_somewhere(const struct vv_core *core, const struct vv_object *obj
     return false;
 }
 
-/* ---- what follows from standing on a lane ---- */
+/* ---- effects of an order that is queued on a lane ---- */
 
-/* Nobody wants the bytes any more, on this time line: their pages are the family's. */
+/* The bytes have no further use on this time line: the family may take their pages. */
 static void spend(struct vv_core *core, unsigned family, struct vv_object *obj)
 {
     struct vv_copy *copy = obj->copy[core->device];
@@ -433,7 +433,7 @@ static void spend(struct vv_core *core, unsigned family, struct vv_object *obj)
     vvi_copy_maybe_free(core, copy);
 }
 
-/* All copies of a restore stand on the stream. */
+/* All copies of a restore are queued on the stream. */
 static void restored(struct vv_core *core, struct vv_req *req)
 {
     struct vv_object *obj = req->obj;
@@ -480,7 +480,7 @@ void vv_core_enqueued(struct vv_core *core, struct vv_order *o, uint64_t seq, ui
 
 /* ---- victims ---- */
 
-/* Will a slower tier have the bytes, by what stands on lanes now? */
+/* True if a slower tier will have the bytes, by the orders on lanes now. */
 static bool saved(const struct vv_core *core, const struct vv_object *obj, uint32_t c)
 {
     for (unsigned t = (unsigned)core->device + 1; t < core->ntiers; t++) {
@@ -505,7 +505,7 @@ static bool usable(const struct vv_core *core, unsigned family, const struct vv_
             vvi_chunk_state(core, obj, (unsigned)core->host, c) == VV_PAGE_FREE);
 }
 
-/* The last chunk of the copy that the family may have the page of; `own`: of those that it uses. */
+/* The last chunk of the copy whose page the family may have; `own`: only pages that it uses. */
 static bool last_usable(const struct vv_core *core, unsigned family, bool own,
                         const struct vv_copy *copy, uint32_t *ret_c)
 {
@@ -521,8 +521,8 @@ static bool last_usable(const struct vv_core *core, unsigned family, bool own,
 struct victim {
     unsigned family;
     bool own;
-    bool found;     /* one, or the least rank that is asked for */
-    uint64_t least; /* what is taken is wanted later than this; 0: whenever it is wanted */
+    bool found;     /* one was found; at first true if a minimum rank is set */
+    uint64_t least; /* the victim must be wanted later than this; 0: at any time */
     uint64_t rank;
     struct vv_copy *copy;
     uint32_t chunk;
@@ -535,7 +535,8 @@ static bool take_victim(const struct vv_core *core, struct victim *v, struct vv_
     uint32_t c;
 
     v->looked_at++;
-    /* What is usable may be wanted sooner than the last chunk: two would take pages from each other for ever. */
+    /* The usable chunk may be wanted sooner than the last one: two objects would take pages from each
+     * other for ever. */
     if (!last_usable(core, v->family, v->own, copy, &c) ||
         (v->least && vvi_rank(core, copy->obj, copy->tier, c) <= v->least))
         return false;
@@ -546,7 +547,7 @@ static bool take_victim(const struct vv_core *core, struct victim *v, struct vv_
     return true;
 }
 
-/* What is below a place in a heap is wanted sooner. */
+/* Entries below a place in a heap are wanted sooner. */
 static void search_heap(const struct vv_core *core, const struct vv_heap *heap, uint32_t at,
                         struct victim *v)
 {
@@ -580,9 +581,9 @@ static void search_all(const struct vv_core *core, struct victim *v)
     }
 }
 
-/* The copy on the device that is wanted last, of those with a page for the family; for a prefetch,
- * later than `obj`. If none is due, that which will be first. A family with its share gives of its own
- * as long as it can. */
+/* The copy on the device that is wanted last, among those with a page for the family; for a prefetch,
+ * later than `obj`. If none is due, the one that will be due first. A family that has its share gives up
+ * its own pages as long as it can. */
 static struct vv_copy *farthest(struct vv_core *core, unsigned family, const struct vv_object *obj,
                                 uint32_t chunk, enum vv_purpose purpose, uint32_t *ret_c)
 {
@@ -603,7 +604,7 @@ static struct vv_copy *farthest(struct vv_core *core, unsigned family, const str
     return v.copy;
 }
 
-/* Takes pages of the copy from chunk `top` down that are saved. */
+/* Takes the saved pages of the copy from chunk `top` down. */
 static uint32_t take_from(struct vv_core *core, unsigned family, struct vv_copy *copy, uint32_t top,
                           uint32_t most, uint32_t *pages)
 {
@@ -638,11 +639,11 @@ uint32_t vvi_ahead_take(struct vv_core *core, unsigned family, struct vv_object 
         struct vv_copy *copy = farthest(core, family, obj, asks, purpose, &c);
         if (!copy || !saved(core, copy->obj, c))
             break;
-        /* Each asks for its own place, as in space.c. */
+        /* Each chunk asks for its own place, as in space.c. */
         if (purpose == VV_FOR_PREFETCH &&
             vv_next_use(vvi_rank(core, obj, device, asks)) != VV_USE_HINTED)
             most = 1;
-        /* While their order is unknown, the same share of every object stays. */
+        /* While their order is unknown, every object keeps the same share. */
         if (vv_next_use(vvi_rank(core, copy->obj, device, c)) == VV_USE_UNKNOWN)
             most = VV_MIN(most, VV_MAX(copy->obj->nchunks / PARTS, (uint32_t)1));
         got += take_from(core, family, copy, c, most, pages + got);
@@ -650,7 +651,7 @@ uint32_t vvi_ahead_take(struct vv_core *core, unsigned family, struct vv_object 
     return got;
 }
 
-/* Chunks of the copy from `top` down that one order can save: all written, or none of them. */
+/* The number of chunks from `top` down that one order can save: either all written, or none. */
 static uint32_t unsaved_run(const struct vv_core *core, unsigned family, const struct vv_copy *copy,
                             uint32_t top, uint32_t most)
 {
@@ -671,8 +672,8 @@ bool vvi_ahead_flush(struct vv_core *core, unsigned family, struct vv_object *ob
     unsigned device = (unsigned)core->device, host = (unsigned)core->host;
 
     if (core->ahead.family[family].flushes > 0)
-        return true; /* what they save can be had when they stand on their lanes */
-    /* Not before: what was copied down last has been taken, or is not wanted last. */
+        return true; /* the pages that they save are available once they are queued on their lanes */
+    /* Only now: the data copied down last has been replaced, or is not wanted last. */
     core->ahead.family[family].due_at = core->ahead.family[family].down_at;
     while (done < want && !core->ahead.family[family].refused) {
         struct vv_copy *copy = farthest(core, family, obj, chunk, purpose, &c);
@@ -684,7 +685,8 @@ bool vvi_ahead_flush(struct vv_core *core, unsigned family, struct vv_object *ob
         put_at = copy->put_at;
         n = unsaved_run(core, family, copy, c,
                         VV_MIN(want - done, AHEAD_BATCHES * core->hop[VV_HOP_D2H].batch));
-        /* What a stream has only to read is on no stream's account: others may wait for it. */
+        /* Data that is already written depends on no stream: copies of it may go on EARLY, for which
+         * other families can wait. */
         lane = vvi_chunk_valid(core, copy->obj, device, c) ? VV_LANE_EARLY : VV_LANE_DOWN;
         n = VV_MIN(n, (uint32_t)VV_ORDER_MAX_PAGES);
         got = vvi_space_take(core, host, copy->obj, c, n, VV_FOR_FLUSH, pages);

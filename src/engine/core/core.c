@@ -924,6 +924,7 @@ static void chunks_leave(struct vv_core *core, struct vv_order *o)
     }
 }
 
+/* Frees the transit pages that a transfer has read, if their bytes are in another tier now. */
 static void drop_transit(struct vv_core *core, struct vv_order *o)
 {
     struct vv_copy *from = o->obj->copy[o->src_tier];

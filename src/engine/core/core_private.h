@@ -274,7 +274,7 @@ struct tier {
     uint32_t lent;   /* pages lent and not being returned, or promised to requests that wait */
     uint64_t freed_epoch; /* counts events that may make room */
     uint64_t tried_epoch
-        [2]; /* contiguous, by purpose: freed_epoch when no window was found */
+        [2]; /* contiguous, by purpose: freed_epoch + 1 when the last search found no window */
     uint32_t tried_pages[2];
     uint64_t lease_epoch; /* the same for leases */
     uint32_t lease_pages;

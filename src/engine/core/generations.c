@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The generations of each version, driven through the table of policy/generation.h. Each is an
- * object. One of a version is in the table of its history: what a restore gets. Around it:
+ * object. One of a version is in the table of its history: restores get that one. Beside it:
  *
- *   vvi_gen_replacement()   a put under way that will replace it; beside the table until it is written
- *   obj->old                one that it replaced and that stays until it is safe itself (HELD)
+ *   vvi_gen_replacement()   a put under way that will replace it; not in the table until it is written
+ *   obj->old                a generation that it replaced, kept until it is safe itself (HELD)
  *
  * Files have generations too, and the highest counts when a history is opened: after a kill at any
  * instant the next opening finds the old version whole or the new one whole.
  *
- * Holds true between two calls into the core:
- *  - written, writing and dead follow from the state: vvi_gen_step() sets them and nothing else does;
+ * Invariants between two calls into the core:
+ *  - written, writing and dead follow from the state: only vvi_gen_step() sets them;
  *  - an object beside the table is being written, and another one of its version is in the table;
- *  - a HELD object is committed, and is the `old` of the one in the table, or behind that one: several
- *    are until the one in the table has a file, or is confirmed. It lives without a reference; all
- *    others end with their last one;
- *  - an object that has no file outlives nothing: only a committed one becomes SAFE.
+ *  - a HELD object is committed. It is the `old` of the one in the table, or further back in that
+ *    chain: there are several until the one in the table has a file, or is confirmed. It lives without
+ *    a reference; all others end with their last one;
+ *  - an object without a file does not outlive its replacement: only a committed one becomes SAFE.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ void vvi_gen_step(struct vv_core *core, struct vv_object *obj, enum vv_gen_event
         vvi_removal_due(core, obj, event == VV_GEN_DROPPED);
 }
 
-/* ---- an old one goes, or comes back ---- */
+/* ---- an old generation ends or returns ---- */
 
 static void end_old(struct vv_core *core, struct vv_object *obj, enum vv_gen_event event)
 {
@@ -55,7 +55,7 @@ static void end_old(struct vv_core *core, struct vv_object *obj, enum vv_gen_eve
     }
 }
 
-/* It takes the place of `obj`, which is about to leave, in the table and among the hints. */
+/* The old generation replaces `obj`, which is about to leave, in the table and among the hints. */
 static void return_old(struct vv_core *core, struct vv_object *obj)
 {
     struct vv_object *old = obj->old;
@@ -68,7 +68,7 @@ static void return_old(struct vv_core *core, struct vv_object *obj)
     vvi_gen_durable(core, old);
 }
 
-/* ---- one ends ---- */
+/* ---- a generation ends ---- */
 
 static void move_waits(struct vv_core *core, struct vv_object *from, struct vv_object *to)
 {
@@ -83,22 +83,22 @@ static void move_waits(struct vv_core *core, struct vv_object *from, struct vv_o
             }
 }
 
-/* Does it stay when it is replaced? Not without a file, and not if it was never confirmed. */
+/* True if it is kept when it is replaced: it needs a file and must have been confirmed. */
 static bool stays(const struct vv_object *obj)
 {
     return obj->durable && !obj->provisional;
 }
 
-static void bequeath(struct vv_core *core, struct vv_object *obj, struct vv_object *heir)
+static void hand_over(struct vv_core *core, struct vv_object *obj, struct vv_object *successor)
 {
     bool held = stays(obj);
 
     vvi_fail_gets_of(core, obj, -ESTALE); /* restores under way start again and get the new one */
-    move_waits(core, obj, heir);
-    heir->old = held ? obj : obj->old;
+    move_waits(core, obj, successor);
+    successor->old = held ? obj : obj->old;
     if (!held)
         obj->old = NULL;
-    vvi_object_leave(core, obj, heir);
+    vvi_object_leave(core, obj, successor);
     vvi_gen_step(core, obj, held ? VV_GEN_REPLACED : VV_GEN_DROPPED);
 }
 
@@ -107,7 +107,7 @@ void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event 
     vv_assert(!obj->dead);
     obj->refs++;
     if (event == VV_GEN_REPLACED) {
-        bequeath(core, obj, vvi_gen_replacement(core, obj));
+        hand_over(core, obj, vvi_gen_replacement(core, obj));
     } else if (event == VV_GEN_DROPPED && obj->old) {
         return_old(core, obj);
         vvi_gen_step(core, obj, event);
@@ -121,7 +121,7 @@ void vvi_gen_end(struct vv_core *core, struct vv_object *obj, enum vv_gen_event 
     vvi_object_unref(core, obj);
 }
 
-/* Its waiters learn why it never came. False: there are none. */
+/* Ends its waits with the error that ended it. False: there are none. */
 static bool fail_waits_of(struct vv_core *core, const struct vv_object *obj, int status)
 {
     struct vv_req *list[] = {core->waits, core->stream_waits};
@@ -136,7 +136,7 @@ static bool fail_waits_of(struct vv_core *core, const struct vv_object *obj, int
     return any;
 }
 
-/* May its file be committed, or become so? */
+/* True if its file may be committed, now or by an order under way. */
 static bool may_be_committed(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_copy *file = core->disk >= 0 ? obj->copy[core->disk] : NULL;
@@ -146,13 +146,13 @@ static bool may_be_committed(const struct vv_core *core, const struct vv_object 
 
 bool vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
 {
-    bool told = fail_waits_of(core, obj, status);
+    bool notified = fail_waits_of(core, obj, status);
 
-    /* The next one must not be taken for it as long as its file is there. Without memory it may be. */
+    /* The next edition must not be mistaken for it while its file exists. Without memory it may be. */
     if (may_be_committed(core, obj))
         (void)!vvi_edition_ends(core, obj);
     vvi_gen_end(core, obj, VV_GEN_DROPPED);
-    return told;
+    return notified;
 }
 
 void vvi_gen_close(struct vv_core *core, struct vv_object *obj)
@@ -166,7 +166,7 @@ void vvi_gen_close(struct vv_core *core, struct vv_object *obj)
     vvi_gen_end(core, obj, VV_GEN_DISCARDED);
 }
 
-/* ---- one begins ---- */
+/* ---- a generation begins ---- */
 
 bool vvi_gen_refuses(const struct vv_core *core, uint32_t hist, uint64_t version, bool replace)
 {
@@ -198,8 +198,8 @@ struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t ve
 
 /* ---- editions ---- */
 
-/* The highest edition that has ended is kept for the rest of the life, even when the files are gone: each
- * process removes its own at its own time, and all of them must come to the same number for the next put. */
+/* The highest edition that has ended is kept as long as the history is open, even when the files are gone:
+ * each process removes its own at its own time, and all must find the same number for the next put. */
 uint32_t vvi_edition_next(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -232,8 +232,8 @@ int vvi_edition_ends(struct vv_core *core, const struct vv_object *obj)
 
 /* ---- the level ---- */
 
-/* What is behind it may go: everything once it is safe; before that all but the last one, which comes back
- * if this one is dropped, and the oldest, which may be the only one that is safe. */
+/* Releases generations behind it: all once it is safe; before that all but the last one, which returns if
+ * this one is dropped, and the oldest, which may be the only one that is safe. */
 static void release_old(struct vv_core *core, struct vv_object *obj)
 {
     struct vv_object *last = obj->old;
@@ -263,7 +263,7 @@ void vvi_gen_durable(struct vv_core *core, struct vv_object *obj)
     release_old(core, obj);
 }
 
-/* Has its copy failed, and can it go by itself? */
+/* True if its copy has failed and retention may end it. */
 static bool missed(const struct vv_object *obj)
 {
     return obj->missed && obj->gen == VV_GEN_CURRENT && !obj->provisional;
@@ -275,8 +275,9 @@ void vvi_gen_expire(struct vv_core *core, struct vv_object *obj)
         vvi_gen_end(core, obj, VV_GEN_DISCARDED);
 }
 
-/* An older version that is safe goes when enough newer ones are, and so does one that will not be.
- * Multiples of keep_every that fell out of the newest leave the list: every completion looks at it. */
+/* An older version that is safe ends when enough newer ones are safe, and so does one that never will be.
+ * Multiples of keep_every that are no longer among the newest leave the list, which every completion
+ * looks at. */
 void vvi_gen_retain(struct vv_core *core, struct hist *h)
 {
     struct vv_object *next;
@@ -300,7 +301,7 @@ void vvi_gen_retain(struct vv_core *core, struct hist *h)
     }
 }
 
-/* Has a generation that it holds back reached the level? Then the version has. */
+/* True if a generation that it holds back has reached the level: then the version has. */
 static bool safe_behind(const struct hist *h, const struct vv_object *obj)
 {
     const struct vv_object *old = obj->old;
@@ -310,8 +311,8 @@ static bool safe_behind(const struct hist *h, const struct vv_object *obj)
     return old != NULL;
 }
 
-/* Copies fail, and no version becomes safe: what has no copy would stay for ever. It goes when enough
- * newer ones are committed. The newest that are safe stay, as above. */
+/* When copies fail, no version becomes safe, and versions without a copy would stay for ever. Such a
+ * version ends when enough newer ones are committed. The newest that are safe stay, as above. */
 static void retain_missed(struct vv_core *core, struct hist *h)
 {
     struct vv_object *obj = h->cfg.keep ? h->newest : NULL, *older;
@@ -327,7 +328,7 @@ static void retain_missed(struct vv_core *core, struct hist *h)
     }
 }
 
-/* The generation of a version that has this file; NULL: none has. */
+/* The generation of a version that has this file, or NULL. */
 static struct vv_object *with_file(const struct vv_core *core, uint32_t hist, uint64_t version,
                                    uint64_t file_generation)
 {
@@ -394,7 +395,7 @@ int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version, uin
 
     if (!obj || !vvi_gen_known(obj))
         return -ENOENT;
-    /* Level cached is reached with the put, and what it replaced is gone. */
+    /* Level cached is reached with the put, and the replaced generation has ended. */
     if ((durable ? obj->gen == VV_GEN_SAFE : obj->written) && !obj->provisional)
         return -EALREADY;
     if (vvi_edition_ends(core, obj) < 0)
@@ -415,7 +416,7 @@ static void acknowledge(struct vv_core *core, struct vv_object *obj)
     h->nsafe += vvi_gen_counts(obj);
 }
 
-/* Has the version a generation at the level? One that has no copy yet is there. */
+/* True if the version has a generation at the level. One without a copy yet counts. */
 static bool at_level(const struct hist *h, const struct vv_object *obj)
 {
     return h->cfg.level == VV_CORE_CACHED || obj->gen == VV_GEN_SAFE || safe_behind(h, obj) ||

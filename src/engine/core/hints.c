@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The restore order of each history: a queue of hints, each with a sequence number that never
- * changes. An object knows its first live hint, and each hint the next one of the same version, so
- * that the distance of an object is one subtraction.
+ * changes. An object refers to its first live hint, and each hint to the next one of the same version,
+ * so that the distance of an object is one subtraction.
  *
  * A hint may name a version that does not exist yet: then an empty object holds its place in the
  * table of versions and becomes the real one when it is written. hist->ready and ->missing_chunks
- * count what is hinted and written, hist->unwritten what is hinted and still to come;
- * vvi_hint_account() takes an object out of the counts before a change and puts it back after.
+ * count versions that are hinted and written, hist->unwritten those that are hinted and still to come;
+ * vvi_hint_account() removes an object from the counts before a change and adds it again after it.
  *
  * Prefetching skips hints whose versions are complete. It remembers them, so that its cost does not
- * grow with the number of hints: h->open has, for each tier, the hints that it must look at. Only
- * the first hint of a version is there, because complete or not is the same for all of them. A hint
- * is closed when its version is found complete, and opened again when that may have changed.
+ * grow with the number of hints: h->open has, for each tier, the hints that it must look at. It contains
+ * only the first hint of a version, because completeness is the same for all of them. A hint is closed
+ * when its version is found complete, and opened again when that may have changed.
  *
- * Hints are advice. The detector watches all restores, hints or not, and its predictions stand behind
- * the hints as hints of its own, which a restore that it did not predict removes. Hints are judged by
- * what they foretold:
- *   - A restore out of turn costs the hints before it nothing, but for those that OVERTAKEN_MOST
- *     restores have overtaken: they are passed over, and are prefetched after all others.
- *   - When the detector has been right about SURPRISES_MOST restores that the hints did not foretell,
- *     its predictions take their place, and new hints do not count until one of them is wrong.
- *   - When hints foretold none of the last WRONG_MOST restores, all of them are passed over.
+ * Hints are advice. The detector watches all restores, hinted or not. Its predictions follow the hints in
+ * the queue, as hints of its own; a restore that it did not predict removes them. Hints are judged by how
+ * well they predict:
+ *   - A restore out of turn leaves the hints before it alone, except those that OVERTAKEN_MOST restores
+ *     have overtaken: they are passed over, and are prefetched after all others.
+ *   - When the detector has been right about SURPRISES_MOST restores that the hints did not predict,
+ *     its predictions replace them, and new hints do not count until a prediction is wrong.
+ *   - When hints predicted none of the last WRONG_MOST restores, all of them are passed over.
  *
  * In a history with a declared order every version is hinted as it is written: behind all others
- * (first in, first out), or before them (last in, first out), for which sequence numbers begin high
- * enough to count down. Such a hint goes with its version.
+ * (first in, first out), or before them (last in, first out). For the latter, sequence numbers begin high
+ * enough to count down. Such a hint is removed with its version.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,13 +51,13 @@ uint64_t vvi_hint_next_open(const struct hist *h, unsigned set, uint64_t seq)
     if (seq >= h->tail || vv_bitset_has(&h->open[set], at))
         return VV_MIN(seq, h->tail);
     next = vv_bitset_next(&h->open[set], at);
-    if (next >= h->ring_size) { /* the ring goes round */
+    if (next >= h->ring_size) { /* continue at the start of the ring */
         next = vv_bitset_next(&h->open[set], 0);
         if (next >= at)
             return h->tail;
         next += h->ring_size;
     }
-    /* What is found behind the end stands before `seq`. */
+    /* A place found past the tail belongs to a hint before `seq`. */
     return VV_MIN(seq + (next - at), h->tail);
 }
 
@@ -159,7 +159,7 @@ static int ring_reserve(struct hist *h)
     return h->tail - h->head < h->ring_size ? 0 : ring_grow(h);
 }
 
-/* A hint before all others. Those restored before it stood behind it: none has overtaken it. */
+/* Adds a hint before all others. Earlier restores were of hints behind it, so none has overtaken it. */
 static int hint_prepend(struct vv_core *core, struct vv_object *obj, bool predicted)
 {
     struct hist *h = vvi_hist(core, obj->hist);
@@ -214,8 +214,8 @@ static int hint_append(struct vv_core *core, struct vv_object *obj, bool predict
     return 0;
 }
 
-/* The first versions are ranked by themselves while no restore or hint has come: after a change
- * of that, again. */
+/* The first versions have a rank of their own until a restore or a hint comes: ranks them again after
+ * such a change. */
 void vvi_hint_refresh_first(struct vv_core *core, struct hist *h)
 {
     struct vv_object *obj = h->oldest;
@@ -226,13 +226,13 @@ void vvi_hint_refresh_first(struct vv_core *core, struct hist *h)
 
 static void drop_predictions(struct vv_core *core, struct hist *h);
 
-/* The predictions take the place of the hints, which know less. */
+/* True if the predictions have replaced the hints, which were less accurate. */
 static bool pattern_leads(const struct hist *h)
 {
     return h->npredicted > 0 && h->surprises >= SURPRISES_MOST;
 }
 
-/* Is the version the first that is predicted? Then the prediction becomes the hint. */
+/* If the version is the first predicted one, the prediction becomes the hint. */
 static bool confirm_prediction(struct hist *h, uint64_t version)
 {
     struct hint *hint;
@@ -270,7 +270,7 @@ int vvi_hint_add(struct vv_core *core, uint32_t hist, uint64_t version)
     if (!obj)
         return -ENOMEM;
     r = hint_append(core, obj, false);
-    if (r < 0) { /* it may have been made for the hint alone */
+    if (r < 0) { /* the object may have been made for the hint alone */
         obj->refs++;
         vvi_object_unref(core, obj);
     }
@@ -285,19 +285,19 @@ void vvi_hint_written(struct vv_core *core, struct vv_object *obj)
 
     if (obj->hint_first || (predicted && (h->npredicted == 0 || h->ngiven > 0)))
         return;
-    /* What is written while a pattern is followed takes its place in it. */
+    /* A version written while a pattern is followed gets its place in the pattern. */
     if (predicted && h->detect.stride == -1)
         order = VV_RESTORE_LIFO;
     else if (predicted && h->detect.stride == 1 && !h->predict_from)
         order = VV_RESTORE_FIFO;
-    /* Without memory for it the version is not expected: a hint is advice. */
+    /* Without memory for the hint the version is not expected: hints are advice. */
     if (order == VV_RESTORE_LIFO)
         (void)hint_prepend(core, obj, predicted);
     else if (order == VV_RESTORE_FIFO)
         (void)hint_append(core, obj, predicted);
 }
 
-/* Nothing expects it any more: a copy that was claimed for a restore is an ordinary one again. */
+/* No hint names it any more: copies claimed for a restore are ordinary ones again. */
 static void unclaim(struct vv_core *core, struct vv_object *obj)
 {
     for (unsigned t = 0; t < core->ntiers; t++)
@@ -305,7 +305,7 @@ static void unclaim(struct vv_core *core, struct vv_object *obj)
             vvi_copy_set_state(core, obj->copy[t], VV_COPY_FLUSHED);
 }
 
-/* Takes the object's first live hint out of the queue. */
+/* Removes the object's first live hint from the queue. */
 static void hint_pop(struct vv_core *core, struct vv_object *obj)
 {
     struct hist *h = vvi_hist(core, obj->hist);
@@ -349,15 +349,15 @@ static void remember_passed(struct hist *h, uint64_t version)
         size_t cap = h->passed_cap ? h->passed_cap * 2 : 64;
         uint64_t *p = realloc(h->passed, cap * sizeof(*p));
         if (!p)
-            return; /* then it is not prefetched: a hint is advice */
+            return; /* it will not be prefetched: hints are advice */
         h->passed = p;
         h->passed_cap = cap;
     }
     h->passed[h->npassed++] = version;
 }
 
-/* Takes the first hint of what is hinted at `seq` out of the queue. `pass`: it was passed over, and is
- * prefetched after all others. */
+/* Removes the first hint of the object hinted at `seq` from the queue. `pass`: it was passed over, and the
+ * version is prefetched after all others. */
 static void hint_drop(struct vv_core *core, struct hist *h, uint64_t seq, bool pass)
 {
     struct vv_object *obj = vvi_hint_at(h, seq);
@@ -370,7 +370,7 @@ static void hint_drop(struct vv_core *core, struct hist *h, uint64_t seq, bool p
             obj->passed = true;
             remember_passed(h, obj->version);
         }
-        if (!pass && obj->used && !obj->restoring) { /* nothing expects it once more */
+        if (!pass && obj->used && !obj->restoring) { /* no second use is expected */
             obj->consumed = true;
             vvi_object_refresh(core, obj);
             vvi_object_settle(core, obj);
@@ -406,7 +406,7 @@ static void pass_hints(struct vv_core *core, struct hist *h)
 }
 
 /* A hint at `seq` has come true. Returns the place before which OVERTAKEN_MOST restores have overtaken
- * every hint: the judges are those that stood farthest back. */
+ * every hint: the judges are the fulfilled hints that were farthest back. */
 static uint64_t overtaken_before(struct hist *h, uint64_t seq)
 {
     unsigned i = h->njudges < OVERTAKEN_MOST ? h->njudges++ : 0;
@@ -421,7 +421,7 @@ static uint64_t overtaken_before(struct hist *h, uint64_t seq)
     return h->njudges == OVERTAKEN_MOST ? h->judge[0] : 0;
 }
 
-/* Takes the hint of a restore out of the queue. */
+/* Removes the hint of a restore from the queue. */
 static void hint_fulfil(struct vv_core *core, struct hist *h, struct vv_object *obj)
 {
     uint64_t own = obj->hint_first, late;
@@ -451,7 +451,7 @@ void vvi_hint_clear(struct vv_core *core, uint32_t hist)
     h->npassed = h->passed_at = 0;
     h->njudges = h->surprises = h->wrong = 0;
     h->hinted =
-        h->cfg.order != VV_RESTORE_BY_HINTS; /* the detector keeps out of what is declared */
+        h->cfg.order != VV_RESTORE_BY_HINTS; /* a declared order does not use the detector */
     h->predict_from = NULL;
     vvi_hint_refresh_first(core, h);
 }
@@ -527,8 +527,8 @@ static struct vv_object *walk(struct vv_object *obj, int64_t stride)
     return obj;
 }
 
-/* Where predictions go on: with this restore, or behind the hints if they follow the pattern. NULL:
- * they do not, or the history ends there. */
+/* The version after which predictions continue: this restore, or the last hint if the hints follow the
+ * pattern. NULL: they do not, or the history ends there. */
 static struct vv_object *predict_after(const struct hist *h, struct vv_object *obj)
 {
     struct vv_object *last = h->head < h->tail ? vvi_hint_at(h, h->tail - 1) : NULL;
@@ -541,7 +541,7 @@ static struct vv_object *predict_after(const struct hist *h, struct vv_object *o
     return walk(last, h->detect.stride);
 }
 
-/* A few at a time: the application waits for it. */
+/* Makes a few predictions at a time, because the application waits for it. */
 static void predict_more(struct vv_core *core, struct hist *h)
 {
     uint64_t most = h->npredicted ? h->npredicted + PREDICT_STEP : PREDICT_FIRST;
@@ -553,16 +553,16 @@ static void predict_more(struct vv_core *core, struct hist *h)
     }
 }
 
-/* Some programs restore a version several times. Where that was seen, a restored version is expected
- * again until another one is restored. */
+/* Some programs restore a version several times. Once that was seen, a restored version is expected again
+ * until another one is restored. */
 static void predict_again(struct vv_core *core, struct hist *h, struct vv_object *obj)
 {
     if (h->reuse > 0 && h->ngiven == 0 && h->npredicted > 0 && !obj->hint_first)
         (void)hint_prepend(core, obj, true);
 }
 
-/* Is it among the first hints of the application? */
-static bool foretold(const struct hist *h, const struct vv_object *obj)
+/* True if the version is among the first hints of the application. */
+static bool among_first_hints(const struct hist *h, const struct vv_object *obj)
 {
     unsigned before = 0;
 
@@ -573,7 +573,7 @@ static bool foretold(const struct hist *h, const struct vv_object *obj)
     return before < OVERTAKEN_MOST;
 }
 
-/* A restore came that the hints foretold or did not, and that the detector did or did not. */
+/* Judges the hints after a restore. `by_hints`: they predicted it; `by_pattern`: the detector did. */
 static void judge_hints(struct vv_core *core, struct hist *h, bool by_hints, bool by_pattern)
 {
     /* Without hints there is nothing to judge; the last one may have come true just now. */
@@ -590,7 +590,7 @@ static void judge_hints(struct vv_core *core, struct hist *h, bool by_hints, boo
     h->wrong = 0;
 }
 
-/* What the detector says of a restore. `first`: it is what was predicted to come next. */
+/* The detector's verdict on a restore. `first`: it was predicted to come next. */
 static enum vv_detect_verdict see_restore(struct hist *h, const struct vv_object *obj, bool first)
 {
     int64_t stride = h->detect.stride;
@@ -599,12 +599,12 @@ static enum vv_detect_verdict see_restore(struct hist *h, const struct vv_object
 
     if (!first || verdict == VV_DETECT_SAME)
         return verdict;
-    h->detect.stride = stride; /* it went on from a version that was written meanwhile */
+    h->detect.stride = stride; /* the pattern continued from a version that was written meanwhile */
     return VV_DETECT_HELD;
 }
 
-/* Is it what was predicted to come next? What was restored already, and is expected once more, may
- * stand before it. */
+/* True if the restore was predicted to come next. Versions that were already restored and are expected
+ * again may be before it. */
 static bool predicted_next(const struct hist *h, const struct vv_object *obj)
 {
     if (!obj->hint_first || h->ngiven > 0)
@@ -618,7 +618,7 @@ static bool predicted_next(const struct hist *h, const struct vv_object *obj)
 void vvi_hint_restored(struct vv_core *core, struct vv_object *obj)
 {
     struct hist *h = vvi_hist(core, obj->hist);
-    bool first_ever = !h->detect.any, by_hints = foretold(h, obj);
+    bool first_ever = !h->detect.any, by_hints = among_first_hints(h, obj);
     bool next = predicted_next(h, obj);
     enum vv_detect_verdict verdict;
 
@@ -626,7 +626,7 @@ void vvi_hint_restored(struct vv_core *core, struct vv_object *obj)
     if (h->cfg.order != VV_RESTORE_BY_HINTS)
         return;
     verdict = see_restore(h, obj, next);
-    /* In a row, or from the top of a stack. */
+    /* The same version again, or the top of a stack. */
     if (obj->restored && (verdict == VV_DETECT_SAME || obj == h->newest))
         h->reuse = REUSE_MOST;
     else if (h->reuse > 0)
@@ -644,7 +644,7 @@ void vvi_hint_restored(struct vv_core *core, struct vv_object *obj)
         predict_more(core, h);
     }
     predict_again(core, h, obj);
-    /* The first versions were kept whole for this moment only. */
+    /* The first versions were kept whole only until now. */
     if (first_ever)
         vvi_hint_refresh_first(core, h);
 }

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Lending: pages of the first tier that the application reads or writes itself, always one run.
+ * Lending: pages of the first tier that the application reads or writes directly, always one run.
  *
- * In place: the pages of a version, if its chunks stand there one after the other. They are pinned
- * like those that a transfer reads, and flushed meanwhile like any others.
+ * In place: the pages of a version, if its chunks are there one after the other. They are pinned like
+ * pages that a transfer reads, and flushed meanwhile like any others.
  *
- * A lease: pages of nobody's. They belong to an object without a version, which is in no table and
- * dead from the start, so that nothing flushes, fetches or evicts it; its pages are RESERVED, which
- * bars every window they are in. A lease is filled with a copy of a version, or by the application,
+ * A lease: pages of no version. They belong to an object without a name, which is in no table and dead
+ * from the start, so that nothing flushes, fetches or evicts it. Its pages are RESERVED, which bars
+ * every window that contains them. A lease is filled with a copy of a version, or by the application,
  * and may become the pages of a new version (vv_core_put_lent). It is a request in the queue of the
  * puts: blocked like them, and failed like them when no room can come.
  *
- * Leases are contiguous under every policy. The window searches of policy/window.h find them among
- * what may go at once; what is found nothing is waited for on, the next completion looks again.
- * Where copies are in pages, the run is taken whose soonest wanted page is wanted last: the sum that
- * the paper's search goes by grows with the number of fragments, and so prefers the small pieces of
- * many versions, those that are wanted next among them.
- * While a lease heads the queue no prefetch enters its tier: what may go there only grows.
+ * Leases are contiguous under every policy. The window searches of policy/window.h look for them among
+ * pages that may go at once; if there is no window, the next completion searches again. Where copies are
+ * in pages, the search takes the run whose soonest use is the latest. Reason: the sum that the paper's
+ * search uses grows with the number of fragments, so it prefers small pieces of many versions, including
+ * those that are wanted next. While a lease is first in the queue no prefetch enters its tier, so that
+ * the number of pages that may go only grows.
  *
- * A version may become a lease as well (vv_core_swap): if its bytes are on a slower tier too, or
- * nobody wants them any more, its pages change hands where a copy would have been made.
+ * A version may become a lease as well (vv_core_swap): if a slower tier has its bytes too, or it is not
+ * wanted any more, its pages are handed over instead of copied.
  *
- * What could go wrong: an application that waits for room holds, as leases, what would be that
- * room. So at most half of the tier is lent, and what would exceed it is refused, not waited for.
- * What is on its way back does not count: it comes by itself.
+ * Risk: an application that waits for room may hold that room itself, as leases. So at most half of the
+ * tier is lent, and a request beyond that is refused instead of waiting. Leases whose return is under way
+ * do not count.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static bool in_one_run(const struct vv_core *core, const struct vv_object *obj, 
         return false;
     for (uint32_t c = chunk0; c < chunk0 + n; c++) {
         if (!vvi_chunk_valid(core, obj, LEND_TIER, c) ||
-            copy->page[c] >= core->tier[LEND_TIER].arena.npages || /* or a part of one */
+            copy->page[c] >= core->tier[LEND_TIER].arena.npages || /* or part of a page */
             vvi_page(core, copy, c)->pins == UINT16_MAX)
             return false;
         if (c > chunk0 && copy->page[c] != copy->page[c - 1] + 1)
@@ -143,7 +143,7 @@ void vv_core_unlend(struct vv_core *core, struct vv_lend *lend, uint64_t now_ns)
         unpin(core, lend);
     vvi_object_unref(core, lend->obj);
     for (unsigned t = 0; t < core->ntiers; t++)
-        core->tier[t].freed_epoch++; /* no copy of a version that is lent goes from any tier */
+        core->tier[t].freed_epoch++; /* while a version is lent, no tier lets go of its copy */
     vvi_core_leave(core);
 }
 
@@ -161,7 +161,7 @@ void vv_core_consume(struct vv_core *core, uint32_t hist, uint64_t version, uint
 
 /* ---- leases ---- */
 
-/* A page that is cut into parts may go if all of them may. */
+/* A page that is cut into parts may go if all parts may. */
 static bool parts_may_go(const struct vv_core *core, uint32_t page)
 {
     const struct vv_arena *a = &core->tier[LEND_TIER].arena;
@@ -177,7 +177,7 @@ static bool parts_may_go(const struct vv_core *core, uint32_t page)
     return each > 0;
 }
 
-/* A page that may go now: alone if copies are paged, with its whole copy otherwise. */
+/* True if the page may go now: alone if copies are paged, otherwise with its whole copy. */
 static bool page_may_go(const struct vv_core *core, uint32_t page)
 {
     const struct vv_page *p = &core->tier[LEND_TIER].arena.page[page];
@@ -205,7 +205,7 @@ static bool frags_grow(struct vv_core *core, size_t n)
     return true;
 }
 
-/* Gaps, and runs of pages of one copy that may all go or may not. */
+/* Lists gaps, and runs of pages of one copy that may all go or may all not. */
 static size_t list_runs(struct vv_core *core)
 {
     const struct vv_arena *a = &core->tier[LEND_TIER].arena;
@@ -235,7 +235,7 @@ static size_t list_runs(struct vv_core *core)
     return n;
 }
 
-static void make_way(struct vv_core *core, uint32_t first, uint32_t n)
+static void clear_run(struct vv_core *core, uint32_t first, uint32_t n)
 {
     const struct vv_arena *a = &core->tier[LEND_TIER].arena;
 
@@ -251,8 +251,7 @@ static void make_way(struct vv_core *core, uint32_t first, uint32_t n)
     }
 }
 
-/* A run of free pages, or one made of what may go. Its pages are taken; VV_PAGE_NONE: there is none
- * now. */
+/* Takes a run of free pages, or one made from pages that may go. VV_PAGE_NONE: there is none now. */
 static uint32_t take_run(struct vv_core *core, uint32_t n)
 {
     struct tier *t = &core->tier[LEND_TIER];
@@ -264,10 +263,10 @@ static uint32_t take_run(struct vv_core *core, uint32_t n)
         return first;
     if (got > 0)
         vv_arena_give(&t->arena, first, got);
-    /* A search looks at every page: not again before something has changed. */
+    /* A search looks at every page: it is repeated only after something has changed. */
     if (t->lease_epoch == t->freed_epoch + 1 && t->lease_pages <= n)
         return VV_PAGE_NONE;
-    nfrags = list_runs(core); /* may move them */
+    nfrags = list_runs(core); /* before its result is used: it may move core->frags */
     if (!(core->paged ? vv_window_oldest(core->frags, nfrags, n, &w)
                       : vv_window_score(core->frags, nfrags, n, true, &w))) {
         t->lease_epoch = t->freed_epoch + 1;
@@ -277,9 +276,9 @@ static uint32_t take_run(struct vv_core *core, uint32_t n)
     first = 0;
     for (size_t i = 0; i < w.first; i++)
         first += (uint32_t)core->frags[i].pages;
-    make_way(core, first, n);
+    clear_run(core, first, n);
     vv_arena_take_at(&t->arena, first, n);
-    /* Whoever waits for a window may have lost part of it. */
+    /* A request that waits for a window may have lost part of it. */
     for (int slot = 0; slot < 2; slot++)
         t->commit[slot].obj = NULL;
     return first;
@@ -357,9 +356,9 @@ void vv_core_lease_trim(struct vv_core *core, struct vv_lend *lend, uint32_t npa
     vvi_core_leave(core);
 }
 
-/* ---- a lease out of a version ---- */
+/* ---- a version becomes a lease ---- */
 
-/* May all its pages be handed over as they are? */
+/* True if all its pages can be handed over as they are. */
 static bool may_swap(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_copy *copy = obj->copy[LEND_TIER];
@@ -376,7 +375,7 @@ static bool may_swap(const struct vv_core *core, const struct vv_object *obj)
     return !again && copy->nevict == obj->nchunks;
 }
 
-/* The pages are free when it returns, unless the version had none: they are the caller's to take. */
+/* Consumes the version. Its pages, if it had any, are free afterwards, for the caller to take. */
 static void give_up_pages(struct vv_core *core, struct vv_object *obj)
 {
     obj->refs++;
@@ -450,7 +449,7 @@ int vv_core_swap(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t
     return 0;
 }
 
-/* ---- a version out of leases ---- */
+/* ---- leases become a version ---- */
 
 /* The pages of a lease become those of the version from chunk c on. */
 static void adopt_pages(struct vv_core *core, struct vv_lend *lend, struct vv_copy *to, uint32_t c)
@@ -479,7 +478,7 @@ static void charge_flush(struct vv_core *core, struct vv_copy *copy)
 bool vv_core_lends_join(const struct vv_core *core, const uint64_t *bytes, size_t n)
 {
     if (n > 1 && !core->paged)
-        return false; /* there, a copy is one run */
+        return false; /* under these policies a copy is one run */
     for (size_t i = 0; i + 1 < n; i++)
         if (bytes[i] % core->cfg.page_bytes)
             return false;

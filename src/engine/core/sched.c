@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which order goes out next on each hop.
+ * The next order on each hop.
  *
- * Every call into the core ends here. Each hop has a few slots for orders in flight; a free slot is
- * filled with the most urgent chunks there are now, and nothing is queued behind: the next
- * completion looks again. In this order:
+ * Every call into the core ends here. Each hop has a few slots for orders in flight. A free slot is
+ * filled with the most urgent chunks of the moment, and nothing is queued behind it: the next completion
+ * decides again. The order of urgency is:
  *
  *   restores that wait (APP orders, then disk reads for them), puts that wait, prefetches by
  *   distance, flushes farthest next use first.
  *
- * On the disk, whose reads and writes share its bandwidth, a flush goes out only when no read is
- * under way, unless somebody waits for it: a blocked put, a wait for a level, or a history whose
- * level is durable.
+ * Where reads and writes share the bandwidth of the disk, a flush goes out only when no read is under
+ * way, unless something waits for it: a blocked put, a wait for a level, or a history whose level is
+ * durable.
  *
  * Progress: orders in flight always end, and so does the growing of a tier. With none in flight,
  * none to be started and no tier that grows, a request that is still pending can never end, and
@@ -93,7 +93,7 @@ static void pin_pages(struct vv_core *core, struct vv_order *o)
     }
 }
 
-/* An uncommitted file stays while it is read. A run of chunks is of one file. */
+/* An uncommitted file stays while it is read. All chunks of one order are in the same file. */
 static void read_file(struct vv_order *o)
 {
     struct vv_copy *file = o->obj->copy[o->src_tier];
@@ -113,7 +113,7 @@ static void fill_pages(struct vv_core *core, struct vv_order *o, struct vv_copy 
         memcpy(o->dst_page, pages, o->nchunks * sizeof(*pages));
     else
         memset(o->dst_page, 0, o->nchunks * sizeof(*pages));
-    /* A put: what it writes is nowhere else. */
+    /* A put: no other tier has its chunks. */
     if (o->src_tier == VV_TIER_APP && !to->whole && !o->req->lent) {
         vvi_chunks_fill(core, to, o->chunk0, o->nchunks, pages);
         return;
@@ -160,7 +160,7 @@ static bool issue_on(struct vv_core *core, unsigned family, enum vv_lane lane,
         read_file(o);
     if (dst != VV_TIER_APP)
         fill_pages(core, o, to, pages);
-    /* What is being filled has no class, and nothing else of a first copy has changed. */
+    /* Pages being filled have no class, and nothing else changes for a first copy. */
     if (src != VV_TIER_APP || obj->nmem > to->nfilling + to->nvalid)
         vvi_core_reclass(core, obj, c0, n);
     else if (core->ahead.on)
@@ -179,8 +179,8 @@ static bool issue_on(struct vv_core *core, unsigned family, enum vv_lane lane,
     return true;
 }
 
-/* Starts moving chunks [c0, c0 + n). `pages`: where they go on dst, if that is an arena; given
- * back when memory for the order is lacking. */
+/* Issues an order that moves chunks [c0, c0 + n). `pages`: their places on dst, if that is an arena;
+ * given back if there is no memory for the order. */
 static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0,
                   uint32_t n, const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
 {
@@ -209,8 +209,8 @@ static bool bit(const uint64_t *bits, uint32_t i)
     return bits[i / 64] >> (i % 64) & 1;
 }
 
-/* A chunk that this tier can give to the restore now. A chunk that a faster tier has, or is
- * about to have, comes from there. */
+/* True if this tier can give the chunk to the restore now. A chunk that a faster tier has, or is about
+ * to have, comes from there. */
 bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c)
 {
     if (bit(req->issued, c) || !vvi_ahead_readable(core, req->family, req->obj, tier, c))
@@ -224,8 +224,8 @@ bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigne
     return true;
 }
 
-/* All of it is on the device, and nothing of it has been asked for: one order that holds the copy as
- * a whole. This is the restore that everything else is there for. */
+/* If all of the object is on the device and no chunk has been issued: one order that holds the copy as a
+ * whole. This is the fast path of a restore, which all prefetching aims at. */
 static bool serve_get_whole(struct vv_core *core, struct vv_req *req, unsigned tier)
 {
     struct vv_object *obj = req->obj;
@@ -330,8 +330,8 @@ static void end_failed_puts(struct vv_core *core)
     }
 }
 
-/* A capacity given to the files tier is never exceeded: a put waits for its share, as long as
- * flushes, commits or removals under way may yield it. */
+/* The files tier never exceeds its configured capacity: a put waits for its share as long as flushes,
+ * commits or removals under way may yield it. */
 bool vvi_charge_file(struct vv_core *core, struct vv_req *req)
 {
     struct tier *t;
@@ -347,10 +347,10 @@ bool vvi_charge_file(struct vv_core *core, struct vv_req *req)
     return true;
 }
 
-/* Pages for the next chunks of a put, on its home tier or, in *tier, on another. What is being
- * flushed from a full device makes room there as fast as the link allows, so nothing would come
- * sooner over the link straight to the host. But while nothing can be flushed, because all of it is
- * lent, or being read or filled, the host takes what the device cannot. */
+/* Finds pages for the next chunks of a put, on its home tier or, in *tier, on another. Flushes from a full
+ * device make room there as fast as the link allows, so sending chunks over the link straight to the host
+ * would gain nothing. But while nothing can be flushed, because all of it is lent or being read or
+ * filled, the host takes what the device cannot. */
 static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigned *tier,
                          uint32_t *pages)
 {
@@ -386,7 +386,7 @@ static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigne
     return got;
 }
 
-/* Issues what there is room for. False: it is blocked. */
+/* Issues the chunks that there is room for. False: the put is blocked. */
 static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
 {
     struct vv_object *obj = req->obj;
@@ -422,9 +422,8 @@ static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
     return true;
 }
 
-/* Puts are served in order; a later one begins when all space for those before it has been
- * found. One whose bytes stand in its pages already needs none, and may be what the others wait
- * for. */
+/* Puts are served in order: a later one begins when space for all before it has been found. A put whose
+ * bytes are already in its pages needs no space, and the others may wait for its end. */
 static bool serve_puts(struct vv_core *core)
 {
     bool any = false, blocked = false;
@@ -443,7 +442,7 @@ static bool serve_puts(struct vv_core *core)
 
 /* ---- up ---- */
 
-/* How many of the chunks [c, c + n) are read from one file: after a failure there may be two. */
+/* The number of the chunks [c, c + n) that are in the same file: after a failure there may be two. */
 static uint32_t of_one_file(const struct vv_core *core, const struct vv_object *obj, uint32_t c,
                             uint32_t n)
 {
@@ -508,8 +507,7 @@ static bool read_for_gets(struct vv_core *core)
     return any;
 }
 
-/* The prefetcher has come to this object and found it complete here: it stays until it is
- * consumed. */
+/* The prefetcher has found the object complete here: it stays until it is consumed. */
 static void claim(struct vv_core *core, struct vv_object *obj, unsigned tier)
 {
     struct vv_copy *copy = obj->copy[tier];
@@ -519,11 +517,11 @@ static void claim(struct vv_core *core, struct vv_object *obj, unsigned tier)
         vvi_copy_set_state(core, copy, VV_COPY_READ_COMPLETE);
 }
 
-/* A restore takes chunks from device and host at the same time: the share of an object that the
- * link delivers while the device delivers the rest is as well off on the host. An eighth at most:
- * rates are estimates. Where the link is far slower nothing is left there: the share would be small,
- * and would wait for whatever the link has under way. Nor is anything left in transit pages, which
- * others need to get past the host. */
+/* A restore takes chunks from device and host at the same time: the share of an object that the link
+ * delivers while the device delivers the rest can stay on the host. An eighth at most, because rates are
+ * estimates. If the link is far slower, no share stays there: it would be small, and would wait for the
+ * transfers that the link has under way. Nor does any stay in transit pages, which others need to get
+ * past the host. */
 uint32_t vvi_device_share(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_copy *host = obj->copy[core->host];
@@ -553,7 +551,7 @@ bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj)
     return obj->nmem == obj->nchunks && (copy ? copy->nvalid : 0) >= vvi_device_share(core, obj);
 }
 
-/* `least`: of histories of this level and above. */
+/* `least`: only histories of this level and above. */
 static struct vv_copy *farthest_dirty_of(const struct vv_core *core, unsigned tier,
                                          enum vv_core_level least)
 {
@@ -582,7 +580,7 @@ static struct vv_copy *farthest_dirty(const struct vv_core *core, unsigned tier)
     return farthest_dirty_of(core, tier, VV_CORE_CACHED);
 }
 
-/* A file is finished before another is begun: only a committed one lets memory go. */
+/* A file is finished before another is begun: memory can only be freed when a file is committed. */
 static struct vv_copy *next_dirty(const struct vv_core *core, unsigned tier)
 {
     struct vv_copy *copy = core->filing ? core->filing->copy[tier] : NULL;
@@ -590,7 +588,7 @@ static struct vv_copy *next_dirty(const struct vv_core *core, unsigned tier)
     return copy && copy->ndirty > 0 ? copy : farthest_dirty(core, tier);
 }
 
-/* The last run of chunks to be flushed: [*ret_first, top]. */
+/* The last run of dirty chunks: [*ret_first, top]. */
 static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most,
                           uint32_t *ret_first)
 {
@@ -617,10 +615,9 @@ static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy
     return n;
 }
 
-/* The device is full of what is wanted later than this. Let the two change places: what is
- * wanted last moves down into pages that the host has free or double, and the next completion
- * finds the room. A few pages may be given up altogether to set the exchange going. Returns true
- * if room was made at once. */
+/* For a device full of data wanted later than this chunk: an exchange of places. The data wanted last
+ * moves down into host pages that are free or duplicates, and the next completion finds the room. A few
+ * pages may be evicted altogether to start the exchange. Returns true if room was made at once. */
 static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     unsigned device = (unsigned)core->device, host = (unsigned)core->host;
@@ -697,7 +694,7 @@ static bool fetch_past_host(struct vv_core *core, struct vv_object *obj, uint32_
                             VV_COPY_READ_IN_PROGRESS);
 }
 
-/* Disk to host, or past the host to the device when only that has room. */
+/* Disk to host, or past the host to the device if only the device has room. */
 static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES], c, n, got;
@@ -714,8 +711,8 @@ static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
                   vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH);
     if (device_room && fetch_past_host(core, obj, c, n))
         return FETCH_ISSUED;
-    /* Transit pages hold what no cache has room for yet; a restore that waits may take them. What could go past the
-     * host does so once the device has room. */
+    /* Transit pages hold chunks that no cache has room for yet; a restore that waits may take them. Chunks
+     * that can go past the host do so once the device has room. */
     if (got == 0 && core->paged && (device_room || !core->gds))
         got = vvi_space_transit(core, 1, false, n, pages);
     if (got == 0)
@@ -733,7 +730,7 @@ static bool fetchable(const struct vv_object *obj)
 static bool complete_for(const struct vv_core *core, const struct vv_object *obj, unsigned tier)
 {
     if (obj->home > tier)
-        return true; /* it is never brought up to here */
+        return true; /* it is never brought up to this tier */
     if ((int)tier == core->host)
         return obj->nmem == obj->nchunks;
     return vvi_object_ready(core, obj);
@@ -761,7 +758,7 @@ static bool prefetch_passed(struct vv_core *core, struct hist *h, unsigned tier)
     return false;
 }
 
-/* The first open hint whose version is not complete here. Those before it are closed. */
+/* The first open hint whose version is not complete here. Closes the complete ones before it. */
 static uint64_t first_missing(struct vv_core *core, struct hist *h, unsigned tier)
 {
     unsigned set = OPEN_TIER + tier;
@@ -778,7 +775,7 @@ static uint64_t first_missing(struct vv_core *core, struct hist *h, unsigned tie
     return s;
 }
 
-/* Starts one transfer for the history; false: there is none to start. */
+/* Starts one transfer for the history; false: none can be started. */
 static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, enum vv_hop hop)
 {
     bool idle = true, ahead = h->family && (int)tier == core->device;
@@ -793,7 +790,7 @@ static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, en
             claim(core, obj, tier);
             vvi_hint_close(h, set, s);
         }
-        /* On its way to its place in the order: what is wanted later would take the room first. */
+        /* A stream will write this version: data wanted later must not take its room first. */
         if (ahead && !settled && obj && obj->writing && obj->ordered)
             return false;
         if (settled || !fetchable(obj)) {
@@ -802,7 +799,7 @@ static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, en
             continue;
         }
         idle = false;
-        /* What is nearest may arrive from below at any moment: keep a slot for it. */
+        /* The nearest version may arrive from below at any moment: keep a slot for it. */
         if (looked > 0 && core->hop[hop].inflight > 0 && !ahead)
             break;
         switch (fetch(core, obj, tier)) {
@@ -813,15 +810,15 @@ static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, en
             looked++;
             break;
         case FETCH_NO_ROOM:
-            return false; /* whatever is farther would be refused as well */
+            return false; /* a farther version would be refused as well */
         }
     }
     h->idle[set] = idle && looked == LOOK_AHEAD && s < h->tail;
     return s == h->tail && prefetch_passed(core, h, tier);
 }
 
-/* When the hint will come true, by the pace of its history's calls. Not before now: a history that makes
- * no calls is no more urgent than one that is about to. */
+/* When the hinted restore is expected, by the pace of its history's calls. Not before now: an idle history
+ * is no more urgent than one that is about to make a call. */
 static double due_ns(const struct vv_core *core, const struct hist *h, uint64_t seq)
 {
     double calls = (double)(seq - h->head) + 1;
@@ -829,8 +826,8 @@ static double due_ns(const struct vv_core *core, const struct hist *h, uint64_t 
     return VV_MAX((double)h->last_end_ns + calls * (double)h->interval_ns, (double)core->now_ns);
 }
 
-/* The history whose first missing version will be wanted soonest, of those that may have something
- * to fetch; NULL: there is none. */
+/* The history whose first missing version will be wanted soonest, among those that may have something to
+ * fetch; NULL: none. */
 static struct hist *most_urgent(struct vv_core *core, unsigned tier)
 {
     struct hist *best = NULL;
@@ -845,7 +842,7 @@ static struct hist *most_urgent(struct vv_core *core, unsigned tier)
         first = first_missing(core, h, tier);
         if (first == h->tail && h->passed_at == h->npassed)
             continue;
-        /* Mostly there is one: then no time is computed. */
+        /* There is mostly one candidate, for which no time is computed. */
         if (!best || due_ns(core, h, first) < due_ns(core, best, best_first)) {
             best = h;
             best_first = first;
@@ -864,13 +861,13 @@ static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
         if (prefetch_one(core, h, tier, hop))
             any = true;
         else
-            h->round = core->round; /* nothing more of it now */
+            h->round = core->round; /* skipped for the rest of this round */
     }
     return any;
 }
 
-/* Restores that stand on streams: what comes next takes the place of what they have read. No slots:
- * the lanes keep the order. */
+/* For restores on streams: the next version takes the place of those that they have read. No slots: the
+ * lanes keep the order. */
 static bool prefetch_ahead(struct vv_core *core)
 {
     unsigned tier = (unsigned)core->device;
@@ -887,18 +884,18 @@ static bool prefetch_ahead(struct vv_core *core)
 
 /* ---- down ---- */
 
-/* May a flush pass a full host tier through a transit page? While restoring, only if the disk takes it
- * next, or after what is on its way there itself: anything farther that is still to be flushed from the
- * cache would hold the page up. While writing, a page that is held up is memory like any other, and the
- * next put finds room. */
+/* True if a flush may pass a full host tier through a transit page. While restoring, only if the disk
+ * takes it next, or after chunks that pass in the same way: any chunk of the cache with a farther next
+ * use would be flushed first and hold up the page. While writing, a page that is held up is memory like
+ * any other, and the next put finds room. */
 static bool may_pass(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     const struct vv_copy *next = farthest_dirty(core, (unsigned)core->host);
 
     if (core->disk < 0)
         return false;
-    /* A put that needs the page it comes from: only a place on the host that lasts gives it that.
-     * While the host grows, such places come. */
+    /* A put that needs the device page itself: only a lasting place on the host frees it. While the
+     * host grows, such places appear. */
     if (obj->writing && !obj->streams && vv_arena_growing(&core->tier[core->host].arena))
         return false;
     if (!next || core->inflight == 0)
@@ -912,8 +909,8 @@ static bool may_pass(const struct vv_core *core, const struct vv_object *obj, ui
            vvi_rank(core, next->obj, (unsigned)core->host, next->dirty_top);
 }
 
-/* Beside reads: what has to become durable goes on, but not at their cost. So does, in its turn, a file that
- * was begun: no other is written before it is finished. */
+/* Writes beside reads: versions that have to become durable are written, but not at the cost of reads. In
+ * its turn, so is a file that was begun: no other is written before it is finished. */
 static bool write_beside_reads(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -939,8 +936,8 @@ static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj
     return write_beside_reads(core, obj);
 }
 
-/* Device to disk, past a full host tier: the last of chunks [c, c + n) that may go so. The end of an
- * object that does not fill its page goes through the host, where it can be filled up. */
+/* Device to disk, past a full host tier: the last of chunks [c, c + n) that can take this path. An end of
+ * an object that does not fill its page goes through the host, where the page can be padded. */
 static bool flush_past_host(struct vv_core *core, struct vv_object *obj, uint32_t c, uint32_t n)
 {
     bool files = core->tier[core->disk].kind == VV_TIER_FILES;
@@ -969,7 +966,7 @@ static bool flush_device(struct vv_core *core)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES];
     bool any = false;
-    /* While restoring, free pages of the host are for what comes up; flushes only pass through. */
+    /* While restoring, free pages of the host are for chunks coming up; flushes only pass through. */
     bool restoring =
         core->paged && core->phase == VV_PHASE_RESTORING && !core->puts && !core->waits;
 
@@ -994,7 +991,7 @@ static bool flush_device(struct vv_core *core)
         }
         if (got == 0)
             break;
-        /* What was found is for the last chunks; a whole copy has a page for each. */
+        /* The pages found are for the last chunks; a whole copy has a page for each. */
         if (!whole_at(obj, core->host))
             c += n - got;
         if (!issue(core, obj, core->device, core->host, c, got, pages, NULL,
@@ -1005,10 +1002,10 @@ static bool flush_device(struct vv_core *core)
     return any;
 }
 
-/* Shall the flush of an object wait for the end of its put? The processors copy then, and a disk that
- * everything else has reached loses nothing but the time of that copy; checksums and writes beside it
- * would make the application, which is blocked, wait up to twice as long. Not if the put needs room, not
- * if somebody waits for the disk, and not once a file was begun. */
+/* True if the flush of an object should wait for the end of its put. Until then the processors copy, and a
+ * disk that already has everything else loses only the duration of that copy. Checksums and writes in
+ * parallel would make the application, which is blocked, wait up to twice as long. Not if the put needs
+ * room, if a request waits for the disk, or once a file was begun. */
 static bool waits_for_put(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_req *req = core->puts;
@@ -1024,7 +1021,7 @@ static bool waits_for_put(const struct vv_core *core, const struct vv_object *ob
     return dirty == 1;
 }
 
-/* Beside reads, what need not become durable does not stand before what has to. */
+/* Beside reads, versions that have to become durable come before the others. */
 static struct vv_copy *next_write(const struct vv_core *core)
 {
     struct vv_copy *copy = next_dirty(core, (unsigned)core->host);
@@ -1091,7 +1088,7 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
     bool get = req->kind == VV_REQ_GET, any = false;
     struct vv_req *alone = get ? core->gets : core->puts;
 
-    /* After a request without orders nothing would look at the rest. */
+    /* After a request without orders no other call would run the scheduler. */
     if (core->device < 0 || req->ordered || !req->app_is_device || req->obj->dead ||
         req->obj->nchunks == 0 || alone != req || req->next || (get ? core->puts : core->gets))
         return false;
@@ -1100,7 +1097,7 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
     return req->obj->home == core->device && serve_put(core, req, &any);
 }
 
-/* A put spared what would have to be read again (next.c), and nothing is being flushed in its stead. */
+/* A put spared pages that would have to be read again (next.c), and no flush under way makes room. */
 static bool put_stands_still(struct vv_core *core)
 {
     bool still = core->puts && core->put_short && core->mixed > 0 && !core->stands_still &&

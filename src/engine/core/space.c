@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who makes room for whom. All reservations of arena space come through vvi_space_take().
+ * Space: which data makes room for which. All reservations of arena space come through vvi_space_take().
  *
  * Paged (`next`): free pages first, then pages that may go, one by one, farthest next use first, as
- * far as the policy agrees (policy/next.h). A duplicate of what a faster tier holds goes before
- * anything that would have to be read again: tiers are exclusive where it matters. Nothing is ever
- * promised ahead: what cannot be had now is asked for again at the next completion.
+ * far as the policy agrees (policy/next.h). A duplicate of a chunk that a faster tier holds goes before
+ * any page that would have to be read again: where it matters, tiers are exclusive. Space is never
+ * promised in advance: a request that finds none tries again at the next completion.
  *
- * An object of half a page at most takes part of one on the memory tiers, so that small objects do not
- * fill them with what is behind their ends. Where a whole page is wanted, all parts of a page that may
- * go do so together. Such pages do not change hands on the time line of a stream (ahead.c).
+ * An object of at most half a page takes part of a page on the memory tiers, so that the unused ends of
+ * small objects do not fill them. Where a whole page is wanted, the parts of a page go together, if all
+ * may go. Such pages do not change hands on the time line of a stream (ahead.c).
  *
  * Contiguous (`score`, `score-now`, `fifo`, `lru`): an object's pages on a tier are one run, taken
  * at once, out of a window of consecutive fragments (policy/window.h). `score` commits to its
  * window and waits until all of it may go.
  *
- * Transit pages, a few of them in each direction, stand behind the host arena. They let a chunk
- * pass a full host tier and are never part of a window.
+ * Transit pages, a few of them in each direction, follow the host arena. They let a chunk pass a full
+ * host tier and are never part of a window.
  */
 #include <stdlib.h>
 
@@ -25,7 +25,7 @@
 
 /* ---- paged ---- */
 
-/* Is there less room above than the next put may need? Only while more puts can be expected. */
+/* True if the tier above has less room than the next put may need. Only while more puts are expected. */
 static bool headroom_low(const struct vv_core *core, unsigned tier, const struct hist *h)
 {
     const struct tier *above;
@@ -40,7 +40,7 @@ static bool headroom_low(const struct vv_core *core, unsigned tier, const struct
     return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
 }
 
-/* Where puts come between restores, they come with time of their own, and what is read was written. */
+/* Puts between restores take time of their own, and the data that is read was written in that time. */
 static bool disk_has_time(const struct vv_core *core, const struct hist *h)
 {
     double reads = core->hop[VV_HOP_F2H].rate.bytes_per_s;
@@ -105,7 +105,7 @@ struct vv_copy *vvi_space_farthest(const struct vv_core *core, unsigned tier)
     return best;
 }
 
-/* A duplicate of what is wanted before `rank` and is held by a faster tier already. */
+/* A duplicate of an object that is wanted before `rank` and that a faster tier holds as well. */
 static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned tier, uint64_t rank)
 {
     struct vv_copy *best = NULL;
@@ -122,8 +122,8 @@ static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned ti
     return best;
 }
 
-/* Brings the books up to date after `gone` chunks of [low, high] have been dropped. The classes of
- * pages depend on what other tiers have: those of the copy itself are what they were. */
+/* Updates classes and counts after `gone` chunks of [low, high] have been dropped. The classes of pages
+ * depend on other tiers, so those of the copy itself do not change. */
 static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t low, uint32_t high,
                            uint32_t gone)
 {
@@ -146,7 +146,7 @@ static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t 
     return gone;
 }
 
-/* Lets up to `n` pages of the copy go that may, last chunks first. */
+/* Evicts up to `n` pages of the copy that may go, last chunks first. */
 uint32_t vvi_space_evict(struct vv_core *core, struct vv_copy *copy, uint32_t n)
 {
     bool revoked = copy->state == VV_COPY_READ_COMPLETE;
@@ -186,8 +186,8 @@ void vvi_space_evict_page(struct vv_core *core, struct vv_copy *copy, uint32_t c
     pages_gone(core, copy, c, c, 1);
 }
 
-/* Lets duplicates of what is wanted before `rank` go, first chunks first. A duplicate that no
- * slower tier has would have to be flushed again: it goes only if `unflushed`. */
+/* Evicts duplicates of chunks that are wanted before `rank`, first chunks first. A duplicate that no slower
+ * tier has would have to be flushed again: it goes only if `unflushed`. */
 static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uint64_t rank,
                                  bool unflushed, uint32_t n)
 {
@@ -201,8 +201,8 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
         if (vvi_rank(core, obj, copy->tier, c) >= rank)
             break;
         if (vvi_page(core, copy, c)->class & CLASS_DIRTY) {
-            /* Not without end: flushing it again may cost just the page that it has made way for,
-             * and the two would take turns for ever. */
+            /* Limited: flushing the chunk again may take back the page that it has made room for, and
+             * the two would alternate for ever. */
             if (!unflushed || obj->reflushed / REFLUSH_MOST >= obj->nchunks)
                 continue;
             copy->obj->reflushed++;
@@ -215,7 +215,7 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
     return pages_gone(core, copy, low, high, gone);
 }
 
-/* As many of a page's parts are cut from a page as fit there. 0: the object takes whole pages. */
+/* Size of the part for the object: a page divided by the number that fit. 0: it takes whole pages. */
 static uint32_t part_units(const struct vv_core *core, unsigned tier, const struct vv_object *obj)
 {
     const struct vv_arena *a = &core->tier[tier].arena;
@@ -255,7 +255,7 @@ static uint32_t part_of(const struct vv_core *core, const struct vv_copy *copy)
     return vv_arena_page_of(a, page);
 }
 
-/* Are the places of the copy of the kind that `obj` takes there: whole pages, or parts of the same size? */
+/* True if the copy has places of the kind that `obj` takes there: whole pages, or parts of one size. */
 static bool same_places(const struct vv_core *core, const struct vv_copy *copy,
                         const struct vv_object *obj)
 {
@@ -265,7 +265,7 @@ static bool same_places(const struct vv_core *core, const struct vv_copy *copy,
     return page == VV_PAGE_NONE || a->cut[page].each == part_units(core, copy->tier, obj);
 }
 
-/* May all that stands in the page go, for the sake of `obj`? */
+/* True if all parts of the page may go to make room for `obj`. */
 static bool parts_may_go(const struct vv_core *core, unsigned tier, uint32_t page,
                          const struct vv_object *obj, uint32_t chunk, enum vv_purpose purpose)
 {
@@ -282,8 +282,8 @@ static bool parts_may_go(const struct vv_core *core, unsigned tier, uint32_t pag
     return true;
 }
 
-/* Lets up to `n` pages of the farthest copy go. While its order is unknown, the same share of every
- * object stays: it loses a small part, and then another is farthest. */
+/* Evicts up to `n` pages of the farthest copy. While its order is unknown, every object keeps the same
+ * share: it loses a small part, and then another copy is the farthest. */
 static uint32_t evict_farthest(struct vv_core *core, struct vv_copy *copy, uint32_t n)
 {
     const struct vv_heap *heap = &vvi_hist(core, copy->obj->hist)->heap[copy->tier][HEAP_EVICT];
@@ -293,8 +293,8 @@ static uint32_t evict_farthest(struct vv_core *core, struct vv_copy *copy, uint3
     return vvi_space_evict(core, copy, n);
 }
 
-/* While puts come between restores, each takes those pages of the device that are wanted last. Will the
- * next one leave the pages of this object there? If not, the host keeps what it has of them. */
+/* While puts come between restores, each takes those pages of the device that are wanted last. True if the
+ * next put will leave the pages of this object there; otherwise the host keeps its copies of them. */
 static bool next_put_spares(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -307,7 +307,7 @@ static bool next_put_spares(const struct vv_core *core, const struct vv_object *
     if (put > t->arena.npromised / 2)
         return true; /* it takes most of the device, whatever the host keeps */
     later = t->arena.nfree + t->nevict;
-    /* The put takes nothing that is wanted before it. The device holds few objects: the first hints
+    /* The put takes nothing that is wanted before it. The device holds few objects, so the first hints
      * are enough. */
     for (uint64_t s = h->head; s <= obj->hint_first && s < h->head + LOOK_AHEAD; s++) {
         const struct vv_object *o = vvi_hint_at(h, s);
@@ -324,18 +324,18 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     uint32_t page;
 
     if (!vv_next_blocks(purpose)) {
-        /* A flush takes the place of duplicates only of what is wanted earlier: those wanted
-         * later are what the faster tier lets go next. */
+        /* A flush replaces only duplicates of data wanted earlier: the faster tier releases data wanted
+         * later next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
         copy = nearest_duplicate(core, tier, rank);
-        /* A flush must not take the place of what it has brought itself. */
+        /* A flush must not replace chunks that it has itself brought here. */
         if (copy && (copy->obj != obj || purpose == VV_FOR_PREFETCH) &&
             next_put_spares(core, copy->obj) && same_places(core, copy, obj)) {
             const struct vv_object *flushed = purpose == VV_FOR_FLUSH ? obj : copy->obj;
             bool pressed = vvi_phase(core) == VV_PHASE_WRITING &&
                            headroom_low(core, tier, vvi_hist(core, flushed->hist));
-            /* What has to be flushed again goes only for a page that is really had, and if
-             * flushing it does not take that page back: else both would go on for ever. */
+            /* Pages that have to be flushed again go only if the page is really gained, and if flushing
+             * them does not take it back: otherwise both would alternate for ever. */
             bool unflushed = purpose == VV_FOR_FLUSH ? pressed : !pressed;
             uint32_t gone = evict_duplicates(core, copy, rank, unflushed, n);
             if (gone)
@@ -350,14 +350,14 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     if (same_places(core, copy, obj))
         return evict_farthest(core, copy, n);
     page = part_of(core, copy);
-    /* All of them, or else the page is not had: but a request that is blocked goes on with another. */
+    /* All parts go, or the page is not gained; a blocked request then continues with another page. */
     if (!vv_next_blocks(purpose) && !parts_may_go(core, tier, page, obj, chunk, purpose))
         return 0;
     return vvi_space_evict_parts(core, tier, page);
 }
 
-/* The next put will let go what is farthest: while more puts are to be expected, that is done before
- * it comes, so that it finds room at once. Only where it is a small part of the tier. */
+/* The next put will evict the farthest data. While more puts are expected, that is done before the put
+ * comes, so that it finds room at once. Only if the room is a small part of the tier. */
 void vvi_space_ahead(struct vv_core *core, const struct vv_object *written)
 {
     const struct hist *h = vvi_hist(core, written->hist);
@@ -383,8 +383,8 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
     struct tier *t = &core->tier[tier];
     uint32_t got = 0, each = part_units(core, tier, obj);
 
-    /* What a put has emptied of a page, for all of which it waits, is not for what it has evicted: the two
-     * would take turns for ever. */
+    /* A put that waits for a whole page has emptied part of one. The evicted data must not come back
+     * there: the two would alternate for ever. */
     if (each && purpose == VV_FOR_PREFETCH && core->puts && core->put_short)
         return 0;
     while (got < want) {
@@ -393,8 +393,8 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
             return 1;
         if (n == 0) {
             uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
-            /* Where chunks of one object differ in rank, each asks for its own place: two
-             * versions that are not hinted would else take pages from each other for ever. */
+            /* If chunks of one object differ in rank, each asks for its own place: otherwise two versions
+             * without hints would take pages from each other for ever. */
             if (purpose == VV_FOR_PREFETCH &&
                 vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
                 most = 1;
@@ -421,8 +421,8 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 
 /* ---- contiguous ---- */
 
-/* A prefetch fills a run bit by bit. Between two transfers it may be given up, with the pages
- * still to be filled. */
+/* A prefetch fills a run in several transfers. Between two of them the run may be evicted, including the
+ * pages still to be filled. */
 static bool half_fetched(const struct vv_copy *copy)
 {
     return copy->state == VV_COPY_READ_IN_PROGRESS && copy->nreserved > 0 && copy->nfilling == 0;
@@ -434,9 +434,8 @@ bool vvi_space_whole_may_go(const struct vv_copy *copy)
            copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
 }
 
-/* Fetched for a restore that is still to come: no other prefetch takes it. What was passed over
- * gives way to live hints, but not to others that were passed over: they would take turns for
- * ever. */
+/* Fetched for a restore that is still to come: no other prefetch takes it. A passed-over version makes room
+ * for live hints, but not for other passed-over versions: they would alternate for ever. */
 static bool claimed(const struct vv_copy *copy, const struct vv_object *by)
 {
     if (!copy->obj->hint_first)
@@ -444,8 +443,8 @@ static bool claimed(const struct vv_copy *copy, const struct vv_object *by)
     return copy->state == VV_COPY_READ_COMPLETE || copy->state == VV_COPY_READ_IN_PROGRESS;
 }
 
-/* Estimated time until the copy may go: the flushes queued before it and its own, or its
- * restore. */
+/* Estimated time until the copy may go: that of its flush and the flushes queued before it, or that until
+ * its restore. */
 static uint64_t time_until_evictable(const struct vv_core *core, const struct vv_copy *copy)
 {
     enum vv_hop down = core->tier[copy->tier].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F;
@@ -478,8 +477,8 @@ static struct vv_frag fragment_of(const struct vv_core *core, const struct vv_co
         f.barred = true;
     else if (!vvi_space_whole_may_go(copy))
         f.wait_ns = time_until_evictable(core, copy);
-    /* A copy that is being filled, or whose flush has failed, goes at no time that could be
-     * foretold. */
+    /* A copy that is being filled, or whose flush has failed, goes at a time that cannot be
+     * predicted. */
     if (copy->nfilling || (copy->nreserved && !vvi_space_whole_may_go(copy)) ||
         vvi_flush_stopped(obj) || obj->lent)
         f.barred = true;
@@ -525,7 +524,7 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
         else
             found = vv_window_score(core->frags, n, obj->nchunks,
                                     core->cfg.policy == VV_POLICY_SCORE_NOW, &w);
-        /* Only a blocked request, or a flush that it waits for, takes what was fetched. */
+        /* Only a blocked request, or a flush that it waits for, takes fetched copies. */
         if (purpose == VV_FOR_PREFETCH ||
             (purpose == VV_FOR_FLUSH && !core->puts && !core->gets && !core->waits))
             break;
@@ -536,7 +535,7 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
         first += (uint32_t)core->frags[i].pages;
     for (size_t i = w.first; i < w.end; i++)
         pages += (uint32_t)core->frags[i].pages;
-    /* A gap at the end may be most of a large file: no more of it than is needed. */
+    /* A gap at the end may be most of a large file: no more of it is taken than is needed. */
     if (core->frags[w.end - 1].gap)
         pages = obj->nchunks;
     *ret_first = first;
@@ -544,7 +543,7 @@ static bool find_window(struct vv_core *core, unsigned tier, const struct vv_obj
     return true;
 }
 
-/* Whether every page of the window is free or may go. */
+/* True if every page of the window is free or may go. */
 static bool window_clear(const struct vv_core *core, unsigned tier, uint32_t first, uint32_t n,
                          const struct vv_object *by, enum vv_purpose purpose)
 {
@@ -588,7 +587,7 @@ static bool take_run(struct vv_core *core, unsigned tier, struct vv_object *obj,
     if (!copy)
         return false;
     evict_window(core, tier, first, n);
-    /* The end of a window may be part of a larger gap: what is left over stays free. */
+    /* The end of a window may be part of a larger gap: the rest stays free. */
     vv_arena_take_at(&core->tier[tier].arena, first, obj->nchunks);
     copy->whole = true;
     for (uint32_t c = 0; c < obj->nchunks; c++)
@@ -602,7 +601,7 @@ static bool take_run(struct vv_core *core, unsigned tier, struct vv_object *obj,
     return true;
 }
 
-/* Nobody waits for the window any more. */
+/* True if nothing waits for the window any more. */
 static bool commit_stale(const struct vv_core *core, unsigned tier, unsigned slot)
 {
     const struct vv_object *obj = core->tier[tier].commit[slot].obj;
@@ -612,7 +611,7 @@ static bool commit_stale(const struct vv_core *core, unsigned tier, unsigned slo
     return !obj->writing && (tier == 0 || !obj->copy[tier - 1] || obj->copy[tier - 1]->ndirty == 0);
 }
 
-/* Reserves the whole object, or looks on while the window that `score` committed to empties. */
+/* Reserves the whole object, or waits while the window that `score` has chosen empties. */
 static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object *obj,
                           enum vv_purpose purpose)
 {
@@ -623,8 +622,8 @@ static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object 
 
     if (obj->nchunks > t->arena.npromised || obj->copy[tier])
         return false;
-    /* What has begun to pass this tier in transit pages goes on so: a run for it would never
-     * fill. */
+    /* A put that has begun to pass this tier in transit pages continues so: a run for it would never be
+     * full. */
     if (purpose == VV_FOR_PUT && obj->pass_through)
         return false;
     for (unsigned below = tier + 1; purpose == VV_FOR_FLUSH && below < core->ntiers; below++)
@@ -688,13 +687,13 @@ uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *o
         return 0;
     if (core->paged)
         return take_paged(core, tier, obj, chunk0, want, purpose, pages);
-    /* A restore that is waiting reserves no window, but fills one that was reserved for it. */
+    /* A restore that waits reserves no window, but fills one that was reserved for it. */
     if (purpose == VV_FOR_DEMAND && !obj->copy[tier])
         return 0;
     return take_whole(core, tier, obj, chunk0, want, purpose, pages);
 }
 
-/* A transit page on the way up holds what the disk has as well: a restore may take it from a
+/* The disk has the data of a transit page on the way up as well: a restore may take the page from a
  * prefetch. */
 static bool reclaim_transit_up(struct vv_core *core)
 {
@@ -751,7 +750,7 @@ void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages
     }
 }
 
-/* Pages of a cache, or those through which flushes pass. */
+/* True for pages of a cache and for those through which flushes pass. */
 static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
 {
     const struct tier *t = tier != VV_TIER_APP ? &core->tier[tier] : NULL;
@@ -760,10 +759,10 @@ static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
            (page < t->arena.npages + t->transit_all || vv_arena_is_part(&t->arena, page));
 }
 
-/* May a put still get room? A tier that grows will have more. Of the orders in flight, flushes,
- * commits and removals may make some, and so may whatever uses pages that a put could get. Restores
- * of others that pass through on their way up do not: a put must not wait in vain for as long as
- * they go on. */
+/* True if a put may still get room. A tier that grows will have more. Among the orders in flight, flushes,
+ * commits and removals may make room, and so may every order that uses pages that a put could get.
+ * Restores of other versions that pass through on their way up do not: a put must not wait for them in
+ * vain as long as they go on. */
 bool vvi_room_may_come(const struct vv_core *core)
 {
     if (vvi_growing(core) || core->nending > 0)

@@ -2,16 +2,16 @@
 /*
  * The invariants of the core, and a digest of its state.
  *
- * vv_core_check() trusts no counter, no heap and no derived bit: it goes from the page tables, the
+ * vv_core_check() relies on no counter, no heap and no derived bit: it starts from the page tables, the
  * orders in flight and the pending requests, counts everything again and compares. It changes
- * nothing and allocates nothing, so that it may run after every call. Its cost grows with
- * everything there is, and with the square of the orders in flight.
+ * nothing and allocates nothing, so that it may run after every call. Its cost grows with the whole
+ * state, and with the square of the orders in flight.
  *
- * What it cannot see in one state is checked by whoever drives the core and sees two: that a
- * claimed copy is not taken by a prefetch, and that a restore returns the bytes that were put
- * (tests/explore, tests/model).
+ * Properties that concern two states are checked by the code that drives the core: that a claimed copy
+ * is not taken by a prefetch, and that a restore returns the bytes that were put (tests/explore,
+ * tests/model).
  *
- * vv_core_digest() hashes what decides about the future and leaves out what does not: addresses,
+ * vv_core_digest() hashes the state that affects later decisions and leaves out the rest: addresses,
  * absolute stamps, sequence numbers and generations. Where only an order counts (stamps), it hashes
  * places in that order.
  */
@@ -37,8 +37,8 @@ static const struct vv_object *next_version(const struct hist *h, const struct v
 
 /* ---- tiers ---- */
 
-/* Each free transit page is on the stack of its direction, once, and nothing else is. Pages are looked at in pieces,
- * with a set of those that the stack has: a search for each would take the square of their number, of every call. */
+/* Each free transit page is once on the stack of its direction, and no other page is. Pages are checked in pieces,
+ * with a set of those on the stack: a search for each page would take the square of their number, at each call. */
 static const char *check_transit_way(const struct tier *t, bool up)
 {
     enum { PIECE = 1024 };
@@ -50,7 +50,7 @@ static const char *check_transit_way(const struct tier *t, bool up)
         for (uint32_t i = 0; i < t->ntransit[up]; i++) {
             uint32_t k = t->transit[up][i] - first;
             REQUIRE(k < t->transit_all,
-                    "a page is on a stack of free transit pages of another way");
+                    "a page is on a stack of free transit pages of the other direction");
             if (k < from || k - from >= PIECE)
                 continue;
             k -= from;
@@ -84,7 +84,7 @@ static const char *check_page(const struct vv_core *core, unsigned tier, uint32_
         return vvi_ahead_busy(core, tier, page) ? "a free page is used by a stream" : NULL;
     if (!copy && vvi_stamp(core, tier, page) && vvi_stamp(core, tier, page)->limbo) {
         REQUIRE(p->state == VV_PAGE_RESERVED && (p->pins || vvi_ahead_busy(core, tier, page)),
-                "a page that nobody owns nor uses is not free");
+                "a page without an owner or a use is not free");
         return NULL;
     }
     if (!copy && page < core->tier[tier].arena.npages && core->tier[tier].arena.cut &&
@@ -126,7 +126,7 @@ static const char *check_arena_tier(const struct vv_core *core, unsigned tier)
     return NULL;
 }
 
-/* ---- what runs ahead ---- */
+/* ---- orders that run ahead ---- */
 
 static bool uses_page(const struct vv_order *o, int tier, uint32_t page, bool write)
 {
@@ -140,8 +140,8 @@ static bool uses_page(const struct vv_order *o, int tier, uint32_t page, bool wr
     return false;
 }
 
-/* A write that has to be waited for is waited for: by its order in the queue of the lane, or by what
- * the order has seen to end. */
+/* True if the order comes after that write: by its place on the lane, by a dependency, or because the write
+ * has been seen to end. */
 static bool behind(const struct vv_core *core, const struct vv_order *o, unsigned lane,
                    uint64_t seq)
 {
@@ -149,7 +149,7 @@ static bool behind(const struct vv_core *core, const struct vv_order *o, unsigne
            seq <= core->ahead.seen[vv_lane_stream(o->family, (enum vv_lane)lane)];
 }
 
-/* All uses of the page by this order's lanes that came before it. */
+/* Checks all uses of the page by this order's lanes that came before it. */
 static const char *check_waits(const struct vv_core *core, const struct vv_order *o, uint32_t page)
 {
     for (const struct vv_order *b = core->orders; b; b = b->all_next) {
@@ -171,7 +171,7 @@ static const char *check_stamp(const struct vv_core *core, unsigned tier, uint32
     const struct vv_page *p = &core->tier[tier].arena.page[page];
 
     REQUIRE(!st->planned || (p->state == VV_PAGE_FILLING && st->writes > 0),
-            "a page is planned to be filled, and is not being filled");
+            "a page is planned to be filled and is not being filled");
     REQUIRE(!st->queued || (p->state == VV_PAGE_FILLING && !st->planned),
             "an order is to write a page that is not being filled, or is on its lane");
     REQUIRE(st->reads + st->writes > 0 || st->family == 0,
@@ -188,13 +188,13 @@ static const char *check_recent(const struct vv_core *core, unsigned f)
     for (const struct vv_copy *copy = family->recent; copy; copy = copy->behind) {
         REQUIRE(copy->recent == f && (int)copy->tier == core->device && copy->before == last &&
                     (!last || last->put_at <= copy->put_at),
-                "what a stream has put last is not in its order");
+                "recent puts of a stream are not in order");
         last = copy;
     }
-    REQUIRE(family->recent_last == last, "the list of what a stream has put last has no end");
+    REQUIRE(family->recent_last == last, "the list of recent puts of a stream has a wrong end");
     REQUIRE(family->seen_bytes <= family->put_bytes && family->down_at <= family->put_bytes &&
                 family->due_at <= family->down_at,
-            "a stream has put less than was seen, or is to be copied");
+            "a stream has put fewer bytes than were seen to end or are to be copied");
     return NULL;
 }
 
@@ -242,7 +242,7 @@ static bool order_covers(const struct vv_order *o, const struct vv_object *obj, 
     return o->obj == obj && c >= o->chunk0 && c - o->chunk0 < o->nchunks;
 }
 
-/* What runs ahead may have lost the page to another chunk. */
+/* A page of an order that runs ahead may have gone to another chunk. */
 static bool order_fills(const struct vv_core *core, const struct vv_order *o,
                         const struct vv_object *obj, uint32_t c)
 {
@@ -288,7 +288,7 @@ static const char *check_chunk_of_order(const struct vv_core *core, const struct
     uint32_t c = o->chunk0 + i;
 
     if (o->seq > 0 || o->poisoned)
-        return NULL; /* on the time line of its stream its chunk may have gone: check_waits */
+        return NULL; /* on the time line of its stream the chunk may have gone: check_waits */
     if (o->src_tier != VV_TIER_APP) {
         bool arena = core->tier[o->src_tier].is_arena;
         REQUIRE(vvi_ahead_readable(core, o->family, o->obj, (unsigned)o->src_tier, c),
@@ -319,7 +319,7 @@ static const char *check_order(const struct vv_core *core, const struct vv_order
     REQUIRE((o->kind == VV_ORDER_APP) == (o->req != NULL), "an order has a wrong request");
     if (o->kind == VV_ORDER_COMMIT)
         REQUIRE(o->obj->copy[core->disk] && o->obj->copy[core->disk]->commit_issued,
-                "a commit is in flight that its copy knows nothing of");
+                "a commit is in flight that its copy does not record");
     for (uint32_t i = 0; i < o->nchunks; i++) {
         const char *wrong = check_chunk_of_order(core, o, i);
         REQUIRE(!wrong, wrong);
@@ -345,7 +345,7 @@ static uint32_t chunks_unissued(const struct vv_req *req)
     return n;
 }
 
-/* What waits for a stream has all its orders in flight. */
+/* A request that waits for a stream has all its orders in flight. */
 static const char *check_ordered(const struct vv_req *req)
 {
     REQUIRE(req->ordered && req->unissued == 0 && req->inflight > 0,
@@ -353,7 +353,7 @@ static const char *check_ordered(const struct vv_req *req)
     return NULL;
 }
 
-/* What a restore does not look at any more must have nothing for it. */
+/* Chunks that a restore skips must have nothing for it. */
 static const char *check_cursors(const struct vv_core *core, const struct vv_req *req)
 {
     for (uint32_t c = 0; c < req->obj->nchunks; c++) {
@@ -376,7 +376,7 @@ static const char *check_req(const struct vv_core *core, const struct vv_req *re
     REQUIRE(req->inflight == orders_of_req(core, req, VV_TIER_APP),
             "orders in flight of a request are miscounted");
     if (req->kind == VV_REQ_PUT)
-        REQUIRE(req->obj->writing || req->obj->dead, "a put of what is not being written");
+        REQUIRE(req->obj->writing || req->obj->dead, "a put of a version that is not being written");
     if (req->kind == VV_REQ_PUT)
         REQUIRE(req->unissued == req->obj->nchunks - req->scan, "chunks to be put are miscounted");
     if (req->kind == VV_REQ_GET)
@@ -463,11 +463,11 @@ static const char *check_chunk(const struct vv_core *core, const struct vv_copy 
         elsewhere |= t != copy->tier && vvi_chunk_valid(core, copy->obj, t, c);
     if (class & (CLASS_EVICT | CLASS_DUP | CLASS_PASS))
         REQUIRE(p->state == VV_PAGE_VALID && p->pins == 0 && elsewhere,
-                "a page may go that is the only copy, or being read");
+                "a page may go although it is the only copy or is being read");
     REQUIRE(p->pins == 0 || readers(core, copy->obj, copy->tier, c) == p->pins,
-            "a page is pinned by nobody");
+            "the pins of a page and its readers differ");
     REQUIRE(p->state != VV_PAGE_FILLING || writers(core, copy->obj, copy->tier, c) == 1,
-            "nobody fills a page that is being filled");
+            "no order fills a page that is being filled");
     n->evict_top = class & CLASS_EVICT ? c : n->evict_top;
     n->dirty_top = class & CLASS_DIRTY ? c : n->dirty_top;
     REQUIRE(!(class & CLASS_UP) || c >= copy->up_low, "up_low is no bound");
@@ -518,7 +518,7 @@ static const char *check_heaps_of(const struct vv_core *core, const struct vv_co
     return wrong;
 }
 
-/* What only a file that failed has, and who reads an uncommitted one. */
+/* Chunks that only a file that failed has, and orders that read an uncommitted one. */
 static const char *check_old_file(const struct vv_core *core, const struct vv_copy *copy)
 {
     uint32_t nold = 0, nreading = 0, nsalvages = 0;
@@ -531,7 +531,7 @@ static const char *check_old_file(const struct vv_core *core, const struct vv_co
             continue;
         nsalvages++;
         for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++)
-            REQUIRE(copy->page[c] == FILE_CHUNK_OLD, "what is salvaged is in no file that failed");
+            REQUIRE(copy->page[c] == FILE_CHUNK_OLD, "a chunk to be salvaged is in no file that failed");
     }
     REQUIRE(nold == copy->nold, "chunks of a file that failed are miscounted");
     REQUIRE(nold == 0 || copy->old_generation, "chunks are in a file that failed, and none did");
@@ -547,9 +547,9 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
     bool arena = core->tier[tier].is_arena;
     struct totals n = {0};
 
-    REQUIRE(copy->obj == obj && copy->tier == tier, "a copy hangs in the wrong place");
+    REQUIRE(copy->obj == obj && copy->tier == tier, "a copy is attached to the wrong object or tier");
     REQUIRE(copy->state != VV_COPY_INIT && copy->state < VV_COPY_STATE_COUNT,
-            "a copy is in no state that can last");
+            "a copy is in a state that may not last");
     for (uint32_t c = 0; c < obj->nchunks; c++) {
         enum vv_page_state s = vvi_chunk_state(core, obj, tier, c);
         n.valid += s == VV_PAGE_VALID;
@@ -565,7 +565,7 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
     REQUIRE(n.valid == copy->nvalid && n.filling == copy->nfilling &&
                 n.reserved == copy->nreserved && n.transit == copy->ntransit,
             "pages of a copy are miscounted");
-    REQUIRE(n.valid + n.filling + n.reserved > 0 || !arena, "a copy without a page lives on");
+    REQUIRE(n.valid + n.filling + n.reserved > 0 || !arena, "a copy without a page was not freed");
     const char *wrong_file = arena ? NULL : check_old_file(core, copy);
     REQUIRE(!wrong_file, wrong_file);
     REQUIRE(copy->readers == whole_readers(core, copy), "readers of a copy are miscounted");
@@ -626,10 +626,10 @@ static const char *check_live(const struct vv_core *core, const struct vv_object
             "a safe generation holds an older one");
     REQUIRE(obj->gen != VV_GEN_SAFE || obj->durable, "a generation is safe without a file");
     REQUIRE(!(obj->written && obj->writing), "a version is written and being written");
-    REQUIRE(obj->written || obj->writing || obj->hint_first, "a version that nobody knows of");
+    REQUIRE(obj->written || obj->writing || obj->hint_first, "a version is neither written nor hinted");
     REQUIRE(!obj->durable || obj->written, "a version is committed before it is written");
     REQUIRE(obj->down == (obj->written && (obj->flush_err || vvi_object_complete_down(core, obj))),
-            "whether a version is complete below is not up to date");
+            "the flag for a version that is complete below is stale");
     wrong = check_copies(core, obj);
     if (!wrong && obj->written)
         wrong = check_bytes_kept(core, obj);
@@ -642,7 +642,7 @@ static const char *check_version(const struct vv_core *core, const struct vv_obj
 
     for (const struct vv_object *old = obj->old; old && !wrong; old = old->old)
         wrong = old->gen == VV_GEN_HELD && old->durable ? check_copies(core, old)
-                                                        : "a generation is held that need not be";
+                                                        : "a generation is held without need";
     return wrong;
 }
 
@@ -657,7 +657,7 @@ static const struct vv_req *first_req(const struct vv_core *core, unsigned list)
                        : core->ordered;
 }
 
-/* Discarded objects live on for the orders and requests that refer to them. */
+/* Discarded objects exist as long as orders and requests refer to them. */
 static const char *check_dead(const struct vv_core *core)
 {
     const char *wrong = NULL;
@@ -672,16 +672,16 @@ static const char *check_dead(const struct vv_core *core)
     return wrong;
 }
 
-/* What is lent stands in one run and stays there; what is leased holds nothing and is nobody's. */
+/* Lent pages are one run and do not move; leased pages hold nothing and belong to no version. */
 static const char *check_lend(const struct vv_core *core, const struct vv_lend *l)
 {
     const struct vv_copy *copy = l->obj->copy[0];
 
-    REQUIRE(!l->next || l->next->prev == l, "the list of what is lent is broken");
-    REQUIRE(copy || l->npages == 0, "the pages of what is lent are gone");
+    REQUIRE(!l->next || l->next->prev == l, "the list of lent pages is broken");
+    REQUIRE(copy || l->npages == 0, "lent pages are gone");
     for (uint32_t i = 0; i < l->npages; i++) {
         uint32_t c = l->chunk0 + i;
-        REQUIRE(copy->page[c] == l->first_page + i, "what is lent is not one run");
+        REQUIRE(copy->page[c] == l->first_page + i, "lent pages are not one run");
         REQUIRE(vvi_page(core, copy, c)->state == (l->lease ? VV_PAGE_RESERVED : VV_PAGE_VALID),
                 "a page that is lent is in a wrong state");
         REQUIRE(l->lease || vvi_page(core, copy, c)->pins > 0, "a page that is lent may go");
@@ -689,7 +689,7 @@ static const char *check_lend(const struct vv_core *core, const struct vv_lend *
     if (!l->lease)
         return NULL;
     REQUIRE(l->obj->nameless && l->obj->dead && l->npages == l->obj->nchunks,
-            "a lease is of something that has a name");
+            "the object of a lease has a name");
     return check_copies(core, l->obj);
 }
 
@@ -707,17 +707,17 @@ static const char *check_lends(const struct vv_core *core)
         lent += req->kind == VV_REQ_LEASE ? req->obj->nchunks : 0;
     REQUIRE(lent == core->tier[0].lent, "lent pages are miscounted");
     REQUIRE(lent <= core->tier[0].arena.npages / 2, "more than half of a tier is lent");
-    REQUIRE(ending == core->nending, "what is being given back is miscounted");
+    REQUIRE(ending == core->nending, "pages being given back are miscounted");
     return NULL;
 }
 
-/* Of a version, with those that it has replaced. */
+/* Of a version and of those that it has replaced. */
 static uint64_t files_of(const struct vv_object *obj)
 {
     return obj ? obj->file_bytes + files_of(obj->old) : 0;
 }
 
-/* What live and ended objects take of the files tier adds up. */
+/* The shares of live and ended objects in the files tier must add up. */
 static const char *check_files(const struct vv_core *core)
 {
     uint64_t used = 0;
@@ -734,7 +734,7 @@ static const char *check_files(const struct vv_core *core)
              obj = vv_table_next(&h->ending, obj)) {
             REQUIRE(obj->removal != REMOVAL_NONE && obj->gen == VV_GEN_ENDED &&
                         vvi_object_find(core, i, obj->version) != obj,
-                    "the file of a live object is to go");
+                    "the file of a live object is to be removed");
             used += obj->file_bytes;
             failed += obj->removal == REMOVAL_FAILED;
         }
@@ -758,7 +758,7 @@ static const char *check_hints(const struct hist *h)
         REQUIRE(!obj || !predicted || h->ring[s & (h->ring_size - 1)].predicted,
                 "a prediction stands before a hint");
         REQUIRE(!obj || (!obj->dead && obj->hint_first && obj->hint_first <= s),
-                "a hint names an object that does not know of it");
+                "a hint names an object that does not refer to it");
     }
     for (const struct vv_object *obj = first_version(h); obj; obj = next_version(h, obj)) {
         uint64_t last = 0;
@@ -773,12 +773,12 @@ static const char *check_hints(const struct hist *h)
     REQUIRE(live == chained, "a hint is in no chain");
     REQUIRE(predicted == h->npredicted && live == h->ngiven + predicted,
             "hints and predictions are miscounted");
-    REQUIRE(h->head == h->tail || vvi_hint_at(h, h->head), "an empty hint heads the queue");
+    REQUIRE(h->head == h->tail || vvi_hint_at(h, h->head), "the first hint of the queue is empty");
     return NULL;
 }
 
-/* Prefetching looks at open hints only: whatever it skips must need nothing. A version that was
- * discarded and is to be written again is open when it is. */
+/* Prefetching looks at open hints only, so the versions that it skips must need nothing. A discarded
+ * version that will be written again is opened then. */
 static const char *check_open_hints(const struct hist *h)
 {
     for (unsigned set = 0; set < h->nopen; set++)
@@ -802,7 +802,7 @@ static const char *check_idle(const struct hist *h)
         for (unsigned i = 0; h->idle[set] && i < LOOK_AHEAD; i++, s++) {
             s = vvi_hint_next_open(h, set, s);
             REQUIRE(s < h->tail && (!vvi_hint_at(h, s)->written || vvi_hint_at(h, s)->no_prefetch),
-                    "hints that could be prefetched for are not looked at");
+                    "hints with data to prefetch are skipped");
         }
     }
     return NULL;
@@ -814,7 +814,7 @@ static const char *check_heap_order(const struct hist *h, unsigned ntiers)
         for (int k = 0; k < HEAP_KINDS; k++) {
             const struct vv_heap *heap = &h->heap[t][k];
             for (uint32_t i = 0; i < heap->n; i++) {
-                REQUIRE(*heap->item[i].pos == i, "an element does not know its place in a heap");
+                REQUIRE(*heap->item[i].pos == i, "an element has a wrong place in its heap");
                 REQUIRE(i == 0 || heap->item[(i - 1) / 2].key >= heap->item[i].key,
                         "a heap is out of order");
             }
@@ -828,7 +828,7 @@ static const char *check_order_of_writing(const struct hist *h)
     uint64_t listed = 0, ordinal = 0;
 
     for (const struct vv_object *obj = h->oldest; obj; obj = obj->newer) {
-        REQUIRE(obj->written && !obj->dead, "what is not written is listed as written");
+        REQUIRE(obj->written && !obj->dead, "a version is listed as written and is not");
         REQUIRE(listed == 0 || obj->ordinal > ordinal, "the order of writing is broken");
         REQUIRE(obj->newer ? obj->newer->older == obj : h->newest == obj,
                 "the list of versions is broken");
@@ -841,7 +841,7 @@ static const char *check_order_of_writing(const struct hist *h)
     REQUIRE(!expires, "a version that is gone may expire");
     REQUIRE(listed == h->nwritten, "written versions are miscounted");
     REQUIRE(!h->predict_from || (h->predict_from->written && !h->predict_from->dead),
-            "a prediction goes on from a version that is gone");
+            "predictions continue from a version that is gone");
     return NULL;
 }
 
@@ -884,7 +884,7 @@ static const char *check_hist(const struct vv_core *core, const struct hist *h)
         wrong = check_version(core, obj);
     for (const struct vv_object *obj = vv_table_first(&h->replacements); obj && !wrong;
          obj = vv_table_next(&h->replacements, obj))
-        wrong = obj->beside ? check_live(core, obj) : "what replaces a version is in its place";
+        wrong = obj->beside ? check_live(core, obj) : "a replacement is in the table already";
     if (!wrong)
         wrong = check_hints(h);
     if (!wrong)
@@ -926,7 +926,7 @@ const char *vv_core_check(const struct vv_core *core)
     return wrong ? wrong : check_requests(core);
 }
 
-/* Pages and objects that a check looks at. */
+/* The number of pages and objects that a check looks at. */
 static uint64_t check_weight(const struct vv_core *core)
 {
     uint64_t weight = core->stats.objects;
@@ -959,7 +959,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ h >> 31;
 }
 
-/* How many copies were stamped before: the order of stamps decides, not their values. */
+/* The number of copies stamped before: the order of stamps decides, not their values. */
 static uint64_t stamp_place(const struct vv_core *core, unsigned tier, uint64_t stamp, bool use)
 {
     uint64_t n = 0;
@@ -973,7 +973,7 @@ static uint64_t stamp_place(const struct vv_core *core, unsigned tier, uint64_t 
     return n;
 }
 
-/* How far the family has still to come to its use of the page. */
+/* The distance between the end of the family and its use of the page. */
 static uint64_t digest_stamp(const struct vv_core *core, unsigned tier, uint32_t page)
 {
     const struct stamp *st = vvi_stamp(core, tier, page);
@@ -1008,8 +1008,8 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
             d = mix(d, page);
             continue;
         }
-        /* Transit pages of one direction are as good as each other, and so are all pages to
-         * `next`, unless somebody wants a run of them. */
+        /* Transit pages of one direction are equivalent, and under `next` so are all pages, unless a
+         * request wants a run of them. */
         if (vvi_ahead_busy(core, copy->tier, page))
             d = mix(d, digest_stamp(core, copy->tier, page));
         if (vvi_transit_page(t, page))
@@ -1019,7 +1019,7 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
         d = mix(d, (uint64_t)page << 32 | (uint64_t)vvi_page(core, copy, c)->state << 16 |
                        vvi_page(core, copy, c)->pins);
     }
-    if (core->paged) /* of the others it does not matter any more when they were put */
+    if (core->paged) /* for the others the time of the put no longer matters */
         return copy->recent ? mix(d, core->ahead.family[copy->recent].put_bytes - copy->put_at) : d;
     d = mix(d, stamp_place(core, copy->tier, copy->stamp_in, false));
     d = mix(d, stamp_place(core, copy->tier, copy->stamp_use, true));
@@ -1051,7 +1051,7 @@ static uint64_t digest_object(const struct vv_core *core, const struct vv_object
     return d;
 }
 
-/* A set: their files go in the order of their generations. */
+/* A set: the files are removed in the order of their generations. */
 static uint64_t digest_ending(const struct vv_core *core, const struct hist *h)
 {
     uint64_t d = 0;
@@ -1071,7 +1071,7 @@ static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, ui
     d = mix(d, flags);
     d = mix(mix(d, (uint64_t)h->detect.stride), (uint64_t)h->detect.step);
     d = mix(mix(d, h->detect.last - origin), h->interval_ns);
-    if (core->nhist > 1 && h->interval_ns > 0) /* which history is next goes by the time */
+    if (core->nhist > 1 && h->interval_ns > 0) /* the time decides which history is next */
         d = mix(d, core->now_ns - h->last_end_ns);
     for (const struct vv_object *obj = h->oldest; obj; obj = obj->newer)
         d = mix(mix(d, obj->ordinal - origin), digest_object(core, obj));
@@ -1091,7 +1091,7 @@ static uint64_t digest_hist(const struct vv_core *core, const struct hist *h, ui
     d = mix(d, h->predict_from ? h->predict_from->version + 1 : 0);
     d = mix(d, (uint64_t)(int64_t)h->late_err);
     d = mix(d, digest_ending(core, h));
-    /* Equal keys are told apart by their places. */
+    /* Places distinguish equal keys. */
     for (unsigned t = 0; t < core->ntiers; t++)
         for (int k = 0; k < HEAP_KINDS; k++)
             for (uint32_t i = 0; i < h->heap[t][k].n; i++)
@@ -1130,7 +1130,7 @@ static uint64_t digest_req(const struct vv_core *core, const struct vv_req *req,
     d = mix(d, req->obj ? digest_object(core, req->obj) : req->hist);
     for (uint32_t i = 0; req->issued && i < vv_div_up(req->obj->nchunks, 64); i++)
         d = mix(d, req->issued[i]);
-    /* Reads that were under way before it do not fail it. */
+    /* Reads that were under way before the request do not fail it. */
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
         if (req->kind == VV_REQ_GET && o->obj == req->obj && o->src_tier == core->disk &&
             o->number <= req->number)
@@ -1158,7 +1158,7 @@ uint64_t vv_core_digest(const struct vv_core *core)
 
     for (uint32_t i = 0; i < core->nhist; i++)
         d = digest_hist(core, &core->hist[i], d);
-    /* A set: which of them was issued first does not matter any more. */
+    /* A set: the order of issue no longer matters. */
     for (const struct vv_order *o = core->orders; o; o = o->all_next)
         orders += digest_order(core, o);
     for (const struct vv_lend *l = core->lends; l; l = l->next)

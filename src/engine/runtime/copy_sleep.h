@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a mover may sleep while the device copies for it, learnt from the copies before.
+ * The time that a mover may sleep while the device copies for it, learnt from earlier copies.
  *
- * A mover sleeps through three quarters of what a copy is expected to take and then asks now and
- * then. What it must not do is sleep past the end of the copy, time and again. Two rules see to it:
- *   - A copy that is over when first asked about says that the sleep was too long, not how long the
+ * A mover sleeps through three quarters of the expected duration of a copy and then polls now and then.
+ * It must not sleep past the end of the copy, time and again. Two rules prevent that:
+ *   - A copy that has ended at the first poll shows that the sleep was too long, but not how long the
  *     copy took: the expectation shrinks.
- *   - A copy that takes far longer than expected, because the thread was not run or somebody else
- *     had the link, counts as one of twice the time expected: a single one does not slow down those
- *     behind it, and what is slow for good is learnt within some copies.
+ *   - A copy that takes far longer than expected, because the thread was not run or another process
+ *     used the link, counts as one of twice the expected time: a single one does not slow down those
+ *     behind it, and a link that stays slow is learnt within some copies.
  */
 #ifndef VV_ENGINE_COPY_SLEEP_H
 #define VV_ENGINE_COPY_SLEEP_H
@@ -19,7 +19,7 @@
 #include "base/util.h"
 
 struct vvi_copy_sleep {
-    uint64_t ns_per_mib; /* of a copy, the one before it on the link included */
+    uint64_t ns_per_mib; /* of a copy, including the one before it on the link */
 };
 
 /* No link is much faster than this. */
@@ -30,7 +30,7 @@ static inline void vvi_copy_sleep_init(struct vvi_copy_sleep *n)
     n->ns_per_mib = VVI_COPY_SLEEP_FIRST_NS_PER_MIB;
 }
 
-/* What is smaller than a MiB takes about as long. */
+/* Copies smaller than a MiB take about as long as one MiB. */
 static inline uint64_t vvi_copy_sleep_mib(uint64_t bytes)
 {
     return VV_MAX(bytes >> 20, (uint64_t)1);
@@ -41,7 +41,7 @@ static inline uint64_t vvi_copy_sleep_ns(const struct vvi_copy_sleep *n, uint64_
     return n->ns_per_mib * vvi_copy_sleep_mib(bytes) / 4 * 3;
 }
 
-/* A copy has ended, `took_ns` after it was submitted; `overslept`: it was over when first asked. */
+/* A copy has ended, `took_ns` after it was submitted; `overslept`: at the first poll it had ended. */
 static inline void vvi_copy_sleep_learn(struct vvi_copy_sleep *n, uint64_t bytes, uint64_t took_ns,
                                         bool overslept)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When the application's next call on device memory will come, learnt from the calls before, so that
- * what would hold it up is not begun just before.
+ * Predicts the application's next call on device memory from the calls before, so that work that would
+ * delay it is not begun just before.
  *
- * A program that computes between its calls makes them at about the same distance: the next one is
- * expected as long after the end of the last as the shorter of the last two gaps. What takes `ns` fits
+ * A program that computes between its calls makes them at about equal distances: the next one is
+ * expected after the end of the last one by the shorter of the last two gaps. Work that takes `ns` fits
  * if it ends before that. Otherwise it waits for the call, which may be late by an eighth of the gap;
- * when that time is over too, the program has gone on to something else, and nothing is expected. Calls
- * that follow one another so closely that nothing fits in between are not waited for.
+ * after that the program has gone on to something else, and no call is expected. If calls follow one
+ * another so closely that nothing fits in between, work does not wait for them.
  *
  * Synchronization: all relaxed, and one word each. Calls of several threads mix their gaps, which are
- * then short. A value seen late costs one call a wait, or one wait in vain.
+ * short then. A stale value delays one call, or costs one wait in vain.
  */
 #ifndef VV_ENGINE_GAPS_H
 #define VV_ENGINE_GAPS_H
@@ -22,7 +22,7 @@
 #include "base/util.h"
 
 struct vvi_gaps {
-    _Atomic uint64_t end_ns; /* of the last call; 0: there was none */
+    _Atomic uint64_t end_ns; /* of the last call; 0: none yet */
     _Atomic uint64_t gap_ns, gap_before_ns;
 };
 
@@ -44,7 +44,7 @@ static inline void vvi_gaps_end(struct vvi_gaps *p, uint64_t now_ns)
     atomic_store_explicit(&p->end_ns, now_ns, memory_order_relaxed);
 }
 
-/* Until when something that takes `ns` had better wait for a call; 0: it need not. */
+/* The time until which work that takes `ns` should wait for a call; 0: it need not wait. */
 static inline uint64_t vvi_gaps_wait(const struct vvi_gaps *p, uint64_t now_ns, uint64_t ns)
 {
     uint64_t end_ns = atomic_load_explicit(&p->end_ns, memory_order_relaxed);

@@ -4,17 +4,17 @@
  * other modules.
  *
  * One mutex protects the core. Every call of the core is followed by vvi_engine_dispatch_locked
- * before the mutex is released, so that no order is ever left behind: COPY, COMMIT and REMOVE go to
- * the queue of a mover, APP to the request whose thread will carry it out, WAKE ends a request. No
- * section under the mutex copies data or makes a system call; waking a mover that sits inside a
- * store takes one and is put off to the unlock.
+ * before the mutex is released, so that no order is left behind: COPY, COMMIT and REMOVE go to the queue
+ * of a mover, APP to the request whose thread will carry it out, WAKE ends a request. No section under
+ * the mutex copies data or makes a system call; waking a mover that sits inside a store takes one and is
+ * postponed until the unlock.
  *
- * A mover's orders are counted per history, so that dropping a history can wait until nobody uses
- * its files any more, and in all, so that the engine can stop its threads when there is nothing
- * left to carry out.
+ * A mover's orders are counted per history, so that dropping a history can wait until no order uses its
+ * files any more, and in total, so that the engine can stop its threads when nothing is left to carry
+ * out.
  *
- * What could go wrong: a device or disk that fails only makes orders end with an error; the core
- * decides what follows from it. Threads that cannot be started make vv_engine_open fail.
+ * Errors: a device or disk that fails only makes orders end with an error; the core decides what follows
+ * from it. Threads that cannot be started make vv_engine_open fail.
  */
 #include "engine/runtime/runtime.h"
 
@@ -30,7 +30,7 @@
 #include "trace/trace.h"
 
 enum {
-    LIMITED_PER_S = 8,    /* requests under a limit, each second */
+    LIMITED_PER_S = 8,    /* requests per second under a rate limit */
     REMOVALS_AT_ONCE = 4, /* while restores may come */
 };
 
@@ -63,8 +63,8 @@ static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
     wake_mover_locked(m);
 }
 
-/* Removing a file costs the disk more than its name: journal, flushes, discarded blocks. While it reads
- * for restores and nothing waits for space, removals are put off; in its pauses a few go at a time. */
+/* Removing a file makes the disk change more than a name: journal, flushes, discarded blocks. While the
+ * disk reads for restores and nothing waits for space, removals are postponed; in pauses a few go at once. */
 static void release_removals_locked(struct vv_engine *e)
 {
     struct vvi_mover *m = &e->mover[VV_HOP_H2F];
@@ -102,7 +102,7 @@ void vvi_engine_dispatch_locked(struct vv_engine *e)
         }
     }
     release_removals_locked(e);
-    /* It looks for itself before each poll. */
+    /* The mover checks this itself before each poll. */
     if (e->mover[VV_HOP_H2F].polling && vvi_disk_alone_locked(e, &e->mover[VV_HOP_H2F]))
         e->mover[VV_HOP_H2F].kick = true;
     if (e->lingering)
@@ -222,7 +222,7 @@ static int core_init(struct vv_engine *e)
         add_tier(e, cfg->disk, cfg->disk_bytes);
     memcpy(core->rate, cfg->rate, sizeof(core->rate));
     vv_core_cfg_tune(core);
-    /* Under a limit a request waits for its turn as a whole: none may be the work of many seconds. */
+    /* Under a rate limit a request waits for its turn as a whole: none may need many seconds. */
     if (cfg->write_limit)
         core->batch_pages[VV_HOP_H2F] = (uint32_t)VV_MIN(
             (uint64_t)core->batch_pages[VV_HOP_H2F],
@@ -304,7 +304,7 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
     return 0;
 }
 
-/* Also for engines that are half open. */
+/* Accepts engines that are half open. */
 void vv_engine_close(struct vv_engine *e)
 {
     if (!e)
@@ -407,8 +407,8 @@ int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64
 
 /* ---- requests ---- */
 
-/* Runs what the core made of a request: `rc` is its immediate answer. Engine lock held on entry,
- * released on return. */
+/* Continues after a call of the core for a request: `rc` is its immediate result. Engine lock held on
+ * entry, released on return. */
 int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t deadline_ns)
 {
     vvi_engine_dispatch_locked(e);
@@ -420,7 +420,7 @@ int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t 
     return rc;
 }
 
-/* What is done behind the application's back looks out for its calls on device memory. */
+/* Counts calls on device memory: background work avoids them. */
 static void device_call_begins(struct vv_engine *e, const struct vv_engine_app *app)
 {
     if (!app->device)
@@ -507,8 +507,8 @@ int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv
     return vvi_request_finish(e, r, rc, deadline_ns);
 }
 
-/* Waiting for all versions, the core forgets its late error, as failed flushes are found again in
- * the versions themselves. A failed removal is not: its version is gone. */
+/* A wait for all versions clears the core's late error, because failed flushes remain recorded in the
+ * versions themselves. A failed removal does not: its version is gone. */
 static void keep_removal_error_locked(struct vv_engine *e, uint32_t hist)
 {
     struct vvi_engine_hist *h = &e->hist[hist];
@@ -525,8 +525,8 @@ static void keep_removal_error_locked(struct vv_engine *e, uint32_t hist)
 int vv_engine_wait_gone(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
 {
     vvi_engine_lock(e);
-    /* A version discarded while it was being flushed has its file removed when the flush has ended:
-     * counting removals would miss those that are still to come. */
+    /* The file of a version discarded during its flush is removed when the flush has ended: a count of
+     * removals would miss those still to come. */
     e->lingering++;
     release_removals_locked(e);
     int rc = 0;
@@ -624,7 +624,7 @@ void vv_engine_acknowledge(struct vv_engine *e, uint32_t hist, const uint64_t *v
     vvi_engine_unlock(e);
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 int vv_engine_lookup(struct vv_engine *e, uint32_t hist, uint64_t version,
                      struct vv_object_info *ret_info)

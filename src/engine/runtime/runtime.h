@@ -25,19 +25,19 @@ struct vv_engine_cfg {
     uint32_t page_bytes;
     uint64_t device_cache_bytes;
     uint64_t host_cache_bytes;
-    uint64_t disk_bytes;      /* capacity of the storage tier; 0 on files: no limit of ours */
+    uint64_t disk_bytes;      /* capacity of the storage tier; 0 on files: the engine sets no limit */
     enum vv_tier_kind disk;   /* VV_TIER_SPILL or VV_TIER_FILES, if there are stores */
     bool written_stays;       /* as in struct vv_core_cfg */
     struct vv_device *device; /* NULL: none. All of these outlive the engine. */
     struct vv_store *write_store, *read_store; /* both or neither */
     struct vv_helper
-        *helper;        /* that they were opened with: it reaches the host cache; NULL: none */
-    struct vv_gds *gds; /* that the stores were opened with; NULL: they take host memory only */
+        *helper;        /* the helper of the stores: it can reach the host cache; NULL: none */
+    struct vv_gds *gds; /* of the stores; NULL: they take host memory only */
     enum vv_policy policy;
-    /* What the hops are slowed down to, in bytes/s, by device and stores; 0: full speed. The engine
-     * itself paces copies between host memory and host memory. */
+    /* Rates in bytes/s to which device and stores slow the hops down; 0: full speed. The engine itself
+     * paces copies between host memory and host memory. */
     uint64_t rate[VV_HOP_COUNT];
-    uint64_t write_limit; /* bytes/s that the write store lets through; 0: any */
+    uint64_t write_limit; /* bytes/s that the write store lets through; 0: no limit */
     bool check;           /* assert the core's invariants after every step */
     uint32_t trace_id;    /* of the context, in traces */
 
@@ -45,23 +45,22 @@ struct vv_engine_cfg {
      * another. Both are called with the engine's lock held and must not call back. */
     void (*retain_user)(void *arg, uint64_t user);
     void (*release_user)(void *arg, uint64_t user);
-    /* Fills in what a committed file says about its regions; `ret_regions` has room for
-     * `max` of them. Returns their number, which may be greater: then it is called again with more
-     * room, or with none, for the number alone. Called with and without the lock, while the object
-     * is alive. */
+    /* Fills in the regions that a committed file lists; `ret_regions` has room for `max` of them.
+     * Returns their number, which may be greater: then it is called again with more room, or with
+     * none, for the number alone. Called with and without the lock, while the object is alive. */
     uint32_t (*describe_user)(void *arg, uint64_t user, uint64_t size,
                               struct vv_store_region *ret_regions, uint32_t max);
     void *user_arg;
     struct vv_thread_group *group; /* of threads that are started later; NULL: none */
     int copy_helpers; /* threads that help to copy in host memory; 0: by the machine, -1: none */
-    /* These pages of the spill hold nothing any more. Called with the lock held; must not call back.
-     * NULL: nobody wants to know. */
+    /* Called when these pages of the spill have become empty, with the lock held; must not call back.
+     * NULL: not needed. */
     void (*pages_gone)(void *arg, uint32_t first, uint32_t n);
     void *pages_arg;
 };
 
-/* One piece of the application's memory. The pieces of a request cover its object from the first
- * byte on without gaps; `ptr` NULL leaves that part of the object out (restores only). */
+/* One piece of the application's memory. The pieces of a request cover its object from the first byte on
+ * without gaps; `ptr` NULL skips that part of the object (restores only). */
 struct vv_engine_piece {
     char *ptr;
     uint64_t bytes;
@@ -71,7 +70,7 @@ struct vv_engine_piece {
 struct vv_engine_app {
     const struct vv_engine_piece *pieces;
     size_t npieces;
-    bool device;      /* enter and leave through the device: one piece at least is device memory */
+    bool device;      /* enter and leave through the device: at least one piece is device memory */
     bool keep, again; /* of a get: as in struct vv_req */
     bool replace;     /* of a put: the same */
 };
@@ -83,19 +82,19 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
 /* All histories must have been dropped. Waits for transfers in flight. Accepts NULL. */
 void vv_engine_close(struct vv_engine *e);
 
-/* `files`: where its versions are committed, NULL without a files tier; new files get generations
+/* `files`: the folder of its committed versions, NULL without a files tier; new files get generations
  * from `first_generation` on. */
 int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cfg,
                           struct vv_files *files, uint64_t first_generation,
                           uint32_t *ret_hist) VV_WARN_UNUSED;
 /* Forgets the history and waits until no transfer of it is in flight, so that its files may be
- * closed. What is only in memory is lost. */
+ * closed. Data that is only in memory is lost. */
 void vv_engine_history_drop(struct vv_engine *e, uint32_t hist);
 /* Before the first put. The caller's reference on `user` is taken on success only. */
 int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                     uint64_t size, uint64_t user, bool reached) VV_WARN_UNUSED;
 
-/* Takes the caller's reference on `user`, whatever the result. Errors as vv_core_put. */
+/* Takes the caller's reference on `user`, also on failure. Errors as vv_core_put. */
 int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                   uint64_t user, const struct vv_engine_app *app,
                   uint64_t deadline_ns) VV_WARN_UNUSED;
@@ -103,8 +102,8 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
 int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                   const struct vv_engine_app *app, uint64_t deadline_ns,
                   uint32_t *ret_distance) VV_WARN_UNUSED;
-/* After vv_engine_get gave -EBADMSG: the tier, and the bytes of the object it was found in.
- * -ENOENT: others have failed since, nothing is known any more. */
+/* After vv_engine_get returned -EBADMSG: the tier and the byte range of the damage. -ENOENT: forgotten,
+ * because others have failed since. */
 int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                      int *ret_tier, uint64_t *ret_from, uint64_t *ret_to) VV_WARN_UNUSED;
 int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
@@ -112,14 +111,14 @@ int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv
 
 /*
  * Ordered by a stream of the application: its driver's handle, NULL for the default stream. All
- * pieces are device memory. The calls return when every copy stands in the stream, having blocked
- * at most until there was room for them, or, for a get, until the last chunk was in memory; what
- * does not fit memory at once makes them wait for the stream itself. deadline_ns 0: -EAGAIN if it
- * would block, and nothing stands in the stream then. -ETIMEDOUT: part of the copies may, and the
- * version will never be there. -EBUSY: the stream is being captured.
+ * pieces are device memory. The calls return when every copy is in the stream. They block at most until
+ * there was room for the copies, or, for a get, until the last chunk was in memory; for data that does
+ * not fit memory at once they wait for the stream itself. deadline_ns 0: -EAGAIN if the call would
+ * block, with nothing in the stream. -ETIMEDOUT: some copies may be in the stream, and the version will
+ * never exist. -EBUSY: the stream is being captured.
  *
- * The request ends later, in the background: the version is then there, or the get counts as done.
- * What fails by then is kept for vv_engine_take_ordered_error.
+ * The request ends later, in the background: then the version exists, or the get counts as done. Errors
+ * until then are kept for vv_engine_take_ordered_error.
  */
 int vv_engine_put_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                      uint64_t user, const struct vv_engine_app *app, void *native,
@@ -130,30 +129,30 @@ int vv_engine_get_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
 /* Waits until the stream has come to this point. deadline_ns 0: -EAGAIN if it has not. */
 int vv_engine_stream_wait(struct vv_engine *e, void *native, uint64_t deadline_ns) VV_WARN_UNUSED;
 /* Takes the oldest error of an ordered request of the history, or of this version of it; 0: none.
- * `ret_kind` tells a put from a get. */
+ * `ret_kind`: whether it was a put or a get. */
 int vv_engine_take_ordered_error(struct vv_engine *e, uint32_t hist, const uint64_t *version,
                                  uint64_t *ret_version, enum vv_req_kind *ret_kind);
-/* Until no request of the history waits for a stream; -ETIMEDOUT. */
+/* Waits until no request of the history waits for a stream; -ETIMEDOUT. */
 int vv_engine_wait_ordered(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
-/* Until every version is complete on the slowest tier and the files of discarded ones are gone. */
+/* Waits until every version is complete on the slowest tier and the files of discarded ones are gone. */
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
-/* Until the files of discarded versions are gone. */
+/* Waits until the files of discarded versions are gone. */
 int vv_engine_wait_gone(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
 
 /*
- * Lending: memory of the first tier for the application to use itself, as vv_core_lend and
- * vv_core_lease have it. Deadlines and streams as above; `native` is NULL if there is no device.
+ * Lending: memory of the first tier for the application to use directly, as with vv_core_lend and
+ * vv_core_lease. Deadlines and streams as above; `native` is NULL if there is no device.
  */
 struct vv_engine_lend;
 
-/* `bytes` bytes of the version from `from` on, for reading: where they are, if they stand there in
- * one piece and aligned to VV_LEND_ALIGN, or else in a copy. The stream may use them from now on.
- * `again`: another part of the version is lent already. Errors as those of a get and -ENOSPC. */
+/* `bytes` bytes of the version from `from` on, for reading: in place, if they are one run and aligned to
+ * VV_LEND_ALIGN, otherwise in a copy. The stream may use them from now on. `again`: another part of the
+ * version is lent already. Errors as those of a get, and -ENOSPC. */
 enum { VV_LEND_ALIGN = 256 };
 int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                       uint64_t from, uint64_t bytes, bool again, void *native, uint64_t deadline_ns,
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
-/* Given back when the stream has come to this point, or, if the device fails, before the call
+/* Gives the memory back when the stream has come to this point, or, if the device fails, before the call
  * returns its error. `consume`: the version counts as restored then. `ret_back` false: with this
  * error (-EBUSY, -EINVAL, -EXDEV, -ENOMEM) nothing has changed. */
 int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume, void *native,
@@ -163,22 +162,22 @@ int vv_engine_reserve(struct vv_engine *e, uint32_t hist, uint64_t bytes, uint64
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
 /* Copies within host memory, with the threads that help the engine's own copies. */
 void vv_engine_copy(struct vv_engine *e, void *dst, const void *src, size_t bytes);
-/* Of what was reserved, keeps what `bytes` bytes need, at least 1. */
+/* Trims reserved memory to the pages that `bytes` bytes need, at least 1. */
 void vv_engine_lease_trim(struct vv_engine *e, struct vv_engine_lend *lend, uint64_t bytes);
-/* The memory of a whole version in exchange for `*lend`, which may be NULL, as vv_core_swap has it:
- * on success `*lend` is what a reserve of the version's size would have given, and holds its bytes. */
+/* The memory of a whole version in exchange for `*lend`, which may be NULL, as vv_core_swap: on success
+ * `*lend` is like the result of a reserve of the version's size, and holds its bytes. */
 int vv_engine_swap(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                    struct vv_engine_lend **lend, void **ret_ptr) VV_WARN_UNUSED;
-/* Makes a version of what was reserved, one part behind the other: of the memory itself where the
- * parts can be joined, and of copies otherwise. It is there when the stream has come to this point.
- * Takes the caller's reference on `user` whatever the result. On failure `ret_kept` says whether
- * the parts are still the caller's. */
+/* Makes a version of reserved memory, one part after the other: of the memory itself if the parts can be
+ * joined, otherwise of copies. It exists when the stream has come to this point. Takes the caller's
+ * reference on `user`, also on failure. On failure `ret_kept` says whether the caller still has the
+ * parts. */
 int vv_engine_commit(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t user,
                      struct vv_engine_lend *const *lends, const uint64_t *bytes, size_t n,
                      void *native, uint64_t deadline_ns, bool *ret_kept) VV_WARN_UNUSED;
 /* Gives reserved memory back at once. */
 void vv_engine_unlend(struct vv_engine *e, struct vv_engine_lend *lend);
-/* Is there such a version, or will a put under way make one? */
+/* True if the version exists or a put under way will create it. */
 bool vv_engine_exists(struct vv_engine *e, uint32_t hist, uint64_t version);
 /* Refuses a stream that cannot be used now: -EBUSY, -ENODEV, ... */
 int vv_engine_stream_check(struct vv_engine *e, void *native) VV_WARN_UNUSED;
@@ -205,11 +204,11 @@ int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version) 
 /* `fn` is called with the lock held. */
 void vv_engine_each(struct vv_engine *e, uint32_t hist,
                     void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
-/* Whether vv_engine_take_error or vv_engine_take_ordered_error may find something: false is certain. */
+/* True if vv_engine_take_error or vv_engine_take_ordered_error may find something: false is certain. */
 bool vv_engine_has_error(struct vv_engine *e, uint32_t hist);
 int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier);
-/* Once, if less of the host cache could be made than was asked for, which is found out after
- * opening: why, and a text. 0: all is well, or it was told. Cheap. */
+/* Returns the error once if less of the host cache could be made than configured, which is found out
+ * after opening, with a text. 0: no error, or it was returned before. Cheap. */
 int vv_engine_take_memory_error(struct vv_engine *e, char *text, size_t text_bytes);
 void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
 /* The `host_cache_bytes` that leaves `bytes` for versions. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of engine/runtime share. Nothing outside includes it. */
+/* Shared by the files of engine/runtime. No other module includes it. */
 #ifndef VV_ENGINE_RUNTIME_PRIVATE_H
 #define VV_ENGINE_RUNTIME_PRIVATE_H
 
@@ -23,7 +23,7 @@ enum {
         32 << 20, /* host memory is registered with the device in slices of this size */
 };
 
-/* Orders waiting for whoever carries them out, linked through order->runtime.
+/* Orders that wait for their carrier, linked through order->runtime.
  * Synchronization: engine lock. */
 struct vvi_order_queue {
     struct vv_order *head, *tail;
@@ -59,13 +59,13 @@ struct vvi_mover {
     struct disk_worker *disk;       /* storage hops only. Synchronization: engine lock */
     struct vvi_order_queue queue;   /* Synchronization: engine lock */
     struct vvi_order_queue control; /* commits and removals. Synchronization: engine lock */
-    /* There may be something in a queue. Synchronization: stored under the engine lock, relaxed; seen
-     * late, an order waits for the next look. */
+    /* True if a queue may hold something. Synchronization: stored under the engine lock, relaxed; if it
+     * is seen late, an order waits for the next check. */
     _Atomic bool more;
     bool kick;           /* to be woken from poll at unlock. Synchronization: engine lock */
     struct vv_cond cond; /* orders came, or stop */
     bool polling;        /* the thread is inside store->poll. Synchronization: engine lock */
-    bool runs;           /* its thread is there. Owner: who opens and closes the engine */
+    bool runs;           /* its thread exists. Owner: the thread that opens and closes the engine */
     pthread_t thread;
 };
 
@@ -78,8 +78,8 @@ struct vvi_lane {
     unsigned head, count;
 };
 
-/* Streams for a request on device memory: one for each engine that may serve it, so that the part
- * on the device and the part on the host move at the same time. Kept and used again. */
+/* Streams for a request on device memory: one for each copy engine that may serve it, so that the part on
+ * the device and the part on the host move at the same time. Kept for later requests. */
 struct vvi_lanes {
     struct vvi_lane lane[VVI_LANES];
     struct vvi_lanes *next; /* Synchronization: engine lock, while in the pool */
@@ -96,70 +96,70 @@ struct vvi_req {
     const struct vv_engine_app *app; /* until the call returns */
     struct vvi_lanes *lanes;         /* owner thread */
     uint32_t chunks_left;            /* not yet submitted to a lane. Owner thread */
-    bool failed;                     /* a copy that was submitted went wrong. Owner thread */
+    bool failed;                     /* a submitted copy has failed. Owner thread */
     uint64_t end_ns;                 /* when its last copy had ended. Owner thread */
     struct vvi_req *next;            /* in the pool, or among the finished */
-    struct vvi_on *on;               /* ordered by a stream: what it is part of. NULL: not */
+    struct vvi_on *on;               /* ordered by a stream: the call that it belongs to, or NULL */
 };
 
 /* Work that was put on a stream of the application, up to one event. See runtime_on.c. */
 struct vvi_batch {
     struct vv_event *event;
     struct vvi_order_queue orders; /* to be completed when it fires */
-    int status;                    /* first error of asking for it, while it may still be running */
-    struct vv_engine_lend *lend;   /* to be given back then */
-    /* Of a family: its place, and what it has waited for. See runtime_ahead.c. */
+    int status;                    /* first error of querying it, while it may still be running */
+    struct vv_engine_lend *lend;   /* to be given back when it fires */
+    /* Of a family: its place, and the work it has waited for. See runtime_ahead.c. */
     uint8_t family, lane;
     uint64_t seq, wait[VV_LANES];
     struct vvi_batch *next;
 };
 
-/* Batches on one stream of a family, or on EARLY, that the core has not been told of: `first` up to,
- * but not including, `end`, at their numbers modulo `cap`. Synchronization: engine lock. */
+/* Batches on one stream of a family, or on EARLY, whose end the core has not seen: `first` up to, but
+ * not including, `end`, at their numbers modulo `cap`. Synchronization: engine lock. */
 struct vvi_ring {
     struct vvi_batch **batch;
     uint64_t first, end, cap;
 };
 
-/* What puts orders on lanes that run ahead. A group is EARLY, 0, or a family.
- * Synchronization: engine lock; what belongs to the group's owner says so. */
+/* Puts orders that run ahead on lanes. A group is EARLY, 0, or a family.
+ * Synchronization: engine lock; fields of the group's owner say so. */
 struct vvi_ahead {
     struct vvi_order_queue queue[VV_FAMILIES + 1]; /* copies to be put on a lane */
     bool owned[VV_FAMILIES + 1];                   /* a thread puts work on the group's streams */
-    struct vv_cond free;                           /* one has done so */
-    struct vv_stream *stream[VV_STREAMS];          /* ours. Owner: the group's; then immutable */
-    uint64_t waited[VV_STREAMS][VV_LANES]; /* the stream has waited up to. Owner: the group's */
+    struct vv_cond free;                           /* a group has lost its owner */
+    struct vv_stream *stream[VV_STREAMS];          /* the library's. Owner: the group's; then immutable */
+    uint64_t waited[VV_STREAMS][VV_LANES]; /* dependencies of the stream up to here. Owner: the group's */
     struct vvi_ring ring[VV_STREAMS];
     struct vvi_batch *spare[VV_FAMILIES + 1];
 };
 
-/* Pages in the application's hands. See runtime_lend.c. */
+/* Pages lent to the application. See runtime_lend.c. */
 struct vv_engine_lend {
     struct vv_lend lend;
     uint32_t hist;
-    uint64_t version, generation; /* acquired: of what */
-    bool consume;                 /* it counts as restored when they come back */
+    uint64_t version, generation; /* acquired: of the version that was lent */
+    bool consume;                 /* its return counts as a restore */
     unsigned uses; /* the application, a copy from or to it, its return: given back when none is
                       left. Synchronization: engine lock */
 };
 
-/* The thread that waits for them. */
+/* The thread that waits for the application's streams. */
 struct vvi_watcher {
     struct vv_mutex start_lock; /* around starting it */
-    _Atomic bool started; /* Synchronization: stored with release under start_lock, after what the
-                             thread needs was made; loaded with acquire */
+    _Atomic bool started; /* Synchronization: stored with release under start_lock, after everything
+                             that the thread needs; loaded with acquire */
     pthread_t thread;
-    struct vv_stream *stream; /* of its own, for errors; the thread's */
+    struct vv_stream *stream; /* used by the thread only, for errors */
     struct vv_event *settled;
     /* Synchronization: engine lock, all below. */
     struct vvi_batch *incoming, *spare;
     bool idle; /* it sleeps until there is a batch */
     bool wake; /* to be woken at unlock */
     struct vv_cond cond;
-    uint64_t pending; /* requests that nobody's thread is inside of any more */
+    uint64_t pending; /* requests whose calls have returned */
 };
 
-/* Bytes that did not verify. */
+/* A chunk whose checksum did not match. */
 struct vvi_bad_chunk {
     bool set;
     uint64_t version, generation;
@@ -171,20 +171,20 @@ struct vvi_engine_hist {
     struct vv_files *files;
     uint64_t inflight; /* orders for movers, issued and not completed */
     /* Being dropped: the core may give the number to a new history as soon as the last order has
-     * ended, but whoever drops it looks here once more after that, having let go of the lock. */
+     * ended, but the dropping thread reads this record once more after that, having released the lock. */
     bool draining;
-    bool dropped; /* nobody will ask for its errors any more */
-    /* The last chunks whose bytes did not verify, each of another version. Several, as prefetching
-     * goes on to the next version while the error of this one is on its way to the caller. */
+    bool dropped; /* no call can ask for its errors any more */
+    /* The last chunks whose bytes did not verify, each of another version. Several, because prefetching
+     * continues with the next version while the error of this one is being returned to the caller. */
     struct vvi_bad_chunk bad[VVI_BAD_CHUNKS];
     uint32_t bad_next;
-    /* A removal that failed and that nobody was told of. See keep_removal_error_locked. */
+    /* A failed removal that no call has reported yet. See keep_removal_error_locked. */
     struct {
         int err, tier;
         uint64_t version;
     } unremoved;
     uint64_t ordered;      /* requests that wait for a stream of the application */
-    struct vvi_on *failed; /* those that failed, until somebody was told; oldest first */
+    struct vvi_on *failed; /* requests that failed and are not reported yet; oldest first */
 };
 
 /* Copies between host memory and host memory, slowed down to a rate for measurements.
@@ -195,7 +195,7 @@ struct vvi_pacer {
     uint64_t next_free_ns;
 };
 
-/* What the pinner's time went to. */
+/* Time of the pinner, by activity. */
 struct vvi_grow_spent {
     uint64_t touching_ns, passing_ns, registering_ns, resting_ns;
     uint64_t slowest_ns;  /* registration */
@@ -210,27 +210,27 @@ struct vvi_grow {
     char *base;
     size_t bytes, nslices; /* of the cache, transit pages not counted */
     bool shared;           /* with the helper process */
-    bool own_cores;        /* the library has them: its work is in nobody's way */
+    bool own_cores;        /* the library has processors of its own: its work disturbs no other thread */
     bool transit_pinned;
-    bool runs; /* the pinner is there. Owner: who opens and closes the engine */
+    bool runs; /* the pinner exists. Owner: the thread that opens and closes the engine */
     pthread_t pinner, toucher[VVI_TOUCHERS];
     unsigned ntouchers;
 
     struct vv_mutex lock; /* rank MOVER */
     struct vv_cond cond;  /* a turn has begun, the last piece of one was touched, or stop */
-    bool turn;            /* it is the touchers'. Synchronization: lock */
-    uint64_t until_ns;    /* their turn ends then. Synchronization: lock */
-    size_t least;         /* but with so many pieces at least. Synchronization: lock */
+    bool turn;            /* of the touchers. Synchronization: lock */
+    uint64_t until_ns;    /* end of that turn. Synchronization: lock */
+    size_t least;         /* minimum number of pieces in it. Synchronization: lock */
     size_t next;          /* piece to be touched. Synchronization: lock */
     unsigned touching;    /* pieces being touched. Synchronization: lock */
-    int error;            /* why no more is touched, or 0. Synchronization: lock */
-    size_t failed;        /* the first piece that is not, with an error. Synchronization: lock */
+    int error;            /* the error that ended touching, or 0. Synchronization: lock */
+    size_t failed;        /* with an error, the first untouched piece. Synchronization: lock */
     _Atomic bool stop;    /* set under the lock; read relaxed between two pieces of work */
     size_t nready; /* Owner: the pinner, before it starts and after it has ended the engine */
     bool refused;  /* the device has refused a slice. Owner: the pinner */
     struct vvi_grow_spent spent; /* Owner: the pinner */
     char text[160];              /* Synchronization: written before `late` is set */
-    _Atomic int late;            /* an error that nobody was told of yet */
+    _Atomic int late;            /* an error that no call has reported yet */
 };
 
 struct vv_engine {
@@ -239,19 +239,19 @@ struct vv_engine {
     unsigned ntiers;             /* immutable, as is all of this block once open */
     enum vv_tier_kind kind[VV_MAX_TIERS];
     char *base[VV_MAX_TIERS];          /* buffers of the memory tiers */
-    uint64_t first_part[VV_MAX_TIERS]; /* numbers from here on are those of parts of pages */
+    uint64_t first_part[VV_MAX_TIERS]; /* numbers from here on are parts of pages */
     size_t base_bytes[VV_MAX_TIERS];
     struct vvi_grow grow; /* see there */
     struct vvi_pacer h2h;
     /* Synchronization: stored with release when it was made, loaded with acquire. */
     _Atomic(struct vv_copy_pool *) copy_pool;
 
-    /* Synchronization: relaxed. Seen late, it costs one more call that fails. */
+    /* Synchronization: relaxed. A stale value costs one more call that fails. */
     _Atomic bool device_lost;
-    /* Requests of the application on device memory under way. Synchronization: relaxed; seen late,
-     * one of them waits for a registration. */
+    /* Requests of the application on device memory under way. Synchronization: relaxed; if it is seen
+     * late, one of them waits for a registration. */
     _Atomic uint32_t device_calls;
-    struct vvi_gaps gaps; /* when they come */
+    struct vvi_gaps gaps; /* between these requests */
     /* Checkpoints that wait for room. Synchronization: as device_calls. */
     _Atomic uint32_t starved;
 
@@ -261,44 +261,44 @@ struct vv_engine {
     struct vv_core *core;
     struct vvi_engine_hist *hist; /* by history number */
     uint32_t nhist;
-    struct vv_cond idle; /* some inflight count came to 0, a drop ended, or see `lingering` */
-    unsigned lingering;  /* calls that wait for the last of discarded versions */
-    struct vvi_order_queue removals; /* to be handed to their mover when they are in nobody's way */
+    struct vv_cond idle; /* some inflight count reached 0, a drop ended, or see `lingering` */
+    unsigned lingering;  /* calls that wait until discarded versions are gone */
+    struct vvi_order_queue removals; /* to be handed to their mover when they delay no other work */
     uint64_t inflight;               /* orders of all histories */
     bool stopping;
     struct vvi_lanes *spare_lanes;
     struct vvi_req *spare_reqs;
 
-    /* Requests whose callers have been told that they succeeded, newest first, to be completed by
-     * whoever takes the lock next. See runtime_finish.c. Synchronization: pushed with release, taken
-     * with acquire by the holder of the lock. */
+    /* Requests that have already returned success, newest first, to be completed by the next thread that
+     * takes the lock. See runtime_finish.c. Synchronization: pushed with release, taken with acquire by
+     * the holder of the lock. */
     _Atomic(struct vvi_req *) finished;
-    /* Requests that will be pushed soon. Synchronization: taken down with release when they have
-     * been, read with acquire by the finisher. */
+    /* Requests that will be pushed soon. Synchronization: decremented with release after the push, read
+     * with acquire by the finisher. */
     _Atomic uint32_t finishing;
     struct vv_mutex finisher_lock; /* rank MOVER */
     struct vv_cond finisher_cond;
     bool finisher_awake, finisher_stop; /* Synchronization: finisher_lock */
-    bool finisher_runs;                 /* its thread is there */
+    bool finisher_runs;                 /* its thread exists */
     pthread_t finisher;
 
-    struct vvi_mover mover[VV_HOP_COUNT]; /* those that have threads */
+    struct vvi_mover mover[VV_HOP_COUNT]; /* of hops that have threads */
     struct vvi_watcher watcher;
     struct vvi_ahead ahead;
 };
 
-/* Hands out what the core ordered since the last call. Engine lock held. */
+/* Hands out the orders that the core has issued since the last call. Engine lock held. */
 void vvi_engine_dispatch_locked(struct vv_engine *e);
-/* Reports an order and dispatches what follows from it. Engine lock held. */
+/* Reports the end of an order and dispatches the orders that follow. Engine lock held. */
 void vvi_engine_complete_locked(struct vv_engine *e, struct vv_order *o, int status);
 /* The same for an order that ended at `now_ns`. */
 void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int status,
                                    uint64_t now_ns);
-/* Takes the engine lock, and completes what was finished since. */
+/* Takes the engine lock, and completes the requests that have finished meanwhile. */
 void vvi_engine_lock(struct vv_engine *e);
 /* The same after a wait. Engine lock held. */
 void vvi_engine_drain_locked(struct vv_engine *e);
-/* Unlocks, and wakes movers that wait inside a store and the watcher: that takes system calls. */
+/* Unlocks, then wakes the watcher and movers that wait inside a store, which takes system calls. */
 void vvi_engine_unlock(struct vv_engine *e);
 /* Waits on a condition variable of the engine lock, with those wake-ups done first. 0, perhaps
  * without a signal, or -ETIMEDOUT. */
@@ -314,7 +314,7 @@ static inline struct vvi_bad_chunk *vvi_bad_chunk_find(struct vvi_engine_hist *h
     return NULL;
 }
 
-/* A page, or a part of one. */
+/* The address of a page or of a part of one. */
 static inline char *vvi_engine_page(const struct vv_engine *e, int tier, uint32_t page)
 {
     if (page >= e->first_part[tier])
@@ -350,7 +350,7 @@ static inline void vvi_trace_copy_end(const struct vv_engine *e, const struct vv
               vvi_trace_history_of(e, o), o->version, o->chunk0, (uint64_t)(int64_t)status);
 }
 
-/* The same for one that was seen to end earlier. */
+/* The same for a copy that was seen to end earlier. */
 static inline void vvi_trace_copy_ended(const struct vv_engine *e, const struct vv_order *o,
                                         uint64_t end_ns)
 {
@@ -362,25 +362,24 @@ static inline void vvi_trace_copy_ended(const struct vv_engine *e, const struct 
 }
 
 /* ---- runtime_mem.c ---- */
-/* Whether there is so much memory at all; before the core sizes its tables by it. */
+/* Fails if the machine does not have that much memory. Called before the core sizes its tables by it. */
 int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes);
 int vvi_engine_mem_init(struct vv_engine *e, char *err, size_t err_bytes);
 void vvi_engine_mem_fini(struct vv_engine *e);
 
 /* ---- runtime_grow.c ---- */
-/* Memory the system can still give, 0 if it does not tell. Tests replace it, before any engine is
- * open. */
+/* Memory that the system can still give, 0 if unknown. Tests replace it before any engine is open. */
 extern uint64_t (*vvi_memory_available)(void);
-/* How long memory is touched at a time before it is registered, at most. Tests replace it likewise:
- * with 0, turns are of one slice. */
+/* The longest time that memory is touched before it is registered. Tests replace it likewise: with 0,
+ * turns are of one slice. */
 extern uint64_t vvi_grow_turn_ns;
 /* Makes the transit pages and the first slice of a host tier that is mapped. */
 int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_bytes);
-/* Has the rest made, if there is any. */
+/* Starts making the rest, if there is any. */
 int vvi_grow_start(struct vv_engine *e);
-/* Returns when nobody makes any more of it. */
+/* Returns when no thread makes any more of it. */
 void vvi_grow_stop(struct vv_engine *e);
-/* Unregisters what was registered. */
+/* Unregisters the slices that were registered. */
 void vvi_grow_fini(struct vv_engine *e);
 
 void vvi_pacer_init(struct vvi_pacer *p, uint64_t bytes_per_s);
@@ -389,7 +388,7 @@ void vvi_pacer_fini(struct vvi_pacer *p);
 void vvi_pacer_end(struct vvi_pacer *p, uint64_t start_ns, uint64_t bytes);
 
 /* ---- runtime_device.c ---- */
-/* Adds a segment, joined to the last one where both sides go on. Returns the new number of
+/* Adds a segment, joined to the last one if it continues it on both sides. Returns the new number of
  * segments. */
 size_t vvi_seg_add(struct vv_copy_seg *segs, size_t n, char *dst, const char *src, size_t bytes);
 /* Starts copies, unless the device is lost. */
@@ -404,17 +403,17 @@ void vvi_device_drain(struct vv_engine *e);
 int vvi_device_mover_start(struct vv_engine *e, enum vv_hop hop);
 
 /* ---- runtime_disk.c ---- */
-/* The history is given up: its requests wait for no rate any more. */
+/* The history is dropped: its requests no longer wait for the rate limit. */
 void vvi_disk_give_up_locked(struct vv_engine *e, uint32_t hist);
-/* Does the store hold all that is under way? Then nothing will make room for it. */
+/* True if everything under way is in the store: then nothing else will make room. */
 bool vvi_disk_alone_locked(const struct vv_engine *e, const struct vvi_mover *m);
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);
 
 /* ---- runtime_app.c ---- */
-/* A request for `size` bytes of `app`, NULL if memory is lacking. Engine lock held. */
-/* The threads that help to copy in host memory, started by the first copy that is worth it. NULL:
- * the caller copies alone. */
+/* The threads that help to copy in host memory, started by the first copy that is worth it. NULL: the
+ * caller copies alone. */
 struct vv_copy_pool *vvi_copy_pool(struct vv_engine *e, uint64_t bytes);
+/* A request for `size` bytes of `app`, NULL if memory is lacking. Engine lock held. */
 struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_app *app,
                                    uint64_t size);
 /* Back to the pool. Engine lock held. */
@@ -429,16 +428,16 @@ void vvi_reqs_free(struct vv_engine *e);
 /* ---- runtime_finish.c ---- */
 int vvi_finisher_start(struct vv_engine *e);
 void vvi_finisher_stop(struct vv_engine *e);
-/* A request will be finished soon: be awake by then. */
+/* A request will be finished soon: wakes the finisher. */
 void vvi_finisher_wake(struct vv_engine *e);
-/* It will not after all: it goes on under the lock. */
+/* It will not be finished this way after all: it continues under the lock. */
 void vvi_finisher_forget(struct vv_engine *e);
-/* The request is the engine's from now on. */
+/* The engine owns the request from now on. */
 void vvi_finish(struct vv_engine *e, struct vvi_req *r);
 
 /* ---- runtime.c ---- */
-/* Runs what the core made of a request: `rc` is its immediate answer. Engine lock held on entry,
- * released on return. */
+/* Continues after a call of the core for a request: `rc` is its immediate result. Engine lock held on
+ * entry, released on return. */
 int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t deadline_ns);
 
 /* ---- runtime_lend.c ---- */
@@ -453,56 +452,56 @@ struct vvi_on_args {
     uint64_t version, generation; /* GET: generation */
     uint64_t size, user;          /* PUT */
     const struct vv_engine_app *app;
-    struct vv_engine_lend *const *lends; /* that it uses until it has ended */
+    struct vv_engine_lend *const *lends; /* in use until it has ended */
     size_t nlends;
     void *native;
     uint64_t deadline_ns;
 };
-/* `ret_accepted`: the core has taken the request, whatever came of it. */
+/* `ret_accepted`: the core has taken the request, even if the call fails. */
 int vvi_on_call(struct vv_engine *e, const struct vvi_on_args *args, bool *ret_accepted,
                 uint32_t *ret_distance);
-/* Something that a stream ordered is over. Engine lock held, as for all below. */
+/* A request or copy ordered by a stream has ended. Engine lock held, as for all below. */
 void vvi_ordered_end_locked(struct vv_engine *e, uint32_t hist);
 void vvi_orders_end_locked(struct vv_engine *e, struct vvi_order_queue *orders, int status);
 void vvi_watcher_wake_locked(struct vv_engine *e);
-/* Asks for one event. true: its work has ended, with b->status. Without the lock. */
+/* Queries the event of the batch. true: its work has ended, with b->status. Without the lock. */
 bool vvi_batch_ended(struct vv_engine *e, struct vvi_batch *b);
 /* `b`: a spare one, or NULL. Without the lock. */
 int vvi_batch_init(struct vv_engine *e, struct vvi_batch *b, struct vvi_batch **ret_batch);
 
 /* ---- runtime_ahead.c ---- */
 void vvi_lanes_ahead_init(struct vv_engine *e);
-/* Nothing is on any lane, and the watcher has ended. */
+/* No copy is on any lane, and the watcher has ended. */
 void vvi_lanes_ahead_fini(struct vv_engine *e);
-/* The stream's number, with all made that it needs to run ahead; 0: it cannot. Without the lock. */
+/* Identifies the stream and creates what it needs to run ahead; 0: it cannot. Without the lock. */
 uint64_t vvi_ahead_stream_id(struct vv_engine *e, struct vv_stream *stream);
 unsigned vvi_ahead_family_locked(struct vv_engine *e, uint64_t stream_id);
-/* A copy that is to be put on a lane. */
+/* Queues a copy to be put on a lane. */
 void vvi_ahead_push_locked(struct vv_engine *e, struct vv_order *o);
-/* Puts what waits for the family's lanes, or for EARLY, on them. False: nothing does. The lock is
+/* Puts copies that wait for the family's lanes, or for EARLY, on them. False: there are none. The lock is
  * released in between. */
 bool vvi_ahead_submit_locked(struct vv_engine *e, unsigned family);
 /* Puts orders of a request of the family on its stream. The lock is released in between. */
 void vvi_ahead_app_locked(struct vv_engine *e, unsigned family, struct vv_stream *stream,
                           const struct vv_engine_app *app, struct vvi_order_queue *orders);
-/* Is anything on a lane, or to be put there? */
+/* True if a copy is on a lane, or to be put there. */
 bool vvi_ahead_pending_locked(const struct vv_engine *e);
-/* The watcher's part: asks all lanes, tells the core what has ended, and puts on lanes what nobody's
- * call does. The lock is released in between. True: something has happened. */
+/* For the watcher: queries all lanes, completes copies that have ended, and puts waiting copies on lanes
+ * that no call serves. The lock is released in between. True: something has happened. */
 bool vvi_ahead_watch_locked(struct vv_engine *e);
 
-/* The lend is given back when the stream has come to this point. */
+/* Gives the pages back when the stream has come to this point. */
 int vvi_on_release(struct vv_engine *e, struct vv_engine_lend *lend, void *native);
 void vvi_watcher_init(struct vv_engine *e);
-/* Waits until nothing is left on the application's streams. Before the movers are stopped. */
+/* Waits until the application's streams have no work for the engine. Before the movers are stopped. */
 void vvi_watcher_drain_locked(struct vv_engine *e);
 /* After `stopping` was set, without the lock. */
 void vvi_watcher_fini(struct vv_engine *e);
 /* The core has ended the request. Engine lock held. */
 void vvi_on_ended_locked(struct vv_engine *e, struct vvi_on *on);
-/* The core's `version_lost`: kept for the next caller. Engine lock held. */
+/* The core's `version_lost`: keeps the error for the next caller. Engine lock held. */
 bool vvi_on_lost_locked(void *arg, uint32_t hist, uint64_t version, int status);
-/* Forgets what nobody was told. Engine lock held. */
+/* Forgets unreported errors. Engine lock held. */
 void vvi_on_forget_locked(struct vv_engine *e, uint32_t hist);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of an order between the application's pieces and a tier's pages that are one piece of
- * memory on both sides. Inline, because a copy in many runs within the device is over in the time in
- * which a call for each of them would be made.
+ * Spans: the parts of an order between the application's pieces and a tier's pages that are contiguous
+ * on both sides. Inline, because within the device a copy of many runs takes no longer than a function
+ * call for each of them would.
  */
 #ifndef VV_ENGINE_SPANS_H
 #define VV_ENGINE_SPANS_H
@@ -18,11 +18,11 @@ struct vvi_span {
     char *dst;
     const char *src;
     uint64_t bytes;
-    bool device; /* one side at least is device memory */
+    bool device; /* at least one side is device memory */
 };
 typedef int vvi_span_fn(void *arg, const struct vvi_span *span);
 
-/* The piece that holds byte `at` of the object, and where in it. */
+/* The piece that holds byte `at` of the object, and the offset in it. */
 static inline const struct vv_engine_piece *vvi_piece_at(const struct vv_engine_app *app,
                                                          uint64_t at, uint64_t *ret_offset)
 {
@@ -34,9 +34,9 @@ static inline const struct vv_engine_piece *vvi_piece_at(const struct vv_engine_
     return p;
 }
 
-/* Calls `fn` for all that an order moves between the application's pieces and a tier's pages, until
- * it returns an error. Pages that follow one another, in the tier and in the object, are one; a span
- * that goes on where the one before ends, on both sides, begins another piece. */
+/* Calls `fn` for everything that an order moves between the application's pieces and a tier's pages,
+ * until it returns an error. Pages that are consecutive in the tier and in the object are one span; a
+ * span that continues the one before on both sides begins another piece. */
 static inline int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
                                   const struct vv_order *o, vvi_span_fn *fn, void *arg)
 {

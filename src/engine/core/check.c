@@ -376,7 +376,8 @@ static const char *check_req(const struct vv_core *core, const struct vv_req *re
     REQUIRE(req->inflight == orders_of_req(core, req, VV_TIER_APP),
             "orders in flight of a request are miscounted");
     if (req->kind == VV_REQ_PUT)
-        REQUIRE(req->obj->writing || req->obj->dead, "a put of a version that is not being written");
+        REQUIRE(req->obj->writing || req->obj->dead,
+                "a put of a version that is not being written");
     if (req->kind == VV_REQ_PUT)
         REQUIRE(req->unissued == req->obj->nchunks - req->scan, "chunks to be put are miscounted");
     if (req->kind == VV_REQ_GET)
@@ -406,10 +407,11 @@ static const char *check_requests(const struct vv_core *core)
         if (!req->obj->writing || !req->obj->ordered)
             wrong = "a wait for a stream that has ended";
     REQUIRE(!wrong, wrong);
-    REQUIRE(core->inflight > 0 ||
-                (!core->puts && !core->gets && !core->waits && !core->stream_waits && !core->ordered) ||
-                ((vvi_growing(core) || core->nending > 0) && !core->ordered && !core->stream_waits),
-            "a request is blocked and nothing is in flight");
+    REQUIRE(
+        core->inflight > 0 ||
+            (!core->puts && !core->gets && !core->waits && !core->stream_waits && !core->ordered) ||
+            ((vvi_growing(core) || core->nending > 0) && !core->ordered && !core->stream_waits),
+        "a request is blocked and nothing is in flight");
     return NULL;
 }
 
@@ -531,7 +533,8 @@ static const char *check_old_file(const struct vv_core *core, const struct vv_co
             continue;
         nsalvages++;
         for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++)
-            REQUIRE(copy->page[c] == FILE_CHUNK_OLD, "a chunk to be salvaged is in no file that failed");
+            REQUIRE(copy->page[c] == FILE_CHUNK_OLD,
+                    "a chunk to be salvaged is in no file that failed");
     }
     REQUIRE(nold == copy->nold, "chunks of a file that failed are miscounted");
     REQUIRE(nold == 0 || copy->old_generation, "chunks are in a file that failed, and none did");
@@ -547,7 +550,8 @@ static const char *check_copy(const struct vv_core *core, const struct vv_object
     bool arena = core->tier[tier].is_arena;
     struct totals n = {0};
 
-    REQUIRE(copy->obj == obj && copy->tier == tier, "a copy is attached to the wrong object or tier");
+    REQUIRE(copy->obj == obj && copy->tier == tier,
+            "a copy is attached to the wrong object or tier");
     REQUIRE(copy->state != VV_COPY_INIT && copy->state < VV_COPY_STATE_COUNT,
             "a copy is in a state that may not last");
     for (uint32_t c = 0; c < obj->nchunks; c++) {
@@ -626,7 +630,8 @@ static const char *check_live(const struct vv_core *core, const struct vv_object
             "a safe generation holds an older one");
     REQUIRE(obj->gen != VV_GEN_SAFE || obj->durable, "a generation is safe without a file");
     REQUIRE(!(obj->written && obj->writing), "a version is written and being written");
-    REQUIRE(obj->written || obj->writing || obj->hint_first, "a version is neither written nor hinted");
+    REQUIRE(obj->written || obj->writing || obj->hint_first,
+            "a version is neither written nor hinted");
     REQUIRE(!obj->durable || obj->written, "a version is committed before it is written");
     REQUIRE(obj->down == (obj->written && (obj->flush_err || vvi_object_complete_down(core, obj))),
             "the flag for a version that is complete below is stale");

@@ -147,7 +147,8 @@ struct vv_order {
     struct vv_object *obj;
     uint32_t hist;
     uint64_t version, generation; /* a version discarded and written again has another generation */
-    uint64_t file_generation; /* of its file: after a failure the file is written again under another */
+    uint64_t
+        file_generation; /* of its file: after a failure the file is written again under another */
     uint64_t from_generation; /* SALVAGE */
     uint32_t edition;         /* of the object, see vv_object_info */
     uint64_t size;            /* of the object, in bytes */
@@ -193,9 +194,10 @@ struct vv_lend {
 struct vv_req {
     enum vv_req_kind kind;
     int status;
-    uint32_t distance; /* GET: successive hinted versions that were complete on the fastest tier when
+    uint32_t
+        distance; /* GET: successive hinted versions that were complete on the fastest tier when
                           the request arrived */
-    void *user;        /* the caller's */
+    void *user;   /* the caller's */
     /* PUT and GET, set by the caller: its orders are put on a stream of the application and may take
      * long to end. Any number of them is issued at once. When `unissued` has reached 0 the request
      * waits for that stream only and no longer counts as blocked. */
@@ -203,8 +205,8 @@ struct vv_req {
     /* GET, set by the caller. keep: it does not make the version consumed. again: it is part of a
      * restore that has already begun, and uses up no hint. */
     bool keep, again;
-    bool replace;      /* PUT, set by the caller: an existing version is overwritten */
-    uint8_t family;    /* set by the caller: `ordered` by the stream of this family (vv_core_family),
+    bool replace;   /* PUT, set by the caller: an existing version is overwritten */
+    uint8_t family; /* set by the caller: `ordered` by the stream of this family (vv_core_family),
                           runs ahead on its time line. 0: does not run ahead */
     uint32_t unissued; /* chunks without an order yet; read-only for the caller, as all below */
     uint64_t start_ns; /* from here on private to the core */
@@ -272,7 +274,7 @@ struct vv_core_hist_cfg {
     uint64_t keep_every; /* with `keep`, multiples of this stay too; 0: none */
     enum vv_core_level level;
     uint64_t first_generation; /* of new objects: above every generation its files ever had; 0: 1 */
-    bool hold; /* the level is reached by vv_core_reached, not by the commit */
+    bool hold;                 /* the level is reached by vv_core_reached, not by the commit */
     /* With `hold`: a committed file is at the level, and vv_core_reached reports that it has a copy as
      * well. Versions without one count for vv_core_latest, but not for retention, and replace none. */
     bool copies;

@@ -73,8 +73,7 @@ enum {
     CLASS_DIRTY = 2, /* no slower tier has its bytes: to be flushed */
     CLASS_UP = 4,    /* no faster memory tier has its bytes: could be prefetched */
     CLASS_DUP = 8,   /* may go: a faster tier has its bytes */
-    CLASS_PASS =
-        16, /* may go, but is a transit page: that makes no room in the arena */
+    CLASS_PASS = 16, /* may go, but is a transit page: that makes no room in the arena */
 };
 
 /* HELD: all copies with pages on the device, once something runs ahead. */
@@ -143,8 +142,8 @@ struct vv_object {
     bool written : 1;     /* its put has ended: it may be restored */
     uint8_t removal : 2;  /* enum removal */
     bool writing : 1;     /* its put is pending */
-    bool ordered : 1;     /* its put is ordered by a stream: callers may name it before it is written */
-    bool dead : 1;        /* HELD or ENDED: no restore gets it; the file of a HELD one stays */
+    bool ordered : 1; /* its put is ordered by a stream: callers may name it before it is written */
+    bool dead : 1;    /* HELD or ENDED: no restore gets it; the file of a HELD one stays */
     bool consumed : 1;
     bool nameless : 1;    /* the object of a lease: no version, never in the table */
     bool durable : 1;     /* committed on the files tier */
@@ -157,23 +156,23 @@ struct vv_object {
     bool reached : 1;   /* the store says that its file has reached the level */
     bool missed : 1;    /* the store says that its copy has failed */
     bool provisional : 1; /* the version that it replaces stays until vv_core_confirm */
-    bool
-        unfinished : 1; /* a previous process left it below the level, and no caller has seen it */
-    bool exempt : 1;    /* no longer among the newest, and kept by keep_every */
-    bool filled : 1;    /* `streams`: all bytes are in the tiers, its put waits for the commit */
-    bool pass_through : 1; /* larger than its tier: its put goes through transit pages as well */
-    bool streams : 1;      /* too large to stay in memory until its file is committed */
-    bool spoiled : 1;  /* a write to its file or its commit failed: that file is unusable */
-    bool reported : 1;     /* its flush_err has been reported */
-    int16_t flush_err; /* the error that ended its flushing; 0: none */
+    bool unfinished : 1; /* a previous process left it below the level, and no caller has seen it */
+    bool exempt : 1;     /* no longer among the newest, and kept by keep_every */
+    bool filled : 1;     /* `streams`: all bytes are in the tiers, its put waits for the commit */
+    bool pass_through : 1;   /* larger than its tier: its put goes through transit pages as well */
+    bool streams : 1;        /* too large to stay in memory until its file is committed */
+    bool spoiled : 1;        /* a write to its file or its commit failed: that file is unusable */
+    bool reported : 1;       /* its flush_err has been reported */
+    int16_t flush_err;       /* the error that ended its flushing; 0: none */
     uint16_t restoring : 14; /* restores under way: it is wanted before anything else */
     uint16_t restored : 1;   /* at least once */
     uint16_t used : 1;       /* it would be `consumed` if it had no hint */
     uint32_t nmem;           /* chunks valid or filling on a memory tier */
     uint32_t hist : 29;
-    uint32_t left : 1;  /* a failed file of it remains, because its removal failed as well */
-    uint32_t lost : 1;  /* a flush that ran ahead failed after its pages were reused: its put fails */
-    uint32_t spent : 1; /* restored and consumed, on the time line of a stream */
+    uint32_t left : 1; /* a failed file of it remains, because its removal failed as well */
+    uint32_t
+        lost : 1; /* a flush that ran ahead failed after its pages were reused: its put fails */
+    uint32_t spent : 1;              /* restored and consumed, on the time line of a stream */
     uint64_t hint_first, hint_last;  /* sequence numbers of its live hints; 0: none */
     struct vv_object *older, *newer; /* in order of writing; written objects only */
     /* The same, without those marked `exempt`. */
@@ -183,8 +182,8 @@ struct vv_object {
     uint64_t file_bytes;   /* its share of the files tier's capacity */
     uint32_t miss_low;     /* no chunk before this one is missing from memory */
     uint32_t refs;         /* orders in flight and pending requests */
-    uint32_t reflushed;    /* pages dropped before they were flushed, because another tier has them */
-    uint32_t lent;         /* times that pages of it are lent in place */
+    uint32_t reflushed; /* pages dropped before they were flushed, because another tier has them */
+    uint32_t lent;      /* times that pages of it are lent in place */
 };
 
 /* A history of a million versions is common. */
@@ -269,9 +268,9 @@ struct tier {
     uint32_t *transit[2]; /* stacks of free transit pages: [0] down, [1] up */
     uint32_t ntransit[2];
     uint32_t transit_all;
-    uint32_t nevict; /* pages that may go */
-    uint32_t ndirty; /* pages to be flushed */
-    uint32_t lent;   /* pages lent and not being returned, or promised to requests that wait */
+    uint32_t nevict;      /* pages that may go */
+    uint32_t ndirty;      /* pages to be flushed */
+    uint32_t lent;        /* pages lent and not being returned, or promised to requests that wait */
     uint64_t freed_epoch; /* counts events that may make room */
     uint64_t tried_epoch
         [2]; /* contiguous, by purpose: freed_epoch + 1 when the last search found no window */
@@ -303,8 +302,8 @@ struct stamp {
     uint8_t writer;
     uint8_t
         queued; /* the family of an order that will write it and is not on its lane yet; 0: none */
-    bool planned;        /* the page is being filled, by a write that is on its lane */
-    uint8_t limbo;       /* without an owner: in this family's list; LIMBO_ALONE: in none; 0: owned */
+    bool planned;  /* the page is being filled, by a write that is on its lane */
+    uint8_t limbo; /* without an owner: in this family's list; LIMBO_ALONE: in none; 0: owned */
     uint32_t next, prev; /* in the list */
 };
 

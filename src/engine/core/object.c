@@ -552,7 +552,7 @@ struct location {
 };
 
 static inline struct location locate(const struct vv_core *core, const struct vv_object *obj,
-                                        const struct view *view, const uint32_t *bits, unsigned n)
+                                     const struct view *view, const uint32_t *bits, unsigned n)
 {
     bool committed = obj->durable && !obj->copy[core->disk];
     unsigned file = committed ? 1u << core->disk : 0;

@@ -107,8 +107,7 @@ bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj)
         if (first == obj || first->removal == REMOVAL_FAILED)
             ask(core, first);
     }
-    return obj->removal !=
-           REMOVAL_NONE; /* given up if there was no memory for the order */
+    return obj->removal != REMOVAL_NONE; /* given up if there was no memory for the order */
 }
 
 void vvi_removal_done(struct vv_core *core, struct vv_object *obj)

@@ -294,7 +294,8 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
     if (rc == 0) {
         rc = vvi_grow_start(e);
         if (rc)
-            snprintf(err, err_bytes, "host cache: no thread for it: %s", strerror(-rc));
+            snprintf(err, err_bytes, "host cache: its threads cannot be started: %s",
+                     strerror(-rc));
     }
     if (rc) {
         vv_engine_close(e);

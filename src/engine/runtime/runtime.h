@@ -25,10 +25,10 @@ struct vv_engine_cfg {
     uint32_t page_bytes;
     uint64_t device_cache_bytes;
     uint64_t host_cache_bytes;
-    uint64_t disk_bytes;      /* capacity of the storage tier; 0 on files: the engine sets no limit */
-    enum vv_tier_kind disk;   /* VV_TIER_SPILL or VV_TIER_FILES, if there are stores */
-    bool written_stays;       /* as in struct vv_core_cfg */
-    struct vv_device *device; /* NULL: none. All of these outlive the engine. */
+    uint64_t disk_bytes;    /* capacity of the storage tier; 0 on files: the engine sets no limit */
+    enum vv_tier_kind disk; /* VV_TIER_SPILL or VV_TIER_FILES, if there are stores */
+    bool written_stays;     /* as in struct vv_core_cfg */
+    struct vv_device *device;                  /* NULL: none. All of these outlive the engine. */
     struct vv_store *write_store, *read_store; /* both or neither */
     struct vv_helper
         *helper;        /* the helper of the stores: it can reach the host cache; NULL: none */

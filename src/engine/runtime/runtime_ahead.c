@@ -2,23 +2,23 @@
 /*
  * Orders that run ahead: putting them on lanes, and seeing them end.
  *
- * The core plans them (engine/core/ahead.c). Each goes on its lane as a batch of its own: waits for
- * what it depends on, its copies, an event behind them. APP orders go on the application's stream, as
- * one batch for each submission. The number of a batch is its seq for the core; the ring of its stream
- * finds the event of a number.
+ * The core plans them (engine/core/ahead.c). Each goes on its lane as a batch of its own: waits for its
+ * dependencies, its copies, an event behind them. APP orders go on the application's stream, as one
+ * batch for each submission. The number of a batch is its seq in the core; the ring of its stream finds
+ * the event of a number.
  *
- * What must stay true:
- * - The core hears of an order (vv_core_enqueued) when its event has been recorded, and only then
- *   plans what waits for it. So no stream waits for an event that was never recorded, which would be
- *   no wait at all.
- * - One thread at a time puts work on the streams of a group, so that numbers grow in the order in
- *   which the work stands there. It may be held up by the driver for as long as the stream of the
- *   application is: no thread that serves others waits for it. The watcher passes over a group that is
- *   owned, and over lanes that are long.
- * - An event is recorded again only after the core was told of its batch, by an owner of the same
- *   group. A thread that has found it meanwhile waits for more of the same group than it must: of its
- *   own past, or of EARLY, which waits for nothing.
- * - The core is told of a batch after all before it on its stream and all that it has waited for.
+ * Invariants:
+ * - An order is reported to the core (vv_core_enqueued) when its event has been recorded, and only then
+ *   does the core plan orders that wait for it. So no stream waits for an event that was never recorded,
+ *   which would not wait at all.
+ * - One thread at a time puts work on the streams of a group, so that numbers grow in the order of the
+ *   work on the stream. The driver may block it for as long as the stream of the application is blocked:
+ *   no thread that serves others waits for it. The watcher skips a group that is owned, and long lanes.
+ * - An event is recorded again only after the end of its batch was reported to the core, by an owner of
+ *   the same group. A thread that has found the event meanwhile waits for more of the same group than it
+ *   must: of its own past, or of EARLY, which waits for nothing.
+ * - The end of a batch is reported to the core after the ends of all before it on its stream and of all
+ *   that it has waited for.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@
 
 enum {
     RING_FIRST = 64,
-    ASK_MOST = 8,    /* batches of one stream in one round */
+    ASK_MOST = 8,    /* batches of one stream that are queried in one round */
     LANE_LONG = 128, /* batches on a lane to which the watcher adds no more */
 };
 
@@ -86,7 +86,7 @@ static bool lanes_made(const struct vv_engine *e, unsigned family)
            e->ahead.stream[vv_lane_stream(family, VV_LANE_UP)];
 }
 
-/* The stream of a lane, once. The lock is released in between. */
+/* Creates the stream of a lane, once. The lock is released in between. */
 static void make_lane_locked(struct vv_engine *e, unsigned family, enum vv_lane lane)
 {
     unsigned group = group_of(family, lane), s = vv_lane_stream(family, lane);
@@ -146,7 +146,7 @@ static bool ring_reserve(struct vvi_ring *r)
     return true;
 }
 
-/* The event behind all up to that number; NULL: they have ended. */
+/* The event behind all batches up to that number; NULL: they have ended. */
 static struct vv_event *ring_event(const struct vvi_ring *r, uint64_t seq)
 {
     vv_assert(seq < r->end);
@@ -155,8 +155,8 @@ static struct vv_event *ring_event(const struct vvi_ring *r, uint64_t seq)
 
 /* ---- submission ---- */
 
-/* Work for one stream of a group, between being taken from the core and being told to it. */
-struct parcel {
+/* Work for one stream of a group, from the core's order until it is reported as enqueued. */
+struct submission {
     unsigned family, lane, stream_number;
     struct vv_stream *stream;
     const struct vv_engine_app *app; /* NULL: between two tiers */
@@ -166,8 +166,8 @@ struct parcel {
     struct vvi_batch *batch;
 };
 
-/* The group is owned by the caller. */
-static int parcel_prepare_locked(struct vv_engine *e, struct parcel *p)
+/* The caller owns the group. */
+static int submission_prepare_locked(struct vv_engine *e, struct submission *p)
 {
     unsigned group = group_of(p->family, p->lane);
 
@@ -204,8 +204,8 @@ static int order_segs(const struct vv_engine *e, const struct vv_order *o, struc
     return rc;
 }
 
-/* After an error nothing of it is running. */
-static int parcel_put(struct vv_engine *e, struct parcel *p)
+/* After an error none of its work is running. */
+static int submission_put(struct vv_engine *e, struct submission *p)
 {
     struct vv_device *d = e->cfg.device;
     struct vvi_segs s;
@@ -229,15 +229,15 @@ static int parcel_put(struct vv_engine *e, struct parcel *p)
     rc = vv_device_event_record(d, p->batch->event, p->stream);
     if (rc)
         vvi_device_settle(e, p->stream, p->batch->event, rc);
-    /* Not before: only a batch keeps the number of the stream from being given to another one until
-     * all that it has waited for has ended. */
+    /* Only now: a batch with this number must exist, because it keeps the number of the stream from
+     * being given to another one until everything that it has waited for has ended. */
     for (unsigned lane = 0; lane < VV_LANES && rc == 0; lane++)
         if (p->event[lane])
             e->ahead.waited[p->stream_number][lane] = p->wait[lane];
     return rc;
 }
 
-static void parcel_tell_locked(struct vv_engine *e, struct parcel *p, int rc)
+static void submission_report_locked(struct vv_engine *e, struct submission *p, int rc)
 {
     unsigned group = group_of(p->family, p->lane);
     struct vvi_ring *r = &e->ahead.ring[p->stream_number];
@@ -267,26 +267,26 @@ static void parcel_tell_locked(struct vv_engine *e, struct parcel *p, int rc)
     vvi_watcher_wake_locked(e);
 }
 
-/* The group is owned by the caller. The lock is released in between. */
-static void parcel_send_locked(struct vv_engine *e, struct parcel *p)
+/* The caller owns the group. The lock is released in between. */
+static void submission_send_locked(struct vv_engine *e, struct submission *p)
 {
-    int rc = parcel_prepare_locked(e, p);
+    int rc = submission_prepare_locked(e, p);
 
     vvi_engine_unlock(e);
     if (rc == 0)
-        rc = parcel_put(e, p);
+        rc = submission_put(e, p);
     vvi_engine_lock(e);
-    parcel_tell_locked(e, p, rc);
+    submission_report_locked(e, p, rc);
 }
 
 void vvi_ahead_app_locked(struct vv_engine *e, unsigned family, struct vv_stream *stream,
                           const struct vv_engine_app *app, struct vvi_order_queue *orders)
 {
-    struct parcel p = {
+    struct submission p = {
         .family = family, .lane = VV_LANE_APP, .stream = stream, .app = app, .orders = *orders};
 
     own_locked(e, family);
-    parcel_send_locked(e, &p);
+    submission_send_locked(e, &p);
     disown_locked(e, family);
 }
 
@@ -298,17 +298,17 @@ void vvi_ahead_push_locked(struct vv_engine *e, struct vv_order *o)
     vvi_watcher_wake_locked(e);
 }
 
-/* The first in the queue of a group. False: it is too long for somebody who serves others. */
+/* Sends the first order in the queue of a group. False: the lane is too long for a thread that `serves`. */
 static bool send_first_locked(struct vv_engine *e, unsigned group, bool serves)
 {
     struct vv_order *o = e->ahead.queue[group].head;
     unsigned s = vv_lane_stream(o->family, (enum vv_lane)o->lane);
-    struct parcel p = {.family = o->family, .lane = o->lane, .stream = e->ahead.stream[s]};
+    struct submission p = {.family = o->family, .lane = o->lane, .stream = e->ahead.stream[s]};
 
     if (serves && e->ahead.ring[s].end - e->ahead.ring[s].first >= LANE_LONG)
         return false;
     vvi_order_push(&p.orders, vvi_order_pop(&e->ahead.queue[group]));
-    parcel_send_locked(e, &p);
+    submission_send_locked(e, &p);
     return true;
 }
 
@@ -334,7 +334,7 @@ bool vvi_ahead_submit_locked(struct vv_engine *e, unsigned family)
     return any;
 }
 
-/* ---- the watcher's part ---- */
+/* ---- called by the watcher ---- */
 
 bool vvi_ahead_pending_locked(const struct vv_engine *e)
 {
@@ -347,23 +347,23 @@ bool vvi_ahead_pending_locked(const struct vv_engine *e)
     return false;
 }
 
-/* The first batches of a stream, and how many of them have ended. */
-struct asked {
+/* The first batches of a stream, and the number of them that have ended. */
+struct queried {
     struct vvi_batch *batch[ASK_MOST];
     unsigned n, ended;
 };
 
-static void list_locked(const struct vv_engine *e, struct asked *asked)
+static void list_locked(const struct vv_engine *e, struct queried *queried)
 {
     for (unsigned s = 0; s < VV_STREAMS; s++) {
         const struct vvi_ring *r = &e->ahead.ring[s];
-        asked[s].n = asked[s].ended = 0;
-        for (uint64_t seq = r->first; seq < r->end && asked[s].n < ASK_MOST; seq++)
-            asked[s].batch[asked[s].n++] = r->batch[seq % r->cap];
+        queried[s].n = queried[s].ended = 0;
+        for (uint64_t seq = r->first; seq < r->end && queried[s].n < ASK_MOST; seq++)
+            queried[s].batch[queried[s].n++] = r->batch[seq % r->cap];
     }
 }
 
-static bool told_locked(const struct vv_engine *e, const struct vvi_batch *b)
+static bool waits_ended_locked(const struct vv_engine *e, const struct vvi_batch *b)
 {
     for (unsigned lane = 0; lane < VV_LANES; lane++)
         if (b->wait[lane] >= e->ahead.ring[vv_lane_stream(b->family, (enum vv_lane)lane)].first)
@@ -371,11 +371,11 @@ static bool told_locked(const struct vv_engine *e, const struct vvi_batch *b)
     return true;
 }
 
-static bool tell_ended_locked(struct vv_engine *e, struct asked *a, unsigned s)
+static bool report_ended_locked(struct vv_engine *e, struct queried *a, unsigned s)
 {
     unsigned n = 0;
 
-    for (; n < a->ended && told_locked(e, a->batch[n]); n++) {
+    for (; n < a->ended && waits_ended_locked(e, a->batch[n]); n++) {
         struct vvi_batch *b = a->batch[n];
         unsigned group = group_of(b->family, b->lane);
         e->ahead.ring[s].first++;
@@ -405,19 +405,20 @@ static bool serve_queues_locked(struct vv_engine *e)
 
 bool vvi_ahead_watch_locked(struct vv_engine *e)
 {
-    struct asked asked[VV_STREAMS];
+    struct queried queried[VV_STREAMS];
     bool any = serve_queues_locked(e), more = true;
 
-    list_locked(e, asked);
+    list_locked(e, queried);
     vvi_engine_unlock(e);
     for (unsigned s = 0; s < VV_STREAMS; s++)
-        while (asked[s].ended < asked[s].n && vvi_batch_ended(e, asked[s].batch[asked[s].ended]))
-            asked[s].ended++;
+        while (queried[s].ended < queried[s].n &&
+               vvi_batch_ended(e, queried[s].batch[queried[s].ended]))
+            queried[s].ended++;
     vvi_engine_lock(e);
     while (more) {
         more = false;
         for (unsigned s = 0; s < VV_STREAMS; s++)
-            more |= tell_ended_locked(e, &asked[s], s);
+            more |= report_ended_locked(e, &queried[s], s);
         any |= more;
     }
     return any;

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests: what the thread of the application does inside a put, a get or a wait.
+ * Requests: the work of the application's thread inside a put, a get or a wait.
  *
- * The thread takes the APP orders of its request and carries them out itself: between host memory
- * and host memory by copying, with the help of other threads if it is much, otherwise on two
- * streams, so that the part of an object on the device and the part on the host move at the same
- * time. Copies within the device go to the application's own default stream, as a plain copy would:
- * they need not be told to wait for it, which takes longer than to submit them. Those over the link,
- * which others would have to wait for, have a stream of their own. In between it waits for more
- * orders, for the end of the request, or for its deadline.
+ * The thread takes the APP orders of its request and carries them out itself. Between host memory and
+ * host memory it copies, with the help of other threads if there is much. Otherwise it uses two streams,
+ * so that the part of an object on the device and the part on the host move at the same time. Copies
+ * within the device go to the application's own default stream, as a plain copy would: they need no wait
+ * for it, which would take longer than submitting them. Copies over the link have a stream of their own,
+ * because work behind them would have to wait. In between the thread waits for more orders, for the end
+ * of the request, or for its deadline.
  *
- * What must stay true:
- * - An order is completed only when nobody touches its memory any more (see runtime_device.c), and
- * a request ends only when none of its orders is outstanding: the caller's memory is the caller's
- *   again after that.
- * - The deadline is looked at only when no order is waiting and none is in flight. An order that
- * has been issued is carried out; that takes the time of one copy, and a request that can be served
- * at once is served even with a deadline in the past.
+ * Invariants:
+ * - An order is completed only when nothing touches its memory any more (see runtime_device.c), and
+ *   a request ends only when none of its orders is outstanding: then the memory is the caller's again.
+ * - The deadline is checked only when no order is waiting and none is in flight. An order that has been
+ *   issued is carried out, which takes the time of one copy, and a request that can be served at once
+ *   is served even with a deadline in the past.
  *
  * When the last copy of a request has been submitted, the thread waits for it without the lock and
- * leaves the books to others (runtime_finish.c). The engine lock protects what dispatch writes into
- * a request.
+ * leaves its completion to other threads (runtime_finish.c). The engine lock protects the fields of a
+ * request that dispatch writes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,7 +38,7 @@
 #define WAIT_FINISH_NS ((int64_t)1000000000)
 #define SEGS_MAX       1024
 
-#define COPIERS_MAX 8u /* more do not copy faster */
+#define COPIERS_MAX 8u /* more threads do not copy faster */
 
 enum { LANE_DEVICE, LANE_LINK };
 
@@ -155,8 +154,7 @@ void vvi_reqs_free(struct vv_engine *e)
 
 /* ---- one order ---- */
 
-/* Collects the copies of an order: for the stream, and those within host memory for the processors.
- */
+/* Collects the copies of an order: for the stream, and within host memory for the processors. */
 struct gather {
     struct vv_engine *e;
     struct vv_stream *stream;
@@ -164,7 +162,7 @@ struct gather {
     uint64_t host_bytes;
     size_t whole;   /* bytes of all pieces of the request */
     bool submitted; /* the stream has work of this order */
-    /* Behind the rest: most orders have one segment, and only a page of all this is touched. */
+    /* Last: most orders have one segment, so only a page of these arrays is touched. */
     struct vv_copy_seg segs[SEGS_MAX], host_segs[SEGS_MAX];
 };
 
@@ -229,8 +227,8 @@ static inline int gather_add(void *arg, const struct vvi_span *span)
         if (rc)
             return rc;
     }
-    /* Never joined to the one before: pieces that touch may be two allocations, and drivers refuse a
-     * copy across both. */
+    /* Segments are not joined here: adjacent pieces may be two allocations, and drivers refuse a copy
+     * across both. */
     g->segs[g->n++] = (struct vv_copy_seg){span->dst, span->src, span->bytes};
     return 0;
 }
@@ -241,7 +239,7 @@ static int gather_order(struct gather *g, const struct vv_engine_app *app, const
     int rc = vvi_order_spans(g->e, app, o, gather_add, g);
     if (rc == 0)
         rc = gather_submit(g);
-    gather_copy(g); /* beside what the stream does */
+    gather_copy(g); /* while the stream works */
     return rc;
 }
 
@@ -263,7 +261,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
         rc = lane_ready(e, r, o->hop == VV_HOP_D2D ? LANE_DEVICE : LANE_LINK, &lane);
     if (rc)
         return rc;
-    struct gather g; /* its segments are written before they are read, and too many to be cleared */
+    struct gather g; /* not cleared: it is large, and segments are written before they are read */
     g.e = e;
     g.stream = lane ? lane->stream : NULL;
     g.n = g.nhost = 0;
@@ -288,7 +286,7 @@ static int order_start(struct vv_engine *e, struct vvi_req *r, struct vv_order *
     return rc;
 }
 
-/* ---- what is in flight ---- */
+/* ---- orders in flight ---- */
 
 struct ended {
     struct vv_order *order;
@@ -374,8 +372,8 @@ void vvi_req_complete_locked(struct vv_engine *e, struct vvi_req *r)
     }
 }
 
-/* All copies of the request are in flight or have ended well: waits for them without the lock, and
- * leaves the books to others. False: not all of them went well, or not within the first second. */
+/* All copies of the request are in flight or have ended well: waits for them without the lock, and leaves
+ * the completion to other threads. False: one has failed, or did not end within a second. */
 static bool finish_behind(struct vv_engine *e, struct vvi_req *r)
 {
     vvi_finisher_wake(e);
@@ -394,8 +392,8 @@ static bool finish_behind(struct vv_engine *e, struct vvi_req *r)
     return true;
 }
 
-/* Starts an order, and finishes the request if that was the last: all of it inside the device,
- * whose operations cost less there. The request is gone if it was finished. */
+/* Starts an order, and finishes the request if it was the last, within one device scope, in which device
+ * operations are cheaper. A finished request must not be used any more. */
 static int start_inside(struct vv_engine *e, struct vvi_req *r, struct vv_order *o, bool may_finish,
                         bool *ret_finished)
 {

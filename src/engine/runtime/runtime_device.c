@@ -2,16 +2,15 @@
 /*
  * Movers between device and host memory.
  *
- * A hop has one thread and one stream. As many orders as may be in flight on the hop are queued on
- * the stream, each with an event behind it; the thread waits for the oldest, reports it, and queues
- * what the core orders then. So the link does not idle between two orders, and with more than two
- * it does not either when the thread comes late, which on a machine with other work it does at times:
- * the link would have to end all of those behind the oldest first.
+ * A hop has one thread and one stream. All orders in flight on the hop are queued on the stream, each
+ * with an event behind it. The thread waits for the oldest, reports it, and queues the orders that follow.
+ * So the link does not idle between two orders. With more than two queued it does not idle either when
+ * the thread is late, as happens on a machine with other work: the link would first have to end all
+ * copies behind the oldest.
  *
- * What must stay true: an order is completed only when the device no longer touches its memory,
- * because the core gives the pages away at once. An error does not say that: a failed event_record
- * leaves a copy running that nobody can wait for. Hence vvi_device_settle before every completion
- * with an error.
+ * Invariant: an order is completed only when the device no longer touches its memory, because the core
+ * gives the pages away at once. An error does not guarantee that: after a failed event_record a copy
+ * may run without an event to wait for. Hence vvi_device_settle before every completion with an error.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -57,8 +56,8 @@ void vvi_device_drain(struct vv_engine *e)
     void *ptr;
     if (vv_device_mem_alloc(d, 1, &ptr) == 0 && vv_device_mem_free(d, ptr) == 0)
         return;
-    /* The device refuses everything and can no longer be asked: from now on it counts as lost. All
-     * that is left is to give copies accepted earlier the time to end. */
+    /* The device refuses everything and cannot be queried any more: from now on it counts as lost.
+     * Copies accepted earlier get time to end. */
     atomic_store_explicit(&e->device_lost, true, memory_order_relaxed);
     vv_sleep_until_ns(vv_now_ns() + SETTLE_REST_NS);
 }
@@ -93,13 +92,13 @@ struct line {
         struct vv_event *event;
         struct vv_order *order;
     } place[VVI_MOVER_DEPTH];
-    unsigned depth; /* places in use at most */
+    unsigned depth; /* most places in use */
     unsigned head, count;
-    uint64_t from_ns; /* since when the oldest is the one that the link carries */
+    uint64_t from_ns; /* when the link began to carry the oldest */
     struct vvi_copy_sleep sleep;
 };
 
-/* Puts an order on the stream. 0, or an error: nothing of it is running. */
+/* Puts an order on the stream. 0, or an error: none of its copies is running. */
 static int line_add(struct line *l, struct vv_order *o)
 {
     struct vv_engine *e = l->mover->engine;
@@ -124,7 +123,7 @@ static int line_add(struct line *l, struct vv_order *o)
     return 0;
 }
 
-/* Takes the oldest away, which has ended, or which nobody can ask about any more. */
+/* Removes the oldest, which has ended or can no longer be queried. */
 static struct vv_order *line_take(struct line *l, int status)
 {
     struct vv_engine *e = l->mover->engine;
@@ -137,7 +136,7 @@ static struct vv_order *line_take(struct line *l, int status)
     return o;
 }
 
-/* What the core has ordered goes to the stream. Engine lock held, but not meanwhile. */
+/* Puts the orders in the queue on the stream. Engine lock held, but not meanwhile. */
 static void queue_locked(struct line *l)
 {
     struct vvi_mover *m = l->mover;
@@ -156,8 +155,8 @@ static void queue_locked(struct line *l)
     atomic_store_explicit(&m->more, m->queue.head != NULL, memory_order_relaxed);
 }
 
-/* Sleeps through most of the oldest copy. False: there is more to be queued. Engine lock held, but not
- * meanwhile. */
+/* Sleeps through most of the oldest copy. False: there are more orders to queue. Engine lock held, but
+ * not meanwhile. */
 static bool sleep_locked(struct line *l)
 {
     struct vvi_mover *m = l->mover;
@@ -170,10 +169,10 @@ static bool sleep_locked(struct line *l)
     return true;
 }
 
-/* Asks now and then until the oldest has ended: 0 or its error; or until there is more to be queued:
- * 1. To ask all the time would hold up every other call of the driver, the application's own
- * among them, and to notice the end a little late costs nothing with the next copies queued behind. */
-static int ask(struct line *l)
+/* Queries the oldest now and then until it has ended: 0 or its error; or until there are more orders to
+ * queue: 1. Querying all the time would delay every other call of the driver, including the
+ * application's. Noticing the end a little late costs nothing while the next copies are queued. */
+static int poll_oldest(struct line *l)
 {
     struct vvi_mover *m = l->mover;
     bool overslept = true;
@@ -235,7 +234,7 @@ static void *device_mover_main(void *arg)
             if (!sleep_locked(l))
                 continue;
             vvi_engine_unlock(e);
-            int rc = ask(l);
+            int rc = poll_oldest(l);
             struct vv_order *o = rc > 0 ? NULL : line_take(l, rc);
             if (o)
                 vvi_trace_copy_end(e, o, rc);

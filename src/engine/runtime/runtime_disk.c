@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Movers between memory and the storage tier: one thread each for writing and for reading, each with
- * a store of its own. The memory is the host's, or with GPUDirect Storage the device's, which the
- * order tells.
+ * a store of its own. The memory is the host's, or with GPUDirect Storage the device's, according to the
+ * order.
  *
- * The thread keeps as many requests in the store as the core has slots, and waits in one of two
- * places: on its condition variable while nothing is in flight, inside store->poll while something
- * is. Who queues an order signals the first, and kicks the store if the thread is in the second
- * (mover->polling, set and read under the engine lock, so that no wake-up is lost: a kick that
- * comes before the poll makes the poll return at once).
+ * The thread keeps as many requests in the store as the core has slots, and waits in one of two places:
+ * on its condition variable while nothing is in flight, otherwise inside store->poll. The thread that
+ * queues an order signals the first, and kicks the store if the mover is in the second (mover->polling,
+ * set and read under the engine lock). No wake-up is lost: a kick before the poll makes the poll return
+ * at once.
  *
  * Commits and removals go with the writes. They have requests of their own, so that a long fsync
- * does not hold up the writes of other objects.
+ * does not delay the writes of other objects.
  *
  * The store may refuse a request (out of memory); the order then fails with that error.
  */
@@ -26,7 +26,7 @@
 
 #define POLL_NS        ((int64_t)1000000000)
 #define POLL_MAX       16
-#define POLL_REST_NS   VV_NS_PER_MS /* after a poll that failed: try again, without spinning */
+#define POLL_REST_NS   VV_NS_PER_MS /* after a failed poll: try again, without spinning */
 #define REGIONS_INLINE 4
 
 struct disk_io {
@@ -53,9 +53,9 @@ static bool is_control(const struct vv_order *o)
     return o->kind != VV_ORDER_COPY;
 }
 
-/* A request with an order to carry out, or NULL: no order, or no request for one. Commits come
- * first, somebody may be waiting for them; the core has seen to it that no order depends on another
- * that is still queued. */
+/* Returns a request with an order to carry out, or NULL: no order, or no spare request. Commits come first,
+ * because a caller may be waiting for them. The core guarantees that no order depends on another that is
+ * still queued. */
 static struct disk_io *take_locked(struct disk_worker *w)
 {
     struct vvi_mover *m = w->mover;
@@ -179,7 +179,7 @@ static void trace_end(const struct vv_engine *e, const struct vv_order *o, int s
                  (uint64_t)(int64_t)status, 0);
 }
 
-/* Takes what can be started, lock held on entry and return. */
+/* Starts the orders for which there are requests; lock held on entry and return. */
 static void start_locked(struct disk_worker *w)
 {
     struct vv_engine *e = w->mover->engine;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finishing requests behind their callers.
+ * Completing requests after their calls have returned.
  *
- * A copy within a device takes less than a hundred microseconds, and the books of a request that
- * has ended take a tenth of that: to enter them while the application waits would cost a tenth of
- * its bandwidth. So the caller, once all its copies have ended well, only puts its request on a
- * list and returns; whoever takes the engine lock next enters it first (vvi_engine_lock). No call
- * can tell the difference, since none sees the core before that.
+ * A copy within a device takes less than a hundred microseconds, and the completion of a request takes a
+ * tenth of that: if the application had to wait for it, it would lose a tenth of its bandwidth. So the
+ * caller, once all its copies have ended well, only puts its request on a list and returns. The next
+ * thread that takes the engine lock completes it first (vvi_engine_lock). No call can tell the
+ * difference, since none reads the core before that.
  *
- * The finisher is a thread that makes sure that somebody does take the lock, so that flushes and
- * prefetches go on. It is woken when the copies have been submitted, in their shadow, because waking
- * a thread is a system call; until the request comes it looks for it every few microseconds.
+ * The finisher is a thread that takes the lock if no other does, so that flushes and prefetches
+ * continue. It is woken after the copies have been submitted, while they run, because waking a thread is
+ * a system call; until the request comes it checks the list every few microseconds.
  *
- * What could go wrong: a request told to have succeeded can no longer fail. vv_core_promise turns
- * an error that came in between, of a flush that ran ahead, into a late error of its version.
+ * Risk: a request that has returned success can no longer fail. If a flush that ran ahead has failed in
+ * between, vv_core_promise turns its error into a late error of the version.
  */
 #include <errno.h>
 
@@ -83,7 +83,7 @@ void vvi_finish(struct vv_engine *e, struct vvi_req *r)
     atomic_fetch_sub_explicit(&e->finishing, 1, memory_order_release);
 }
 
-/* Until no request is about to be finished and none is on the list. */
+/* Returns when no request is about to be finished and none is on the list. */
 static void finish_all(struct vv_engine *e)
 {
     uint64_t look_ns = LOOK_FIRST_NS;
@@ -119,8 +119,8 @@ static void *finisher_main(void *arg)
         vv_mutex_unlock(&e->finisher_lock);
         finish_all(e);
         vv_mutex_lock(&e->finisher_lock);
-        /* A request that came after the last look has found the finisher awake. Pairs with the
-         * release in vvi_finish: one that is no longer coming is seen on the list. */
+        /* A request that came after the last check has found the finisher awake. Pairs with the
+         * release in vvi_finish: a request no longer counted is visible on the list. */
         if (atomic_load_explicit(&e->finishing, memory_order_acquire) == 0 &&
             !atomic_load_explicit(&e->finished, memory_order_relaxed))
             e->finisher_awake = false;

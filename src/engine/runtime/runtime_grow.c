@@ -2,39 +2,39 @@
 /*
  * Making the host cache ready behind the application's first checkpoints.
  *
- * Memory has to be touched before it is used, or an application blocked in a checkpoint pays for
- * page faults, and registered with the device, which would else copy at a fraction of its speed.
- * Both take a second for every 20 to 30 GiB. So opening an engine makes only the transit pages and
- * the first slice of the cache, and a few threads make the rest while it is in use, in turns:
+ * Memory has to be touched before it is used, because an application blocked in a checkpoint would pay
+ * for the page faults. It has to be registered with the device, which otherwise copies at a fraction of
+ * its speed. Both take a second for every 20 to 30 GiB. So opening an engine makes only the transit pages
+ * and the first slice of the cache. A few threads make the rest while it is in use, in turns:
  *
- *   touchers   touch piece after piece for a while, and the pinner with them; then they pause, and
- *   the pinner registers the slices that are whole one after the other, tells the core of each
- *              (vv_core_grow), and rests: registering holds up every other call to a driver, and a
- *              slice with a pause behind it is what a copy on the device may have to wait for
+ *   touchers   touch piece after piece for a while, with the help of the pinner; then they pause, and
+ *   the pinner registers the complete slices one after the other, reports each to the core
+ *              (vv_core_grow), and rests: registering delays every other call to a driver, so that a
+ *              copy on the device may have to wait for one slice, with a pause behind it
  *
- * In turns, because a registration beside which memory is touched takes ten to a hundred times as
- * long, and the calls of the application wait for it: a virtual machine has its memory from the
- * hypervisor at the first touch, and a processor that waits for that answers no other that needs it.
- * Turns begin short, for an application that waits for the first of it, and become longer, as each
- * ends with a wait for the slowest toucher.
+ * The reason for turns: a registration while memory is touched takes ten to a hundred times as long, and
+ * the calls of the application wait for it. A virtual machine gets its memory from the hypervisor at the
+ * first touch, and a processor that waits for that answers no other processor that needs it. Turns begin
+ * short, for an application that waits for the first memory. They become longer, because each ends with
+ * a wait for the slowest toucher.
  *
- * Touching is storing. Asking the system for it (MADV_POPULATE_WRITE) keeps the process's address
- * space from being changed meanwhile: whoever maps memory, a driver or an allocation, would wait.
+ * Touching means storing. A request to the system (MADV_POPULATE_WRITE) would keep the process's address
+ * space from being changed meanwhile: other threads that map memory, in a driver or an allocation, would
+ * wait.
  *
- * What must stay true: the core knows of a page only when it is touched and registered, and slices
- * become ready in their order, so that what is ready is always the first part of the buffer. Pieces
- * are taken in their order too; between turns all that were taken are touched. Nobody else writes to
- * a slice that is not ready: touching needs no care about contents.
+ * Invariants: the core uses a page only after it was touched and registered. Slices become ready in their
+ * order, so that the ready memory is always the first part of the buffer. Pieces are taken in their order
+ * too; between turns all pieces taken are touched. No other thread writes to a slice that is not ready,
+ * so touching need not preserve contents.
  *
- * What could go wrong: the device refuses a slice, or the system runs out of memory, which would
- * kill the process, so that the memory available is looked at again before each slice. Then the
- * rest of the buffer goes back to the system, the core is told that no more will come
- * (vv_core_grow_stop), and the error is kept for the next call of the application: what was asked
- * for at opening is not what there is.
+ * Errors: the device refuses a slice, or the system runs out of memory. The latter would kill the
+ * process, so the available memory is checked before each slice. After an error the rest of the buffer
+ * goes back to the system, the core is notified (vv_core_grow_stop), and the error is kept for the next
+ * call of the application: the cache is smaller than configured.
  *
- * Locks: `lock` of rank MOVER, taken alone; the pinner takes the engine lock to tell the core. Not
- * held while touching or registering. Closing waits for the touching of a piece by each and for one
- * registration at most.
+ * Locks: `lock` of rank MOVER, taken alone; the pinner takes the engine lock to report to the core. Not
+ * held while touching or registering. Closing waits at most until each thread has touched its piece and
+ * for one registration.
  */
 #include <errno.h>
 #include <sched.h>
@@ -64,7 +64,7 @@
 /* Turns of touching: the first, and the longest. */
 #define TURN_FIRST_NS (10 * VV_NS_PER_MS)
 #define TURN_MOST_NS  (100 * VV_NS_PER_MS)
-/* Taken at once by a toucher: a huge page. A turn ends when the last has its piece. */
+/* A toucher takes one huge page at a time. A turn ends when the last toucher has its piece. */
 #define PIECE_BYTES  ((size_t)2 << 20)
 #define SLICE_PIECES (VVI_SLICE_BYTES / PIECE_BYTES)
 /* Left to the rest of the system when memory runs out. */
@@ -104,12 +104,12 @@ static void describe_failure(const struct vvi_grow *g, int rc, char *text, size_
     snprintf(text, text_bytes, "host cache: %s of %s could be %s: %s",
              vv_bytes_human(VV_MIN(g->nready * VVI_SLICE_BYTES, g->bytes), ready, sizeof(ready)),
              vv_bytes_human(g->bytes, all, sizeof(all)),
-             g->refused ? "registered with the device" : "had from the system",
+             g->refused ? "registered with the device" : "allocated by the system",
              rc == -ENOMEM && !g->refused ? "memory runs out" : vv_strerror(rc));
 }
 
-/* Tells the core of the slices that are ready. Engine lock held, or nobody else there. */
-static void tell_core(struct vv_engine *e)
+/* Reports the ready slices to the core. Engine lock held, or no other thread exists. */
+static void report_ready(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
     size_t ready = VV_MIN(g->nready * VVI_SLICE_BYTES, g->bytes);
@@ -128,14 +128,14 @@ static bool stopping(const struct vvi_grow *g)
     return atomic_load_explicit(&g->stop, memory_order_relaxed);
 }
 
-/* A checkpoint waits for room: what is there comes first, then the rest. */
+/* True if a checkpoint waits for room: complete slices are then registered first. */
 static bool starved(const struct vv_engine *e)
 {
     return atomic_load_explicit(&e->starved, memory_order_relaxed) > 0;
 }
 
-/* Takes the next piece and touches it. `lock` held, but not meanwhile. False: there is none in this
- * turn, which whoever finds its time over ends. */
+/* Takes the next piece and touches it. `lock` held, but not meanwhile. False: no more pieces in this turn;
+ * the thread that finds its time over ends it. */
 static bool touch_next_locked(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
@@ -166,8 +166,8 @@ static void *toucher_main(void *arg)
 {
     struct vv_engine *e = arg;
     struct vvi_grow *g = &e->grow;
-    /* Where the application computes on the same cores, touching goes on while it does not, all the
-     * more while it waits for what is being touched. */
+    /* If the application computes on the same cores, touching continues while it does not compute, and
+     * all the more while it waits for this memory. */
     if (!g->own_cores)
         (void)!setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TOUCH_NICE);
     vv_mutex_lock(&g->lock);
@@ -178,12 +178,12 @@ static void *toucher_main(void *arg)
     return NULL;
 }
 
-/* One turn: until the time is over and the slice behind the first `ready` is whole, or there is no
- * more. 0, and how many slices are whole; or why no more will be. */
+/* One turn: until the time is over and the slice behind the first `ready` is whole, or no piece is left. 0,
+ * with the number of whole slices; or the error that ends touching. */
 static int take_turn(struct vv_engine *e, size_t ready, uint64_t turn_ns, size_t *ret_whole)
 {
     struct vvi_grow *g = &e->grow;
-    /* Not with the priority of this thread where the application computes. */
+    /* Where the application computes, this thread has too high a priority to help. */
     bool helps = g->own_cores || g->ntouchers == 0 || vv_topo_threads() > 1;
     vv_mutex_lock(&g->lock);
     g->until_ns = vv_now_ns() + turn_ns;
@@ -206,7 +206,7 @@ static int take_turn(struct vv_engine *e, size_t ready, uint64_t turn_ns, size_t
 
 /* ---- the pinner ---- */
 
-/* The time since the last lap has gone to `sum_ns`. */
+/* Adds the time since the last lap to `sum_ns`. */
 static uint64_t lap(struct vvi_grow *g, uint64_t *sum_ns)
 {
     uint64_t now_ns = vv_now_ns(), spent_ns = now_ns - g->spent.lap_ns;
@@ -215,7 +215,7 @@ static uint64_t lap(struct vvi_grow *g, uint64_t *sum_ns)
     return spent_ns;
 }
 
-/* Where the time went. Machines differ in this more than in anything else. */
+/* Logs the time of each activity. Machines differ in this more than in anything else. */
 static void log_spent(const struct vvi_grow *g)
 {
     const struct vvi_grow_spent *s = &g->spent;
@@ -227,7 +227,7 @@ static void log_spent(const struct vvi_grow *g)
            (double)s->resting_ns * 1e-9);
 }
 
-/* The calls of others have their turn; ends early when the engine is being closed. */
+/* Lets calls of other threads proceed; ends early when the engine is being closed. */
 static void rest(struct vvi_grow *g)
 {
     uint64_t until_ns = vv_now_ns() + PIN_REST_NS;
@@ -237,7 +237,7 @@ static void rest(struct vvi_grow *g)
     vv_mutex_unlock(&g->lock);
 }
 
-/* No more comes: what was touched beyond goes back, and everybody is told. */
+/* Touching or registering has failed: returns the rest of the memory, and notifies core and application. */
 static void give_up(struct vv_engine *e, int rc)
 {
     struct vvi_grow *g = &e->grow;
@@ -269,11 +269,10 @@ static bool calling(const struct vv_engine *e)
     return atomic_load_explicit(&e->device_calls, memory_order_relaxed) > 0;
 }
 
-/* Lets a call of the application on the device end before a slice is registered: it makes several
- * calls of the driver, and each of them could have to wait for a registration of its own. Not for
- * long, because the next one may follow at once. Looks all the time: where calls follow one another,
- * there is none for a few microseconds only, which whoever sleeps between looks misses call after
- * call. */
+/* Lets a call of the application on the device end before a slice is registered: the call makes several
+ * driver calls, and each of them could have to wait for a registration of its own. Not for long, because
+ * the next call may follow at once. Polls without sleeping: where calls follow one another, the gaps are
+ * only a few microseconds long, and a thread that sleeps between polls misses every one. */
 static void let_end(struct vv_engine *e)
 {
     uint64_t until_ns = vv_now_ns() + PASS_MOST_NS;
@@ -281,7 +280,7 @@ static void let_end(struct vv_engine *e)
         sched_yield();
 }
 
-/* The same for a call that is expected before the slice would be registered. */
+/* The same for a call that is expected before the registration would end. */
 static void let_pass(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
@@ -296,7 +295,7 @@ static void let_pass(struct vv_engine *e)
     let_end(e);
 }
 
-/* Registers the next slice, which is touched, and tells the core. */
+/* Registers the next slice, which has been touched, and reports it to the core. */
 static int add_slice(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
@@ -307,14 +306,14 @@ static int add_slice(struct vv_engine *e)
     int rc = pin(e, g->base + g->nready * VVI_SLICE_BYTES, slice_bytes(g, g->nready));
     uint64_t took_ns = lap(g, &g->spent.registering_ns);
     g->spent.slowest_ns = VV_MAX(g->spent.slowest_ns, took_ns);
-    /* More often too long than too short. */
+    /* The estimate is more often too long than too short. */
     g->spent.expected_ns = VV_MAX(took_ns + took_ns / 4, g->spent.expected_ns * 7 / 8);
     g->refused = rc != 0;
     if (rc)
         return rc;
     vvi_engine_lock(e);
     g->nready++;
-    tell_core(e);
+    report_ready(e);
     vvi_engine_dispatch_locked(e);
     vvi_engine_unlock(e);
     return 0;
@@ -337,7 +336,7 @@ static void *pinner_main(void *arg)
         turn_ns = VV_MIN(2 * turn_ns, vvi_grow_turn_ns);
         while (rc == 0 && g->nready < whole) {
             rc = add_slice(e);
-            lap(g, &g->spent.registering_ns); /* and giving it out */
+            lap(g, &g->spent.registering_ns); /* includes the report to the core */
             if (rc == 0 && e->cfg.device && g->nready < whole)
                 rest(g);
             lap(g, &g->spent.resting_ns);
@@ -361,7 +360,7 @@ int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_byte
     g->base = e->base[tier];
     g->bytes = stats.tier_pages[tier] * e->cfg.page_bytes;
     g->nslices = vv_div_up(g->bytes, VVI_SLICE_BYTES);
-    /* Behind the cache. Without them nothing could pass on its way to the disk and back. */
+    /* Transit pages follow the cache. Without them nothing could pass on its way to the disk and back. */
     size_t transit = vv_core_tier_pages(e->core, tier) * e->cfg.page_bytes - g->bytes;
     int rc = 0;
     if (transit > 0) {
@@ -375,12 +374,12 @@ int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_byte
         if (rc == 0) {
             g->nready = 1;
             g->next = VV_MIN((size_t)SLICE_PIECES, npieces(g));
-            tell_core(e);
+            report_ready(e);
         }
     }
     if (rc)
         snprintf(err, err_bytes,
-                 "host cache: the first of it could not be registered with the device: %s",
+                 "host cache: its first part could not be registered with the device: %s",
                  vv_strerror(rc));
     return rc;
 }
@@ -391,11 +390,11 @@ int vvi_grow_start(struct vv_engine *e)
     if (g->nready == g->nslices)
         return 0;
     /* Use the thread group's cores if they are as many as the application's. Otherwise do not: memory is
-     * where it is touched first, and not all of it shall be near a few cores that are free. */
+     * placed near the core that touches it first, and not all of it should be near a few free cores. */
     unsigned own = vv_thread_group_cores(e->cfg.group), shared = vv_topo_threads();
     bool own_cores = g->own_cores = own >= shared;
-    /* With the pinner, three quarters of the processors: the others are the application's and the
-     * movers'. It touches as well, so that none of these is indispensable. */
+    /* With the pinner, three quarters of the processors: the others are for the application and the
+     * movers. The pinner touches as well, so that no toucher is indispensable. */
     unsigned want =
         VV_MIN(VV_MAX((own_cores ? own : shared) * 3 / 4, 2u) - 1, (unsigned)VVI_TOUCHERS);
     want = (unsigned)VV_MIN((size_t)want, npieces(g) - g->next);
@@ -403,7 +402,7 @@ int vvi_grow_start(struct vv_engine *e)
     while (g->ntouchers < want && vv_thread_start(&g->toucher[g->ntouchers], toucher_main, e) == 0)
         g->ntouchers++;
     vv_thread_group_enter(before);
-    /* Last: it goes by how many there are, and they by its turns. */
+    /* Last: it reads the number of touchers, and they wait for its turns. */
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     g->runs = rc == 0;
     return rc;
@@ -427,8 +426,8 @@ void vvi_grow_stop(struct vv_engine *e)
 void vvi_grow_fini(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
-    /* A driver takes back what it was given, slice by slice. A lost one takes nothing, and asking
-     * it for each would only take time. */
+    /* The driver unregisters slice by slice. A lost one refuses, and a call for each slice would only
+     * take time. */
     int rc = 0;
     if (g->transit_pinned)
         rc = vv_device_host_unregister(e->cfg.device, g->base + g->bytes);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the first tier in the application's hands.
+ * Memory of the first tier lent to the application.
  *
- * What is lent has users: the application until it gives it back, copies that a stream has still to
- * make from or to it, and the event of its return. The last of them gives the pages back to the
- * core, under the engine lock, whichever thread that is. So a copy into a lease may still stand in
- * one stream when the application gives the lease back on another.
+ * A lease or lent range has users: the application until it gives the memory back, copies that a stream
+ * has still to make from or to it, and the event of its return. The last user gives the pages back to the
+ * core, under the engine lock, on any thread. So a copy into a lease may still be queued on one stream
+ * when the application gives the lease back on another.
  *
- * The memory is the device's if the first tier is, and the host's otherwise. Copies within a device
- * go on the application's stream; those within host memory are made by the caller, who then waits
- * for the stream where it must.
+ * The memory is the device's if the first tier is, otherwise the host's. Copies within a device go on the
+ * application's stream. Copies within host memory are made by the caller, which then waits for the stream
+ * where it must.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -236,7 +236,7 @@ int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool con
         lend->consume = *ret_back = false;
         return rc;
     }
-    /* A device that fails must not keep the application from ever giving it back. */
+    /* When a device fails, the application must still be able to give the memory back. */
     if (rc == -ENODEV)
         atomic_store_explicit(&e->device_lost, true, memory_order_relaxed);
     else if (rc)
@@ -251,14 +251,14 @@ static int commit_join(struct vv_engine *e, struct vvi_on_args *args, bool *ret_
 {
     bool accepted;
     int rc = vvi_on_call(e, args, &accepted, NULL);
-    /* The pages are the version's, or gone with it. */
+    /* The pages belong to the version, or have gone with it. */
     for (size_t i = 0; accepted && i < args->nlends; i++)
         free(args->lends[i]);
     *ret_kept = !accepted;
     return rc;
 }
 
-/* The application has done with them; copies on a stream may have not, and give them back. */
+/* The application gives them up; copies on a stream may still use them, and then give them back. */
 static void leave_to_copies(struct vv_engine *e, struct vv_engine_lend *const *lends, size_t n)
 {
     vvi_engine_lock(e);

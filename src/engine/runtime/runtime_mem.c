@@ -9,9 +9,8 @@
  * All of this runs in vv_engine_open and vv_engine_close, while no other thread uses the engine,
  * except the pacer.
  *
- * What could go wrong: more memory asked for than there is. A mapping would be granted and the
- * process killed while touching it, so the amount is compared with what the system calls available
- * first.
+ * Risk: a cache larger than memory. A mapping would be granted and the process killed while touching
+ * it, so its size is first compared with the memory that the system reports as available.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,8 +27,8 @@
 
 #define HUGE_BYTES ((size_t)2 << 20)
 
-/* A copy that begins this soon after the paced end of the last one counts as following it at once:
- * what a sleep overshoots is given back instead of adding up. */
+/* A copy that begins this soon after the paced end of the last one counts as following it at once, so
+ * that sleeping too long does not add up. */
 #define PACER_SLACK_NS (150 * VV_NS_PER_US)
 
 int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes)
@@ -44,7 +43,7 @@ int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_
     return -ENOMEM;
 }
 
-/* Only a matter of speed: memory that is farther away serves as well. */
+/* Affects only speed: memory that is farther away works as well. */
 static void place_near_device(const struct vv_engine *e, void *base, size_t bytes)
 {
     struct vv_device_info info = {0};
@@ -57,7 +56,7 @@ static void place_near_device(const struct vv_engine *e, void *base, size_t byte
                strerror(-rc));
 }
 
-/* Memory of nobody else's. */
+/* Maps private memory. */
 static int map_alone(size_t bytes, char **ret_base)
 {
     char *map =
@@ -80,7 +79,7 @@ static int host_init(struct vv_engine *e, unsigned tier, size_t bytes, char *err
     bytes = vv_align_up(bytes, HUGE_BYTES);
     void *shared = NULL;
     char *base = NULL;
-    /* What cannot be shared is read and written by threads of this process. */
+    /* Memory that cannot be shared is read and written by threads of this process. */
     e->grow.shared = e->cfg.helper && vv_helper_map(e->cfg.helper, bytes, &shared) == 0;
     int rc = e->grow.shared ? 0 : map_alone(bytes, &base);
     if (rc) {
@@ -139,7 +138,7 @@ void vvi_engine_mem_fini(struct vv_engine *e)
         if (!e->base[t])
             continue;
         if (e->kind[t] == VV_TIER_DEVICE) {
-            /* A lost device refuses; its memory goes with it. */
+            /* A lost device refuses; its memory is freed with it. */
             vv_device_mem_free(e->cfg.device, e->base[t]);
             continue;
         }

@@ -2,26 +2,24 @@
 /*
  * Requests that are ordered by a stream of the application.
  *
- * The caller's thread takes the APP orders of its request, puts all their copies on the
- * application's stream as one batch, records an event behind them and returns when no chunk is
- * left without an order. Nothing on the stream ever waits for a decision of the host. The request
- * itself lives on the heap, and one thread, the watcher, started at the first use, asks the events
- * and completes the orders of those that have fired. It asks because callbacks of drivers run on
- * threads of theirs and must not take locks; it sleeps in between, longer and longer, and without
- * end while there is nothing to ask for.
+ * The caller's thread takes the APP orders of its request, puts all their copies on the application's
+ * stream as one batch, records an event behind them and returns when every chunk has an order. Nothing
+ * on the stream ever waits for a decision of the host. The request itself is on the heap. One thread,
+ * the watcher, started at the first use, queries the events and completes the orders of those that have
+ * fired. It polls because callbacks of drivers run on the driver's threads and must not take locks. It
+ * sleeps in between, longer and longer, and without limit while there is nothing to query.
  *
- * What must stay true:
- * - An order is completed only when its memory is not touched any more, as everywhere. Its event
- *   says so. An error of asking does not: then the watcher lets a stream of its own wait for the
- *   event and settles that one. It never waits for the application's stream, whose later work may
- *   wait for the very thread that waits for us.
- * - Space that is to come may depend on the orders that are on the stream already (an object larger
- *   than memory passes through it bit by bit). So whatever has been issued is submitted, and handed
- *   to the watcher, before the caller waits for more. Only a caller that does not want to wait
- *   gives its orders back instead.
- * - A request belongs to its caller until `returned` is set, and to the engine afterwards: whoever
- *   dispatches its end frees it, or keeps it in the history's list of failures if the caller was
- *   told success.
+ * Invariants:
+ * - An order is completed only when its memory is not touched any more, as everywhere. A fired event
+ *   says so. An error of the query does not: then the watcher makes its own stream wait for the event and
+ *   settles that stream. It never waits for the application's stream, whose later work may wait for the
+ *   thread that waits for the library.
+ * - Future space may depend on orders that are on the stream already (an object larger than memory passes
+ *   through it in parts). So all issued orders are submitted, and handed to the watcher, before the
+ *   caller waits for more. Only a caller that does not want to wait gives its orders back instead.
+ * - A request belongs to its caller until `returned` is set, and to the engine afterwards: the thread that
+ *   dispatches its end frees it, or keeps it in the history's list of failures if the caller has returned
+ *   success.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -46,9 +44,9 @@ struct vvi_on {
     uint64_t stream_id; /* 0: it cannot run ahead */
     uint64_t version;
     uint32_t hist;
-    bool returned;                 /* the caller is gone. Synchronization: engine lock, all below */
-    bool told;                     /* and knows of the failure */
-    bool lent;                     /* its bytes stand in their pages: nothing is copied */
+    bool returned; /* its call has returned. Synchronization: engine lock, all below */
+    bool notified; /* the call has returned the failure */
+    bool lent;     /* its bytes are already in its pages: nothing is copied */
     struct vv_engine_lend **lends; /* used until it has ended */
     size_t nlends;
     struct vvi_on *next;
@@ -95,21 +93,21 @@ bool vvi_on_lost_locked(void *arg, uint32_t hist, uint64_t version, int status)
     if (!on)
         return e->hist[hist].dropped;
     vv_cond_init(&on->r.cond);
-    on->r.req.kind = VV_REQ_WAIT; /* neither of its calls has failed */
+    on->r.req.kind = VV_REQ_WAIT; /* neither a put nor a get has failed */
     on->r.req.status = status;
     on->version = version;
     keep_failed_locked(&e->hist[hist], on);
     return true;
 }
 
-/* The caller is gone and the request has ended. */
+/* The call has returned and the request has ended. */
 static void on_finish_locked(struct vv_engine *e, struct vvi_on *on)
 {
     struct vvi_engine_hist *h = &e->hist[on->hist];
     vvi_ordered_end_locked(e, on->hist);
     on_unuse_locked(e, on);
     /* A version that was discarded meanwhile has not failed. */
-    if (on->r.req.status == 0 || on->r.req.status == -ECANCELED || on->told || h->dropped) {
+    if (on->r.req.status == 0 || on->r.req.status == -ECANCELED || on->notified || h->dropped) {
         on_free(on);
         return;
     }
@@ -166,7 +164,7 @@ int vv_engine_wait_ordered(struct vv_engine *e, uint32_t hist, uint64_t deadline
 
 /* ---- the watcher ---- */
 
-/* Asks for one event. true: its work has ended, with batch->status. */
+/* Queries one event. true: its work has ended, with batch->status. */
 bool vvi_batch_ended(struct vv_engine *e, struct vvi_batch *b)
 {
     struct vv_device *d = e->cfg.device;
@@ -274,7 +272,7 @@ void vvi_watcher_init(struct vv_engine *e)
     vv_cond_init(&e->watcher.cond);
 }
 
-/* Pairs with the release below: whoever sees it started sees what it needs. */
+/* Pairs with the release below: a thread that sees `started` sees the other fields as well. */
 static int watcher_start(struct vv_engine *e)
 {
     struct vvi_watcher *w = &e->watcher;
@@ -303,8 +301,8 @@ static int watcher_start(struct vv_engine *e)
 void vvi_watcher_wake_locked(struct vv_engine *e)
 {
     struct vvi_watcher *w = &e->watcher;
-    /* While it has others to ask for it looks here by itself: no system call for the caller. Else
-     * it is woken after the unlock, as it would only run into the lock before. */
+    /* While it has other events to query it checks here itself: no system call for the caller. If it
+     * sleeps, it is woken after the unlock, because before that it would only wait for the lock. */
     w->wake |= w->idle;
     w->idle = false;
 }
@@ -393,8 +391,8 @@ static void batch_watch_locked(struct vv_engine *e, struct vvi_batch *b)
     vvi_watcher_wake_locked(e);
 }
 
-/* Puts the copies of all these orders on the stream, and the batch's event behind them. After an
- * error nothing of them is running any more. */
+/* Puts the copies of all these orders on the stream, and the batch's event behind them. After an error none
+ * of them is running any more. */
 static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vvi_on *on,
                   struct vvi_batch *b)
 {
@@ -426,7 +424,7 @@ void vvi_orders_end_locked(struct vv_engine *e, struct vvi_order_queue *orders, 
     }
 }
 
-/* Submits what the core has issued so far. Engine lock held, released in between. */
+/* Submits the orders issued so far. Engine lock held, released in between. */
 static void submit_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stream *stream)
 {
     struct vvi_order_queue orders = on->r.orders;
@@ -436,7 +434,7 @@ static void submit_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stre
         vvi_ahead_app_locked(e, on->r.req.family, stream, on->r.app, &orders);
         return;
     }
-    if (!e->cfg.device) { /* the bytes are there */
+    if (!e->cfg.device) { /* the bytes are in place */
         vv_assert(on->lent);
         vvi_orders_end_locked(e, &orders, 0);
         return;
@@ -461,7 +459,7 @@ static void submit_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stre
     vvi_orders_end_locked(e, &orders, rc);
 }
 
-/* Gives up: what was issued and not submitted is given back. */
+/* Gives up: returns the orders that were issued and not submitted. */
 static void give_up_locked(struct vv_engine *e, struct vvi_on *on, int status)
 {
     struct vvi_order_queue orders = on->r.orders;
@@ -469,22 +467,22 @@ static void give_up_locked(struct vv_engine *e, struct vvi_on *on, int status)
     vv_core_cancel(e->core, &on->r.req, status, vv_now_ns());
     vvi_engine_dispatch_locked(e);
     vvi_orders_end_locked(e, &orders, status);
-    on->told = true;
+    on->notified = true;
 }
 
-/* Until every chunk has its order on the stream. What the caller is told; the request itself may
- * still be pending then. */
+/* Runs until every chunk has its order on the stream. Returns the result of the call; the request itself
+ * may still be pending then. */
 static int on_run_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stream *stream,
                          uint64_t deadline_ns)
 {
     struct vvi_req *r = &on->r;
     for (;;) {
-        /* What its orders will wait for has to stand on its lane first. */
+        /* The work that its orders will wait for must be on its lane first. */
         if (vvi_ahead_submit_locked(e, r->req.family))
             continue;
         if (r->done)
             return r->req.status;
-        if (r->req.error) { /* it ends when what is on the stream has ended */
+        if (r->req.error) { /* the request ends when its work on the stream has ended */
             int error = r->req.error;
             give_up_locked(e, on, error);
             return error;
@@ -544,7 +542,7 @@ static int on_new(struct vv_engine *e, const struct vvi_on_args *a, struct vv_st
     return 0;
 }
 
-/* Gives the request to the core. */
+/* Starts the request in the core. */
 static int on_start_locked(struct vv_engine *e, struct vvi_on *on, const struct vvi_on_args *a)
 {
     struct vv_object_info info;
@@ -578,7 +576,7 @@ static int on_start_locked(struct vv_engine *e, struct vvi_on *on, const struct 
     return rc;
 }
 
-/* The same; a version made of leases that the disk has no room for yet is tried again. */
+/* The same, tried again while the disk has no room yet for a version made of leases. */
 static int on_start_in_time_locked(struct vv_engine *e, struct vvi_on *on,
                                    const struct vvi_on_args *a)
 {
@@ -629,7 +627,7 @@ static int on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_a
     return rc;
 }
 
-/* All of it inside the device, whose operations cost less there. */
+/* The whole call within one device scope, in which device operations are cheaper. */
 int vvi_on_call(struct vv_engine *e, const struct vvi_on_args *a, bool *ret_accepted,
                 uint32_t *ret_distance)
 {
@@ -671,7 +669,7 @@ int vv_engine_get_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
     return vvi_on_call(e, &args, &accepted, ret_distance);
 }
 
-/* Records the event of a release; after an error nothing of the stream stands for it. */
+/* Records the event of a release. After an error nothing is on the stream. */
 static int record_release(struct vv_engine *e, struct vv_stream *stream,
                           struct vvi_batch **ret_batch)
 {

@@ -127,8 +127,9 @@ struct vvi_ahead {
     struct vvi_order_queue queue[VV_FAMILIES + 1]; /* copies to be put on a lane */
     bool owned[VV_FAMILIES + 1];                   /* a thread puts work on the group's streams */
     struct vv_cond free;                           /* a group has lost its owner */
-    struct vv_stream *stream[VV_STREAMS];          /* the library's. Owner: the group's; then immutable */
-    uint64_t waited[VV_STREAMS][VV_LANES]; /* dependencies of the stream up to here. Owner: the group's */
+    struct vv_stream *stream[VV_STREAMS]; /* the library's. Owner: the group's; then immutable */
+    uint64_t waited[VV_STREAMS]
+                   [VV_LANES]; /* dependencies of the stream up to here. Owner: the group's */
     struct vvi_ring ring[VV_STREAMS];
     struct vvi_batch *spare[VV_FAMILIES + 1];
 };
@@ -210,7 +211,7 @@ struct vvi_grow {
     char *base;
     size_t bytes, nslices; /* of the cache, transit pages not counted */
     bool shared;           /* with the helper process */
-    bool own_cores;        /* the library has processors of its own: its work disturbs no other thread */
+    bool own_cores; /* the library has processors of its own: its work disturbs no other thread */
     bool transit_pinned;
     bool runs; /* the pinner exists. Owner: the thread that opens and closes the engine */
     pthread_t pinner, toucher[VVI_TOUCHERS];

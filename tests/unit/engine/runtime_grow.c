@@ -285,7 +285,7 @@ static void test_refused_at_once(void)
         vv_ckpt_set_hooks(&hooks);
         T_ERR(varve_open(&opts, &ctx), -EIO);
         vv_ckpt_set_hooks(NULL);
-        ck_error(NULL, -EIO, "host cache: the first of it could not be registered");
+        ck_error(NULL, -EIO, "host cache: its first part could not be registered");
         T_CHECK(ctx == NULL);
         gate.fail_at = 0;
     }
@@ -378,7 +378,7 @@ static void test_memory_gone(void)
     T_CHECK(rc == -EFBIG || rc == -ENOMEM);
     if (rc == -EFBIG)
         T_ERR(varve_checkpoint_for(h, 1, CK_LIMIT_MS), -ENOMEM);
-    ck_error(ctx, -ENOMEM, "of 192 MiB could be had from the system: memory runs out");
+    ck_error(ctx, -ENOMEM, "of 192 MiB could be allocated by the system: memory runs out");
     T_ERR(varve_checkpoint_for(h, 1, CK_LIMIT_MS), -EFBIG);
     /* Two slices besides the first: asked for once at opening, then for each. */
     T_EQ(stats_of(ctx).tier_bytes[0], 3 * (uint64_t)VVI_SLICE_BYTES);

@@ -3,7 +3,7 @@
 
 #include "base/util.h"
 
-/* So many near the device are enough to move what one device can take. */
+/* This many cores near the device suffice to move what one device can take. */
 enum { NEAR_ENOUGH = 4 };
 
 static bool is_bound(const cpu_set_t *mask, const cpu_set_t *all)
@@ -11,7 +11,7 @@ static bool is_bound(const cpu_set_t *mask, const cpu_set_t *all)
     return !CPU_EQUAL(mask, all);
 }
 
-/* Cores of which every processor is in `cpus`, as far as it is in `all`. The others are taken out. */
+/* Keeps only whole cores in `cpus`: those with all their processors of `all` in it. Returns their number. */
 static unsigned whole_cores(const struct vv_cores_question *q, const cpu_set_t *all,
                             cpu_set_t *cpus)
 {
@@ -32,7 +32,7 @@ static unsigned whole_cores(const struct vv_cores_question *q, const cpu_set_t *
     return n;
 }
 
-/* Takes the first `n` cores out. */
+/* Removes the first `n` cores. */
 static void leave_first(const struct vv_cores_question *q, unsigned n, cpu_set_t *cpus)
 {
     bool theirs[CPU_SETSIZE] = {false};
@@ -64,7 +64,7 @@ static unsigned left_by_threads(const struct vv_cores_question *q, cpu_set_t *re
             CPU_OR(&bound, &bound, &q->masks[i]);
             nbound++;
         }
-    /* Each to its own place, or one thread alone on one: what they leave is told by the machine. */
+    /* All threads bound, or a single thread bound to a part: `machine` shows which cores they leave. */
     bool by_machine = CPU_COUNT(&q->machine) > 0 && (nbound == q->nmasks || q->nmasks == 1) &&
                       CPU_COUNT(&all) < CPU_COUNT(&q->machine);
     if (by_machine) {
@@ -77,7 +77,7 @@ static unsigned left_by_threads(const struct vv_cores_question *q, cpu_set_t *re
         if (CPU_ISSET(i, &bound))
             CPU_CLR(i, &cpus);
     cores = whole_cores(q, &all, &cpus);
-    /* Threads that are not bound, and those that are still to come, take the first ones. */
+    /* Unbound threads, and those that do not exist yet, take the first cores. */
     unsigned all_theirs = q->app_threads ? q->app_threads : (unsigned)q->nmasks;
     unsigned theirs = all_theirs > nbound ? all_theirs - (unsigned)nbound : 0;
     bool known = q->app_threads > 0 || (nbound > 0 && !by_machine);
@@ -92,13 +92,13 @@ static unsigned left_by_threads(const struct vv_cores_question *q, cpu_set_t *re
     return cores;
 }
 
-/* Those of the job that none of its processes is bound to. */
+/* The job's processors to which none of its processes is bound. */
 static unsigned left_by_job(const struct vv_cores_question *q, cpu_set_t *ret_cpus, bool *ret_idle)
 {
     cpu_set_t all = q->job, cpus = q->job, near, taken = q->ranks;
     bool bound = false;
 
-    /* A thread that may run anywhere, as some of MPI's own, is bound to no core. */
+    /* A thread that may run anywhere, like some of MPI's own, is bound to no core. */
     for (size_t i = 0; i < q->nmasks; i++) {
         CPU_AND(&near, &q->masks[i], &q->job);
         if (CPU_EQUAL(&near, &q->job))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/generation.h"
 
-/* 0, VV_GEN_NONE: the event cannot happen. No event leads back there. */
+/* 0, VV_GEN_NONE: the event cannot happen. No event leads back to that state. */
 static const unsigned char next[VV_GEN_STATES][VV_GEN_EVENTS] = {
     [VV_GEN_NONE] = {[VV_GEN_BEGUN] = VV_GEN_WRITING, [VV_GEN_WRITTEN] = VV_GEN_CURRENT},
     [VV_GEN_WRITING] = {[VV_GEN_WRITTEN] = VV_GEN_CURRENT,

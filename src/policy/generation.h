@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The generations of a version: which one counts, which one stays behind it, and when it may go.
+ * The generations of a version: which one counts, which ones are kept behind it, and for how long.
  *
  * Writing a version that exists makes a new generation of it. The old one, if it has a file, stays
  * until the new one is safe. So at any instant, and after a kill at any instant, a version that was
  * safe can be restored: its old bytes or its new ones.
  *
  *   WRITING   its checkpoint is under way; the version is still the generation before it
- *   CURRENT   what a restore gets; it has not reached the level of its history
- *   SAFE      what a restore gets; it has reached the level
+ *   CURRENT   restores get this one; it has not reached the level of its history
+ *   SAFE      restores get this one; it has reached the level
  *   HELD      replaced by a CURRENT one: no restore gets it, its file stays
- *   ENDED     not wanted; it goes when its last reader has gone
+ *   ENDED     not wanted; freed when its last reader has gone
  *
- * The stores report what happened to a file. This table says what follows, and nothing else does.
+ * The stores report events of files. Only this table decides what follows.
  */
 #ifndef VV_POLICY_GENERATION_H
 #define VV_POLICY_GENERATION_H
@@ -47,8 +47,8 @@ const char *vv_gen_event_name(enum vv_gen_event event);
 /* The state after the event. False: the event cannot happen in this state. */
 bool vv_gen_next(enum vv_gen_state state, enum vv_gen_event event, enum vv_gen_state *ret_next);
 
-/* Retention: does a safe version go that has so many newer safe ones? keep: the newest so many stay,
- * 0: all. keep_every: multiples of it stay too, 0: none. Generations do not count, versions do. */
+/* Retention: true if a safe version with this many newer safe ones expires. keep: number of newest versions
+ * that stay, 0: all. keep_every: multiples of it stay too, 0: none. Counts versions, not generations. */
 bool vv_gen_expires(uint64_t version, uint64_t newer_safe, uint64_t keep, uint64_t keep_every);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "policy/layer_rules.h"
 
-/* A slow layer of which nothing is known yet: so many times slower than the fast one. */
+/* A slow layer that was not measured yet counts as this many times slower than the fast one. */
 #define UNKNOWN_SLOWER 4
 
 static double rate_of(const struct vv_layers_question *q, enum vv_layer l)
@@ -13,7 +13,7 @@ static double rate_of(const struct vv_layers_question *q, enum vv_layer l)
     return slow > 0 ? slow : fast / UNKNOWN_SLOWER;
 }
 
-/* When the layer will have written it. */
+/* Time until the layer will have written it. */
 static double done_s(const struct vv_layers_question *q, enum vv_layer l)
 {
     return (double)(q->layer[l].queued_bytes + q->bytes) / rate_of(q, l);
@@ -31,7 +31,7 @@ int vv_layers_place(const struct vv_layers_question *q)
     if (q->layer[VV_LAYER_FAST].free_pages < q->low_pages + q->pages && q->rank >= q->farthest_rank)
         return VV_LAYER_SLOW;
     if (rate_of(q, VV_LAYER_FAST) <= 0)
-        return VV_LAYER_FAST; /* nothing is known of either */
+        return VV_LAYER_FAST; /* neither was measured */
     return done_s(q, VV_LAYER_SLOW) < done_s(q, VV_LAYER_FAST) ? VV_LAYER_SLOW : VV_LAYER_FAST;
 }
 

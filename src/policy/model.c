@@ -23,7 +23,7 @@ static double rate_of(const struct vv_model_layer *l, bool reads)
     return reads ? l->read_bytes_per_s : l->write_bytes_per_s;
 }
 
-/* t_io of a phase, and the layer above which the line is that takes longest to cross. */
+/* t_io of a phase, and the layer below the line that takes longest to cross. */
 static double io_time(const struct vv_model *m, bool reads, int *ret_binding)
 {
     double left = (double)m->record_bytes * (double)m->records - (double)m->host_bytes, most = 0;

@@ -22,7 +22,7 @@ bool vv_next_disk_idles(uint64_t distance, uint64_t resident_bytes, uint64_t int
     return distance == 0 && (double)resident_bytes < (double)interval_ns * (double)disk_rate / 1e9;
 }
 
-/* It would have to be read again before what takes its place is wanted, and the disk has no time for that. */
+/* True if the victim would have to be read again before the other page is used, and the disk has no time for that. */
 static bool comes_back(const struct vv_next_question *q)
 {
     return q->victim < q->rank && q->victim_expected && !q->victim_in_memory && !q->disk_has_time;
@@ -32,29 +32,29 @@ bool vv_next_may_evict(const struct vv_next_question *q)
 {
     if (q->purpose == VV_FOR_DEMAND)
         return true;
-    /* Between restores, what would come back costs the disk more than the flush that the put waits for. */
+    /* Between restores, reading such a page again takes the disk longer than the flush that the put waits for. */
     if (q->purpose == VV_FOR_PUT)
         return !q->mixed || q->stands_still || !comes_back(q);
-    /* An exchange of places takes what is free or double, and nothing from anybody else. */
+    /* An exchange of places takes only free pages and duplicates. */
     if (q->purpose == VV_FOR_DEMOTE)
         return false;
     if (q->purpose == VV_FOR_FLUSH && q->phase == VV_PHASE_WRITING && q->headroom_low) {
-        /* Puts press, and the disk is what holds them up. Whatever it has been given already is
-         * worth more than what it would have to be given now, wanted early or late. */
+        /* Puts wait, and the disk limits them. Data that is on the disk already is worth more than
+         * data that would have to be written now, wanted early or late. */
         return !q->mixed || !comes_back(q);
     }
-    /* Nobody makes room for what is wanted later than what has to go. */
+    /* Never evict a page that is wanted before the one that needs room. */
     if (q->victim <= q->rank)
         return false;
     if (!q->victim_expected && vv_next_use(q->victim) == VV_USE_CONSUMED)
         return true;
-    /* Room in the slower tier before the faster one needs it would only fill it with duplicates;
-     * and while flushes are waited for, or restores have begun, the faster tier gains nothing by
+    /* Room in the slower tier before the faster one needs it would only be filled with duplicates.
+     * While a request waits for flushes, or restores have begun, the faster tier gains nothing by
      * it. */
     if (q->purpose == VV_FOR_FLUSH)
         return false;
-    /* The one that takes its place will be wanted again before it: the disk reads no more than it
-     * would. */
+    /* The page that replaces it will be wanted again before it: the disk reads no more than
+     * otherwise. */
     if (q->rank_after < q->victim)
         return true;
     return !q->victim_expected || q->victim_in_memory || q->disk_has_time || q->disk_idles;

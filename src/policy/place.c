@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The map, and what all schemes share. It holds only what was given and what follows from that, so
- * that it is the same wherever it is made. Nodes are compared by identity where an order is needed
- * (ties, modulo), never by their number, which is the order in which somebody listed them.
+ * The map, and the code shared by all schemes. The map holds only its input and data derived from it, so
+ * that it is the same on every machine. Where an order is needed (ties, modulo), nodes are compared by
+ * identity, never by index, which depends on the order of the list.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static int by_identity(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Sorts the nodes by identity; refuses two of the same. */
+/* Sorts the nodes by identity. Refuses two nodes of the same identity. */
 static int sort_nodes(struct vv_place *p)
 {
     struct named *sorted = calloc(p->nr_nodes, sizeof(*sorted));
@@ -190,7 +190,7 @@ static uint32_t mod_owners(const struct vv_place *p, uint64_t key, const uint64_
     return n;
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 uint32_t vv_place_owners(const struct vv_place *p, uint64_t key, const uint64_t *up, uint32_t k,
                          uint32_t *ret_nodes)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement: which node keeps a file. A map is made once from the nodes of a job; after that every
- * question is answered from the map, a key, and the set of nodes that are up, so that all who agree
- * on these agree on the answer, on any machine. No floating point, no library whose results differ.
+ * Placement: which node keeps a file. A map is made once from the nodes of a job. After that every query
+ * is answered from the map, a key, and the set of nodes that are up, so that all processes that agree on
+ * these get the same answer, on any machine. No floating point, no library whose results differ.
  *
  *   ring         consistent hashing with virtual nodes: O(log points)
  *   hrw          weighted rendezvous hashing (highest random weight): O(nodes), a nanosecond each
  *   hrw-bounded  hrw, but a file whose owner is full goes to the next node that is not. The owner by
- *                hrw is its *home*: it alone decides, and remembers, where such a file went
+ *                hrw is its *home*: only the home decides and records the place of such a file
  *   mod          hash modulo the number of nodes, to compare with: one failure moves nearly
  *                everything
  *
- * In ring and hrw the loss of a node moves the files it owned and no other, and the order in which
- * the nodes were listed does not matter.
+ * In ring and hrw the loss of a node moves the files it owned and no other. The order in which the
+ * nodes are listed does not matter.
  */
 #ifndef VV_POLICY_PLACE_H
 #define VV_POLICY_PLACE_H
@@ -43,14 +43,14 @@ enum vv_place_scheme {
 
 struct vv_place_node {
     uint64_t id;     /* vv_place_node_id of its name */
-    uint64_t weight; /* its capacity, in whatever unit, the same for all; not 0 */
+    uint64_t weight; /* its capacity, in any unit, the same for all; not 0 */
 };
 
 struct vv_place_opts {
     enum vv_place_scheme scheme;
     uint32_t vnodes; /* ring: points of a node of weight `ring_unit`; 0: VV_PLACE_VNODES */
-    /* ring: 0: the mean weight. A job that takes in nodes of other sizes later has to fix it: a
-     * node's points must not depend on who else is there. */
+    /* ring: 0: the mean weight. A job that later adds nodes of other sizes has to set it: a node's
+     * points must not depend on the other nodes. */
     uint64_t ring_unit;
     uint32_t limit_pct; /* hrw-bounded: of the mean load, at least 100; 0: VV_PLACE_LIMIT_PCT */
 };
@@ -65,7 +65,7 @@ int vv_place_scheme_parse(const char *name, enum vv_place_scheme *ret_scheme);
 uint64_t vv_place_node_id(const char *name);
 uint64_t vv_place_key(const void *path, size_t bytes);
 
-/* Nodes are known by their number in `nodes` from here on. Allocates; nothing else here does.
+/* From here on, nodes are identified by their index in `nodes`. The only call here that allocates.
  * -EINVAL: no node or too many, a weight of 0, or a limit outside of 100 to VV_PLACE_LIMIT_MAX; -EEXIST: two nodes of the
  * same identity; -ERANGE: the weights are too large, or too unequal for a ring; -ENOMEM. */
 VV_WARN_UNUSED int vv_place_new(const struct vv_place_opts *opts, const struct vv_place_node *nodes,
@@ -76,7 +76,7 @@ uint32_t vv_place_nr_nodes(const struct vv_place *p);
 /* Points of a ring; 0 for the other schemes. */
 uint64_t vv_place_nr_points(const struct vv_place *p);
 
-/* A set of nodes is a bit for each, node n being bit n % 64 of word n / 64; NULL is all of them. */
+/* A set of nodes has one bit for each: node n is bit n % 64 of word n / 64; NULL is all of them. */
 static inline size_t vv_place_set_words(uint32_t nr_nodes)
 {
     return vv_div_up(nr_nodes, 64);
@@ -101,33 +101,33 @@ static inline void vv_place_set_remove(uint64_t *set, uint32_t node)
  * VV_PLACE_NONE: none is up. */
 uint32_t vv_place_owner(const struct vv_place *p, uint64_t key, const uint64_t *up);
 
-/* The first k owners, all different: where k copies are. When the first goes, the second is the
- * owner, and so on. Returns how many there are: k, or all nodes that are up. k is at most
+/* The first k owners, all different: the nodes of k copies. When the first goes down, the second is the
+ * owner, and so on. Returns the number found: k, or the number of nodes that are up. k is at most
  * VV_PLACE_REPLICAS_MAX. */
 uint32_t vv_place_owners(const struct vv_place *p, uint64_t key, const uint64_t *up, uint32_t k,
                          uint32_t *ret_nodes);
 
-/* The weights of the nodes in `up` together. */
+/* The sum of the weights of the nodes in `up`. */
 uint64_t vv_place_weight(const struct vv_place *p, const uint64_t *up);
 
-/* What the nodes hold, as far as the home knows. */
+/* The load of the nodes, as recorded by the home. */
 struct vv_place_loads {
     const uint64_t *bytes; /* of each node */
     uint64_t total;        /* of all nodes that are up; below 2^63 */
-    /* What they will hold in the end, where that is known; else 0. A cache that fills up without
-     * knowing must keep even from the first file on, and sends more files away from their homes. */
+    /* The final total, if it is known; otherwise 0. A cache without it must stay even from the first
+     * file on, and sends more files away from their homes. */
     uint64_t expected;
     uint64_t weight; /* vv_place_weight of the same set */
 };
 
-/* How much a node may hold when all hold `total`: limit_pct of its share by weight, rounded down. */
+/* Limit of a node's load when all nodes hold `total`: limit_pct of its share by weight, rounded down. */
 uint64_t vv_place_limit(const struct vv_place *p, uint32_t node, uint64_t total, uint64_t weight);
 
-/* Where a home (vv_place_owner) puts a file of `bytes` that nobody holds: on itself, or, if that took
- * it beyond its limit (the total being what is expected or, if more, what there is with this file),
- * on the first node in rendezvous order that stays within its own. Where no node does, because the
- * file is large beside a share, the one that is least full by weight afterwards. Every scheme but
- * hrw-bounded answers the home. */
+/* The node on which a home (vv_place_owner) puts a file of `bytes` that no node holds: itself, unless
+ * that exceeds its limit (of the expected total or, if larger, the present total with this file). Then
+ * the first node in rendezvous order that stays within its own limit. If no node does, because the file
+ * is large compared with a share, the one that is least full by weight afterwards. Every scheme except
+ * hrw-bounded returns the home. */
 uint32_t vv_place_bounded(const struct vv_place *p, uint64_t key, uint32_t home, const uint64_t *up,
                           const struct vv_place_loads *loads, uint64_t bytes);
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weighted rendezvous hashing. For each key every node draws a lot: an exponential variate of its
- * weight, made from the hash of key and node. The least lot owns the key. A node's lots depend on
- * nothing but itself and the key, so that others coming and going change nothing between those that
- * stay; and the least of exponential variates falls on each node in proportion to its weight.
+ * weight, made from the hash of key and node. The lowest lot owns the key. A node's lots depend only on
+ * the node and the key, so that other nodes that come and go change nothing between those that stay. The
+ * lowest of exponential variates falls on each node in proportion to its weight.
  *
  * The lot of a node is E / weight with E = -ln(1 - h / 2^64), h being the hash. E is kept in fixed
- * point and lots are compared as fractions by products of 128 bits: exact, and the same everywhere,
- * which logarithms of a C library are not. E is interpolated in a table, which errs by less than
- * 2^-11 of itself and is the same error for everybody; what matters is that it never falls as h
- * rises. Then with equal weights the least h wins, and no E need be known.
+ * point and lots are compared as fractions by products of 128 bits: exact, and the same on every
+ * machine, unlike logarithms of a C library. E is interpolated in a table, with an error of less than
+ * 2^-11 of itself, the same on every machine. It must only be monotonic in h: then with equal weights
+ * the lowest h wins, and E need not be computed.
  *
- * E is computed only for nodes that may win: E >= h / 2^64, so that a node whose lot would not be
- * below the best one even with that instead of E, and with the largest weight there is, is out by one
- * comparison. Among n nodes in random order about ln(n) come through.
+ * E is computed only for nodes that may win. Since E >= h / 2^64, a node is out by one comparison if its
+ * lot would not be below the best one even with that value instead of E and with the largest of all
+ * weights. Among n nodes in random order about ln(n) pass this test.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@
 
 #define EXP_SHIFT  58        /* binary digits after the point; 64 ln 2 fits in front of it */
 #define STEP_SHIFT (64 - 10) /* a step of the table is 2^-10 */
-/* What rounding may have taken off an entry of the table, generously. */
+/* A generous bound of the rounding errors in an entry of the table. */
 #define EXP_SLACK UINT64_C(65536)
 
 struct lot {
@@ -77,7 +77,7 @@ static bool comes_before(const struct lot *a, const struct lot *b)
     return a->h != b->h ? a->h < b->h : a->id < b->id;
 }
 
-/* Nodes of a larger hash than this cannot have a lot below the given one. */
+/* Nodes with a larger hash than this cannot have a lot below the given one. */
 static uint64_t cut_of(const struct vv_place *p, const struct lot *best)
 {
     unsigned __int128 e = (unsigned __int128)best->e * p->weight_max / best->weight + EXP_SLACK;
@@ -141,7 +141,7 @@ uint32_t vvi_place_hrw_owner(const struct vv_place *p, uint64_t key, const uint6
     return vvi_place_hrw_owners(p, key, up, 1, &node) == 1 ? node : VV_PLACE_NONE;
 }
 
-/* ---- several ---- */
+/* ---- several owners ---- */
 
 uint32_t vvi_place_hrw_owners(const struct vv_place *p, uint64_t key, const uint64_t *up,
                               uint32_t k, uint32_t *ret_nodes)
@@ -177,7 +177,7 @@ uint32_t vvi_place_hrw_owners(const struct vv_place *p, uint64_t key, const uint
 
 /* ---- bounded load ---- */
 
-/* Within its limit with the file: (load + bytes) / share <= limit, without the division. */
+/* True if the node stays within its limit: (load + bytes) / share <= limit, without the division. */
 static bool has_room(const struct vv_place *p, uint32_t node, const struct vv_place_loads *loads,
                      uint64_t bytes)
 {
@@ -187,7 +187,7 @@ static bool has_room(const struct vv_place *p, uint32_t node, const struct vv_pl
            (unsigned __int128)vvi_place_total(loads, bytes) * p->limit_pct * p->weight[node];
 }
 
-/* Whether a would be less full than b, by weight, with the file on it. */
+/* True if, with the file on it, a would be less full than b by weight. */
 static bool is_emptier(const struct vv_place *p, const struct lot *a, const struct lot *b,
                        const uint64_t *load, uint64_t bytes)
 {

@@ -5,7 +5,7 @@
 #include "base/xxh3.h"
 #include "policy/place.h"
 
-/* The table of the exponential variate covers the range [0, 1/2] in so many steps. */
+/* Number of steps in which the table of the exponential variate covers [0, 1/2]. */
 #define EXP_STEPS 512u
 
 struct ring_point {
@@ -21,7 +21,7 @@ struct vv_place {
     uint64_t weight_max;
     uint64_t *ids;    /* of each node */
     uint64_t *weight; /* of each node */
-    /* hrw: what a node contributes to each of its hashes, ready made. */
+    /* hrw: the precomputed contribution of a node to each of its hashes. */
     uint64_t *salt;
     uint64_t exp_table[EXP_STEPS + 1];
     /* mod: the nodes by identity. */
@@ -31,9 +31,9 @@ struct vv_place {
     uint64_t nr_points;
 };
 
-/* XXH3 of the 16 bytes (a, b), little-endian: the same as vv_hash64 of them, of which a test sees to
- * it, but inlined and with the part of b separated. This is what makes keys unambiguous: two
- * numbers of fixed width, never one text after the other. */
+/* XXH3 of the 16 bytes (a, b), little-endian: the same as vv_hash64 of them, which a test checks, but
+ * inlined and with the part of b separated. Keys are unambiguous because they are two numbers of fixed
+ * width, never concatenated texts. */
 static inline uint64_t place_salt(uint64_t b)
 {
     return b ^ (vv_xxh3_key(40) ^ vv_xxh3_key(48));
@@ -64,10 +64,10 @@ uint32_t vvi_place_hrw_owners(const struct vv_place *p, uint64_t key, const uint
 uint32_t vvi_place_hrw_overflow(const struct vv_place *p, uint64_t key, const uint64_t *up,
                                 const struct vv_place_loads *loads, uint64_t bytes);
 
-/* What the limits are shares of, with a file of `bytes` more. */
+/* The total from which limits are computed, including a file of `bytes` more. */
 uint64_t vvi_place_total(const struct vv_place_loads *loads, uint64_t bytes);
 
-/* -ln(1 - h / 2^64) times 2^58, never falling as h rises. For tests. */
+/* -ln(1 - h / 2^64) times 2^58; monotonic in h. For tests. */
 uint64_t vvi_place_exponential(const struct vv_place *p, uint64_t h);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The hash ring. A node has a number of points on a circle of 2^64 positions, in proportion to its
- * weight; a key belongs to the node of the first point at or after it. A node that is down is passed
- * over, so its keys fall to whoever owns the next points, and no other key moves.
+ * weight; a key belongs to the node of the first point at or after it. A node that is down is skipped,
+ * so its keys go to the owners of the next points, and no other key moves.
  *
- * The position of a point is the hash of two numbers, the node's identity and the point's own.
- * Written one after the other as text, "server1" and 23 would be "server12" and 3: the same
- * position, of which one of the two owners is lost.
+ * The position of a point is the hash of two numbers, the node's identity and the point's own. As
+ * concatenated text, "server1" and 23 would equal "server12" and 3: both points would have the same
+ * position, and one of them would be lost.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static uint64_t points_of(const struct vv_place *p, uint32_t node, uint32_t vnod
 }
 
 /* Points at the same position, which happens once in 2^64 / points^2 rings, are ordered by the
- * identity of their nodes, so that all agree whose it is. */
+ * identity of their nodes, so that all processes agree on the owner. */
 static void order_equals(struct vv_place *p)
 {
     for (uint64_t i = 1; i < p->nr_points; i++) {

@@ -3,16 +3,16 @@
  * Every interleaving of small configurations.
  *
  * A configuration is a set of tiers of one or two pages and a few application threads, each with a
- * short script. In every state there is a set of choices: a thread that is not blocked takes its
- * next step, an order in flight ends (well; or badly, as often as the configuration allows), or a
- * tier that grows has one more page. A depth-first search takes all of them. States are known by a digest of the core, the threads and
- * the files; one that has been seen is not entered again. The core cannot be copied, so that going
- * back means running the choices again from the start.
+ * short script. In every state there is a set of choices: a thread that is not blocked takes its next
+ * step, an order in flight ends (well; or badly, as often as the configuration allows), or a tier that
+ * grows has one more page. A depth-first search takes all of them. States are identified by a digest of
+ * the core, the threads and the files; a state that has been seen is not entered again. The core cannot be
+ * copied, so going back means repeating the choices from the start.
  *
- * In every state the core's invariants hold (vv_core_check), every byte that was read is the right
- * one (model/drive), and a thread is blocked only while something is in flight or grows. At the end of every
- * run each thread has come to the end of its script with results that the configuration allows, and
- * each version that should be there is restored once more.
+ * In every state the core's invariants hold (vv_core_check), every byte read is the right one
+ * (model/drive), and a thread is blocked only while something is in flight or grows. At the end of every
+ * run each thread has finished its script with results that the configuration allows, and each version
+ * that should exist is restored once more.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,12 +30,12 @@ enum { MAX_THREADS = 2, MAX_STEPS = 20, MAX_DEPTH = 400, MAX_ORDERED = 10 };
  *   p put one page   P put two pages   g get   h hint   c clear hints   s start prefetching
  *   w wait for durable   a wait for all   d discard   x get that may find nothing   y discard that
  *   may find nothing
- *   o put one page, ordered by a stream   W wait until it is there, if it is still to come
- *   A B  put one page, two pages, on a stream of the thread's own that runs ahead   R restore on it,
- *   once it is there   K its stream waits here until the other thread has come to its end   N the same,
- *   and its lanes take nothing meanwhile
- *   l lease a page   i lend a page of the version where it is, if it can be   u give back what this
- *   thread was lent   q make a version of the lease, if there is one
+ *   o put one page, ordered by a stream   W wait until it exists, if it is still to come
+ *   A B  put one page, two pages, on a stream of the thread's own that runs ahead   R restore on it, once
+ *   the version exists   K its stream waits here until the other thread has finished   N the same, and its
+ *   lanes take nothing meanwhile
+ *   l lease a page   i lend a page of the version in place, if possible   u give back the pages lent to
+ *   this thread   q make a version of the lease, if there is one
  */
 struct config {
     const char *name, *tiers, *script[MAX_THREADS];
@@ -43,7 +43,7 @@ struct config {
     uint64_t keep;
     bool durable;
     bool may_be_full; /* puts may get -ENOSPC or -EFBIG */
-    bool may_stop;    /* tiers that grow may stop growing before they have their full size */
+    bool may_stop;    /* tiers that grow may stop growing before they reach their full size */
     bool long_only;
 };
 
@@ -229,7 +229,7 @@ static const struct config configs[] = {
 struct thread {
     const char *at;
     struct drive_call call;
-    char step;                              /* being carried out; 0: none */
+    char step;                              /* in progress; 0: none */
     struct drive_call ordered[MAX_ORDERED]; /* calls that a stream orders, ended or not */
     char letter[MAX_ORDERED];
     unsigned nordered;
@@ -266,7 +266,7 @@ static bool seen_add(uint64_t d)
         uint64_t *from = seen;
         seen_cap = old ? old * 2 : 4096;
         seen = calloc(seen_cap, sizeof(*seen));
-        T_CHECK(seen != NULL);
+        T_CHECK(seen);
         for (size_t k = 0; k < old; k++)
             if (from[k]) {
                 for (i = from[k] & (seen_cap - 1); seen[i]; i = (i + 1) & (seen_cap - 1))
@@ -344,7 +344,7 @@ static void judge(const struct run *r, char step, uint64_t version, int status)
         return;
     if (strchr("xyWi", step) && status == -ENOENT)
         return;
-    /* What is overwritten or discarded while a stream has still to write or read it. */
+    /* Versions overwritten or discarded while a stream has still to write or read them. */
     if (strchr("ABR", step) && (status == -ECANCELED || status == -ENOENT) &&
         (strchr(r->cfg->script[0], 'y') || strchr(r->cfg->script[0], 'd')))
         return;
@@ -355,7 +355,7 @@ static void judge(const struct run *r, char step, uint64_t version, int status)
     broken(r, text);
 }
 
-/* Steps that lend. A thread has one lend at a time, and goes on if there is nothing to be done. */
+/* Steps that lend. A thread has one lend at a time, and goes on if a step does not apply. */
 static int lend_step(struct run *r, struct thread *th, char step, uint64_t version)
 {
     struct drive_lend *lend = &th->lend;
@@ -387,7 +387,7 @@ static bool on_stream(char step)
     return step && strchr("oABR", step);
 }
 
-/* A call that the thread's own stream orders. */
+/* A call ordered by the thread's own stream. */
 static int stream_step(struct run *r, struct thread *th, char step, uint64_t version)
 {
     struct drive *d = &r->d;
@@ -471,7 +471,7 @@ static void thread_step(struct run *r, struct thread *th)
     }
 }
 
-/* What a call that ended well has promised. */
+/* Checks the result of a call that ended well. */
 static void check_promise(const struct run *r, const struct thread *th)
 {
     struct vv_object_info info;
@@ -484,7 +484,7 @@ static void check_promise(const struct run *r, const struct thread *th)
         broken(r, "a version is still there after it was consumed");
 }
 
-/* A put that a stream orders holds its thread up only until all its orders are out. */
+/* A put that a stream orders blocks its thread only until all its orders are out. */
 static bool holds_up(const struct thread *th)
 {
     const struct drive_call *last = on_stream(th->step) ? &th->ordered[th->nordered - 1] : NULL;
@@ -492,7 +492,7 @@ static bool holds_up(const struct thread *th)
     return last ? last->pending && last->req.unissued > 0 : th->call.pending;
 }
 
-/* A thread has come to its end: a stream that waits for it goes on. */
+/* Releases streams that wait for a thread that has finished. */
 static void let_go(struct run *r)
 {
     for (int i = 0; i < MAX_THREADS; i++) {
@@ -547,10 +547,10 @@ static void take(struct run *r, struct choice c)
         drive_end(&r->d, c.which, c.kind == 2 ? -EIO : 0);
     }
     vv_core_get_stats(r->d.core, &now);
-    /* `next` may give up one wanted later for one wanted earlier, `score` has committed itself. */
+    /* `next` may give up a copy wanted later for one wanted earlier, `score` has chosen a window. */
     if (r->d.cfg.policy > VV_POLICY_SCORE && c.kind != 0 && !was_blocked &&
         now.revoked_pages > before.revoked_pages)
-        broken(r, "a claimed copy was taken while nobody was blocked");
+        broken(r, "a claimed copy was taken while no thread was blocked");
     after(r);
 }
 
@@ -611,14 +611,14 @@ static void check_state(const struct run *r)
         broken(r, "the files tier holds more than its capacity");
 }
 
-/* Everything has been done: what is there can be restored. */
+/* All scripts have ended: every version that exists can be restored. */
 static void check_end(struct run *r)
 {
     struct drive_call call;
 
     for (int i = 0; i < MAX_THREADS; i++)
         if (r->thread[i].step)
-            broken(r, "a thread is blocked and nothing can go on");
+            broken(r, "a thread is blocked and no choice is left");
     if (r->d.norders)
         broken(r, "orders on streams wait for each other");
     for (int i = 0; i < MAX_THREADS; i++)
@@ -736,7 +736,7 @@ static void explore_all(unsigned failures, size_t most)
 
 static void all_end_well(void)
 {
-    /* Sanitizers look for what the code does in a state, whichever way led there. */
+    /* Sanitizers examine what the code does in a state, however it was reached. */
     explore_all(0, t_cases(t_sanitized() ? 4000 : 15000, 300000));
 }
 
@@ -753,7 +753,7 @@ static void two_orders_fail(void)
 int main(void)
 {
     stack = calloc(MAX_DEPTH, sizeof(*stack));
-    T_CHECK(stack != NULL);
+    T_CHECK(stack);
     vv_assert_set_handler(on_assert);
     T_RUN(all_end_well);
     T_RUN(one_order_fails);

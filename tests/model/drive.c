@@ -67,8 +67,8 @@ static struct drive_file *file_new(struct drive *d, uint32_t hist, uint64_t vers
     return &d->file[i];
 }
 
-/* Where a chunk of an order comes from or goes to; NULL: the application, or a file that is not
- * there. */
+/* The memory of a chunk that an order reads or writes; NULL: the application's, or a file that does not
+ * exist. */
 static uint64_t *cell(struct drive *d, const struct vv_order *o, int tier, const uint32_t *page,
                       uint32_t i)
 {
@@ -89,7 +89,7 @@ static void check_source(struct drive *d, const struct vv_order *o, const char *
     for (uint32_t i = 0; i < o->nchunks; i++) {
         uint64_t *from = cell(d, o, o->src_tier, o->src_page, i);
         if (!from)
-            complain(d, "version %llu is read from a file that is not there",
+            complain(d, "version %llu is read from a file that does not exist",
                      (unsigned long long)o->version);
         else if (*from != tag_of(o->hist, o->version, o->generation, o->chunk0 + i))
             complain(d,
@@ -98,7 +98,7 @@ static void check_source(struct drive *d, const struct vv_order *o, const char *
     }
 }
 
-/* Whatever else stands in these bytes is overwritten: a page has the bytes of its parts. */
+/* Overwrites all data in these bytes: a page has the bytes of its parts. */
 static void overwrite(struct drive *d, unsigned tier, uint32_t page, uint32_t bytes)
 {
     uint64_t from = vv_core_page_offset(d->core, tier, page);
@@ -149,7 +149,7 @@ static void commit_file(struct drive *d, const struct vv_order *o)
 {
     struct drive_file *f = file_of(d, o);
 
-    if (!f && o->size == 0) /* no write came before */
+    if (!f && o->size == 0) /* there was no write */
         f = file_new(d, o->hist, o->version, o->file_generation, o->generation, 0);
     if (!f || f->committed) {
         complain(d, "version %llu is committed without a file, or twice",
@@ -163,7 +163,7 @@ static void commit_file(struct drive *d, const struct vv_order *o)
     f->committed = true;
 }
 
-/* Chunks of a file that failed, to the one that takes its place. */
+/* Copies chunks of a file that failed to the one that replaces it. */
 static void salvage(struct drive *d, const struct vv_order *o, bool good)
 {
     struct vv_order old = {
@@ -176,7 +176,7 @@ static void salvage(struct drive *d, const struct vv_order *o, bool good)
     for (uint32_t c = o->chunk0; c < o->chunk0 + o->nchunks; c++) {
         uint64_t tag = tag_of(o->hist, o->version, o->generation, c);
         if (!from || from->tag[c] != tag)
-            complain(d, "chunk %u of version %llu is salvaged from where it is not", c,
+            complain(d, "chunk %u of version %llu is salvaged from a file that does not have it", c,
                      (unsigned long long)o->version);
         to->tag[c] = good ? tag : DRIVE_BAD_TAG;
     }
@@ -276,7 +276,7 @@ void drive_hold(struct drive *d, uint64_t stream, bool full)
     d->full[family] |= full && family;
 }
 
-/* Ends the first order that may; false: there is none. */
+/* Ends the first order that may end; false: there is none. */
 static bool end_one(struct drive *d)
 {
     for (unsigned i = 0; i < d->norders; i++)
@@ -485,7 +485,7 @@ void drive_init(struct drive *d, const struct vv_core_cfg *cfg)
             continue;
         d->tag[t] = calloc(pages + 1, sizeof(uint64_t));
         d->len[t] = calloc(pages + 1, sizeof(uint32_t));
-        T_CHECK(d->tag[t] != NULL && d->len[t] != NULL);
+        T_CHECK(d->tag[t] && d->len[t]);
         for (uint64_t p = 0; p < pages; p++)
             d->tag[t][p] = DRIVE_BAD_TAG;
     }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drives an engine core by hand: orders are carried out when the test says so, in the order that
- * the test says, with the result that the test says. No byte moves, but its way is followed: every
- * page of every arena and every chunk of every file holds a tag of what was written there last. A
- * transfer's destination is garbage from its start to its successful end, and its source is
- * compared at the start and at the end; a restore that ends well must have delivered every chunk of
- * the generation that was alive when it began.
+ * Drives an engine core by hand: the test decides when each order is carried out, in which order, and
+ * with which result. No bytes are moved; instead, every page of every arena and every chunk of every file
+ * holds a tag of the data written last. A transfer's destination is garbage from its start to its
+ * successful end. Its source is compared at the start and at the end. A restore that ends well must have
+ * delivered every chunk of the generation that was alive when it began.
  *
- * Orders that run ahead stand on streams. The first of a stream may run when what it waits for has
- * run: any of them next, whatever the core thinks of the rest. It happens at one go, so that two
- * orders that nothing keeps apart happen either way round. An order is seen to end when it has run.
+ * Orders that run ahead are on streams. The first of a stream may run when its dependencies have run: the
+ * test takes any of these next, regardless of the core's plans. It runs in one step, so that two orders
+ * without a dependency run in either sequence. An order is seen to end when it has run.
  */
 #ifndef TESTS_MODEL_DRIVE_H
 #define TESTS_MODEL_DRIVE_H
@@ -40,7 +39,7 @@ struct drive_call {
     struct drive_lend *lend; /* LEASE */
 };
 
-/* Pages in the application's hands, with what stood there when it got them. */
+/* Pages lent to the application, with their data at that time. */
 struct drive_lend {
     struct vv_lend lend;
     bool used;
@@ -62,22 +61,20 @@ struct drive {
     struct vv_order *order[DRIVE_MAX_ORDERS];
     unsigned norders;
     uint64_t *tag[VV_MAX_TIERS];
-    uint32_t
-        *len[VV_MAX_TIERS]; /* of what was written there last: parts of pages may overlap others */
+    uint32_t *len[VV_MAX_TIERS]; /* of the data written last: parts of pages may overlap others */
     bool app_is_device;
     bool ordered;      /* puts and gets are ordered by a stream */
     uint64_t stream;   /* the id of that stream, if it may run ahead; 0: it may not */
-    unsigned refusals; /* orders that the next lanes will not take */
+    unsigned refusals; /* orders that the next lanes will refuse */
     uint64_t enqueued[VV_STREAMS], ran[VV_STREAMS]; /* numbers of orders */
-    uint64_t
-        hold[VV_STREAMS]; /* what is behind this one waits for another thread; 0: nothing does */
+    uint64_t hold[VV_STREAMS];  /* orders behind this one wait for another thread; 0: none does */
     bool full[VV_FAMILIES + 1]; /* its lanes take nothing for now */
     uint64_t ntags;             /* written into leases so far */
     bool trace;                 /* print every order as it ends: to understand a failure */
-    unsigned wakes;             /* told so far */
+    unsigned wakes;             /* so far */
     char wrong[200];            /* the first wrong byte, missing file, ...; empty: none */
-    uint64_t nreleased;         /* objects that the core let go */
-    unsigned app_failures;      /* of orders that drive_end() was asked to fail */
+    uint64_t nreleased;         /* objects that the core has freed */
+    unsigned app_failures;      /* orders that drive_end() has failed on request */
     unsigned nfiles;            /* places in use or used once; last, so that opening is cheap */
     struct drive_file file[DRIVE_MAX_FILES];
 };
@@ -89,13 +86,13 @@ struct drive {
 void drive_cfg(struct vv_core_cfg *ret_cfg, const char *tiers, enum vv_policy policy);
 /* cfg.check is set by the caller. */
 void drive_init(struct drive *d, const struct vv_core_cfg *cfg);
-/* Carries out all that is pending and frees the core. */
+/* Carries out all pending orders and frees the core. */
 void drive_fini(struct drive *d);
 uint32_t drive_history(struct drive *d, bool consume_once, uint64_t keep, enum vv_core_level level);
 uint32_t drive_history_with(struct drive *d, const struct vv_core_hist_cfg *cfg);
 
-/* Requests: the result of the core's call; when 0, call->pending tells whether it has not ended
- * yet. */
+/* Requests: the result of the core's call; when it is 0, call->pending is true until the call has
+ * ended. */
 int drive_put(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version,
               uint64_t size);
 int drive_get(struct drive *d, struct drive_call *call, uint32_t hist, uint64_t version);
@@ -119,8 +116,8 @@ int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t gener
 /* false: one of its orders is in flight, so that it cannot be cancelled now. */
 bool drive_cancel(struct drive *d, struct drive_call *call, int status);
 
-/* Pages of a version where they are, for reading; or of nobody's, which the application writes. In
- * its hands nobody may change them. A version may be made of what is leased. */
+/* Pages of a version in place, for reading; or empty ones, which the application writes. No order may
+ * change them meanwhile. A version may be made of leases. */
 int drive_lend(struct drive *d, struct drive_lend *lend, uint32_t hist, uint64_t version,
                uint32_t chunk0, uint32_t nchunks);
 int drive_lease(struct drive *d, struct drive_call *call, struct drive_lend *lend, uint32_t hist,
@@ -128,19 +125,19 @@ int drive_lease(struct drive *d, struct drive_call *call, struct drive_lend *len
 int drive_put_lent(struct drive *d, struct drive_call *call, struct drive_lend **lends, size_t n,
                    uint32_t hist, uint64_t version, uint64_t size);
 void drive_unlend(struct drive *d, struct drive_lend *lend);
-/* The pages of a version, in exchange for those of `old`, if that is not NULL; the application
- * writes them then. */
+/* The pages of a version, in exchange for those of `old`, if that is not NULL; then the application
+ * writes them. */
 int drive_swap(struct drive *d, struct drive_lend *old, struct drive_lend *lend, uint32_t hist,
                uint64_t version);
 void drive_trim(struct drive *d, struct drive_lend *lend, uint32_t npages);
 
-/* May the order at place i end? */
+/* True if the order at place i may end. */
 bool drive_may_end(const struct drive *d, unsigned i);
-/* What is on the stream from here on waits, until it is let go; `full`: and what is to go on its lanes
- * stays with the host. */
+/* From here on, work on the stream waits until it is released; `full`: its lanes also refuse to take
+ * orders. */
 void drive_hold(struct drive *d, uint64_t stream, bool full);
 void drive_let_go(struct drive *d, uint64_t stream);
-/* The order at place i ends. */
+/* Ends the order at place i. */
 void drive_end(struct drive *d, unsigned i, int status);
 /* The place of the first pending order of this kind between these tiers (VV_TIER_APP included) for
  * this version; -1: none. */
@@ -149,15 +146,15 @@ int drive_find(const struct drive *d, enum vv_order_kind kind, int src, int dst,
 bool drive_grow(struct drive *d, unsigned tier);
 /* No more pages come. */
 void drive_grow_stop(struct drive *d, unsigned tier);
-/* Is there a tier that grows? */
+/* True if a tier grows. */
 bool drive_growing(const struct drive *d);
-/* Ends pending orders, oldest first of those that may, until none is left; tiers that grow have all their pages
- * then. */
+/* Ends pending orders, each time the oldest that may end, until none is left; then tiers that grow have all their
+ * pages. */
 void drive_run(struct drive *d);
 /* The same, until the call has ended; its status. */
 int drive_finish(struct drive *d, struct drive_call *call);
 
-/* Digest of what is on the way and where which tags are. */
+/* A digest of the orders under way and of the places of all tags. */
 uint64_t drive_digest(const struct drive *d);
 
 #endif

@@ -101,7 +101,7 @@ static int f_mkdirat(const struct vv_os *os, int dirfd, const char *path, unsign
     return gone(dirfd, path) ? -ENOENT : fault_mkdirat(os, dirfd, path, mode);
 }
 
-/* Not -ENOENT: that would say that the file is gone for good. */
+/* Not -ENOENT, which would mean that the file is gone for good. */
 static int f_unlinkat(const struct vv_os *os, int dirfd, const char *path)
 {
     count();

@@ -3,17 +3,17 @@
  * Random workloads on the whole library, through varve/ckpt.h and through VELOC's interface,
  * against a plain reference (model/reference.h).
  *
- * A workload (model/workload.c) is run in processes of its own, one for each life: when a life is
- * killed the next one goes on behind the operation at which that happened, and finds what the
- * reference allows, or the workload has failed. Folders fill up, vanish and come back, and system
- * calls fail, under an OS table of the test's (model/faults.h). A life that makes no progress ends
- * by an alarm.
+ * A workload (model/workload.c) runs in processes of its own, one for each life. When a life is killed
+ * the next one continues behind the operation in progress, and must find what the reference allows.
+ * Folders fill up, vanish and return, and system calls fail, under an OS table of the test
+ * (model/faults.h). A life that makes no progress is ended by an alarm.
  *
- * A workload that fails is made as short as it can be, printed, and written to library-failure-SEED.txt
- * in the working folder; kept under tests/model/failures/library/ it is run again by every run of
- * this test.
- *   VARVE_MODEL_ONE=SEED  runs one seed and prints what it does
- *   VARVE_MODEL_ALL=1     goes on behind failures, one line for each, and fails in the end
+ *
+ * A workload that fails is shortened as far as possible, printed, and written to library-failure-SEED.txt
+ * in the working folder. If it is kept under tests/model/failures/library/, every run of this test runs it
+ * again.
+ *   VARVE_MODEL_ONE=SEED  runs one seed and prints its operations
+ *   VARVE_MODEL_ALL=1     continues after failures, prints one line for each, and fails in the end
  * With the names of workloads as arguments it runs those.
  */
 #include <dirent.h>
@@ -34,10 +34,10 @@
 #include "t.h"
 
 enum {
-    LIMIT_S = 30, /* of a life; it ends a hang and measures nothing */
+    LIMIT_S = 30, /* for one life; it ends a hang and measures nothing */
     WORKERS = 2,
     MAX_LIVES = 100,
-    SHORTEN_TRIES = 3, /* threads do not always meet alike */
+    SHORTEN_TRIES = 3, /* threads do not always interleave in the same way */
 };
 
 static struct world *world;
@@ -82,7 +82,7 @@ static void live(struct world *x)
         life_ckpt(x);
 }
 
-/* Between two lives. False: the workload is over. */
+/* Between two lives. False: the workload has ended. */
 static bool next_life(struct world *x, int status)
 {
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && x->done)
@@ -131,7 +131,7 @@ static bool run_workload(const struct workload *w)
 
 /* ---- failures ---- */
 
-/* The same apart from numbers. */
+/* True if the texts are equal apart from numbers. */
 static bool alike(const char *a, const char *b)
 {
     for (;; a++, b++) {
@@ -142,7 +142,7 @@ static bool alike(const char *a, const char *b)
     }
 }
 
-/* It fails, and for the same reason. */
+/* True if the workload fails for the same reason. */
 static bool fails(const struct workload *w, const char *wrong)
 {
     for (int i = 0; i < SHORTEN_TRIES; i++)
@@ -165,7 +165,7 @@ static void shorten(struct workload *w, const char *wrong)
         }
 }
 
-/* The settings, the operations and their results. */
+/* Prints the settings, the operations and their results. */
 static void report(const struct workload *w, const char *name)
 {
     fprintf(stderr, "%s: %s\n%s\n", name, world->wrong, world->log);
@@ -178,7 +178,7 @@ static void keep_failure(const struct workload *w, uint64_t seed, const char *wr
     char name[64];
     snprintf(name, sizeof(name), "library-failure-%llu.txt", (unsigned long long)seed);
     FILE *f = fopen(name, "w");
-    T_CHECK(f != NULL);
+    T_CHECK(f);
     fprintf(f, "# %s\n", wrong);
     workload_write(w, f);
     T_EQ(fclose(f), 0);
@@ -257,7 +257,7 @@ static void former_failures(void)
     t_note("%u former failures run again", n);
 }
 
-/* Every WORKERS-th seed. */
+/* Runs every WORKERS-th seed. */
 static int work(uint64_t first, uint64_t n, unsigned worker)
 {
     int bad = 0;
@@ -300,7 +300,7 @@ static void random_workloads(void)
 int main(int argc, char **argv)
 {
     const char *one = getenv("VARVE_MODEL_ONE");
-    /* Memory, if there is enough of it: a workload syncs dozens of files. */
+    /* In memory if possible: a workload syncs dozens of files. */
     if (access("/dev/shm", W_OK) == 0)
         setenv("TMPDIR", "/dev/shm", 0);
     if (argc > 1 || one)

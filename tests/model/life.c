@@ -17,7 +17,7 @@ const char *const life_op_name[OP_COUNT] = {
     "full",       "gone",    "once",   "remove",  "heal",
 };
 
-/* How many operations an armed kill may outlast. */
+/* The number of operations after which an armed kill must have taken effect. */
 enum { KILL_OPS = 4 };
 
 static void append(struct world *x, const char *fmt, va_list ap)

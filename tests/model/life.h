@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One workload of the library model, and the lives in which it is run. See model/library.c.
+ * One workload of the library model, and the lives in which it runs. See model/library.c.
  *
- * A life is a process. All that outlives it is in struct world, which lies in shared memory.
+ * A life is a process. Everything that outlives it is in struct world, in shared memory.
  */
 #ifndef TESTS_MODEL_LIFE_H
 #define TESTS_MODEL_LIFE_H
@@ -50,11 +50,11 @@ struct op {
     unsigned kind, a, b;
 };
 
-/* Everything in numbers, with a name each in the text of a workload. */
+/* Only numbers, each with a name in the text of a workload. */
 struct workload {
     unsigned veloc;                         /* the interface */
     unsigned level;                         /* enum varve_level */
-    unsigned near;                          /* there is a local folder */
+    unsigned near;                          /* with a local folder */
     unsigned page, host_pages, local_pages; /* local_pages 0: no limit */
     unsigned keep, keep_every, overwrite;
     unsigned sync;             /* VELOC: mode */
@@ -69,36 +69,37 @@ struct world {
     struct ref ref;
     struct faults faults;
     char folder[LIFE_PATH];
-    unsigned at;         /* the operation in progress */
-    unsigned kill_by;    /* greater than 0: the process ends before this operation at the latest */
+    unsigned at; /* the operation in progress */
+    unsigned
+        kill_by; /* greater than 0: the process is killed before this operation at the latest */
     bool kill_expected;  /* the process may end by a kill */
-    bool losing, lose;   /* the next life after a kill, this life: on another node */
+    bool losing, lose;   /* the life after a kill, this life: on another node */
     bool done;           /* the last life has ended well */
-    bool broken;         /* a folder was removed: nothing has to succeed until the next life */
-    unsigned clean_hits; /* faults.hits when everything was last known to be well */
+    bool broken;         /* a folder was removed: no operation has to succeed until the next life */
+    unsigned clean_hits; /* faults.hits when the state was last known to be good */
     unsigned lives;
-    char wrong[500]; /* what is wrong; empty: nothing */
+    char wrong[500]; /* the failure; empty: none */
     unsigned nlog;
     char log[LIFE_LOG];
 };
 
 extern const char *const life_op_name[OP_COUNT];
 
-/* Appends to the list of what was done. */
+/* Appends to the log of operations. */
 void life_note(struct world *x, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-/* Ends the process: the library did what it must not do. */
+/* Ends the process: the library broke a rule of the reference. */
 void life_wrong(struct world *x, const char *fmt, ...)
     __attribute__((format(printf, 2, 3), noreturn));
 
-/* Something failed since all was well, so that errors may come late. */
+/* True if a call failed since the last clean state, so that errors may come late. */
 bool life_dirty(struct world *x);
-/* All is well: from now on nothing may fail. */
+/* Marks the state as clean: from now on nothing may fail. */
 void life_clean(struct world *x);
 /* Largest version of the workload. */
 uint32_t life_max_bytes(const struct workload *w);
-/* Operations that are the same under every interface. False: this is none of them. */
+/* Operations common to all interfaces. False: it is none of these. */
 bool life_common(struct world *x, const struct op *op);
-/* Ends the process by a kill if its time has come. */
+/* Kills the process if its time has come. */
 void life_maybe_die(struct world *x);
 void life_remove_folder(const char *path);
 

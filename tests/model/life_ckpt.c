@@ -2,9 +2,9 @@
 /*
  * A life of the library model that uses varve/ckpt.h.
  *
- * Each operation is followed by a look at the list of versions, so that one that goes or comes back
- * without reason shows at once. Errors are taken from the library only where a fault has struck since
- * all was well; -ENOENT only where there is no such version.
+ * After each operation the list of versions is checked, so that a version that disappears or returns
+ * without reason is found at once. The test accepts errors only if a fault has struck since the last
+ * clean state, and -ENOENT only if the version does not exist.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static struct ref_version *version_of(struct life *l, unsigned v)
     return &l->x->ref.version[v];
 }
 
-/* An error that the library may give now. */
+/* True if the library may return this error now. */
 static bool excused(struct life *l, int rc)
 {
     return life_dirty(l->x) && rc != -ENOENT && rc != -EEXIST && rc != -EINVAL;
@@ -96,7 +96,7 @@ static int open_once(struct life *l)
     return rc;
 }
 
-/* As many versions newer than `v` as retention keeps may have reached the level. */
+/* True if as many versions newer than `v` as retention keeps may have reached the level. */
 static bool enough_newer(struct life *l, unsigned v, const bool *listed, bool opening)
 {
     struct ref *r = &l->x->ref;
@@ -105,7 +105,7 @@ static bool enough_newer(struct life *l, unsigned v, const bool *listed, bool op
         enum varve_level level = VARVE_LEVEL_CACHED;
         bool there = listed[w] && ref_may_be_newer(r, w, v);
         if (there && !opening) {
-            /* Gone since it was listed: given up in its turn, which only one that was safe is. */
+            /* Gone since it was listed: retention ended it, which happens only to safe versions. */
             int rc = varve_version_level(l->h, w, &level);
             there = rc == -ENOENT || (rc == 0 && (unsigned)level >= l->x->w.level);
         }
@@ -135,7 +135,7 @@ static void check_retention(struct life *l, const bool *listed)
     }
 }
 
-/* `exact`: everything has reached the level, so that retention has done its work. */
+/* `exact`: everything has reached the level, so that retention has removed all that it must. */
 static void check_versions(struct life *l, bool opening, bool exact)
 {
     struct ref *r = &l->x->ref;
@@ -165,7 +165,7 @@ static void check_versions(struct life *l, bool opening, bool exact)
         }
     }
     check_order(l, list, n);
-    /* At level complete closing waits as far as one rank can bring its versions alone. */
+    /* At level complete, closing only waits for what one rank can do for its versions alone. */
     if (exact && !(opening && l->x->w.level == VARVE_LEVEL_COMPLETE))
         check_retention(l, listed);
     for (unsigned v = 0; v < r->nversions; v++)
@@ -230,15 +230,15 @@ static void do_checkpoint(struct life *l, const struct op *op)
     int rc = op->kind == OP_POLL ? varve_checkpoint_for(l->h, v, 0) : varve_checkpoint(l->h, v);
     memset(l->buf, 0xee, bytes);
     life_note(x, " generation %u: %s", gen, t_errname(rc));
-    /* Its time may have run out while its file was being committed: a kill may come before the removal. */
+    /* A put that timed out may have been committing its file: a kill may come before the removal. */
     if (rc && rc != -ETIMEDOUT)
         ref_failed(&x->ref, v, gen);
     else if (rc == 0)
         ref_written(&x->ref, v, gen);
     if (op->kind == OP_POLL && rc == -ETIMEDOUT)
         return;
-    /* What an opening has found may be of a life that did not finish it, or resumed from before it. What
-     * retention may have removed need not exist. */
+    /* A version found by an opening may have been left unfinished by an earlier life, or precede the resumed
+     * one. A version that retention may have removed need not exist. */
     check_checkpoint(l, v, rc, existed, spared || x->lives > 1 || l->resumed);
 }
 
@@ -269,7 +269,7 @@ static void do_discard(struct life *l, const struct op *op)
 
 /* ---- reading ---- */
 
-/* The bytes of a region are those of a generation that the version may have. */
+/* Checks that the bytes of a region are those of a generation that the version may have. */
 static unsigned check_bytes(struct life *l, unsigned v, const void *buf, size_t room)
 {
     unsigned gen = ref_identify(&l->x->ref, buf, room);
@@ -279,14 +279,14 @@ static unsigned check_bytes(struct life *l, unsigned v, const void *buf, size_t 
     return gen;
 }
 
-/* Did the last error speak of another version? */
+/* The version named by the last error, if it is another one; otherwise 0. */
 static unsigned blamed(struct life *l, int rc, unsigned v)
 {
     struct varve_error e = {.error_size = sizeof(e)};
     return varve_last_error(l->ctx, &e) == 0 && e.err == rc ? (unsigned)e.version : v;
 }
 
-/* A version can be read unless its folders cannot be opened. */
+/* True if its folders cannot be opened: only then may a version be unreadable. */
 static bool unreadable(struct life *l)
 {
     return l->x->broken || atomic_load(&l->x->faults.gone) || atomic_load(&l->x->faults.once);
@@ -384,7 +384,7 @@ static void do_wait(struct life *l, const struct op *op)
         ref_reached_at_least(&x->ref, v, !local || x->w.level == VARVE_LEVEL_LOCAL);
 }
 
-/* True: everything has reached the level. */
+/* True if everything has reached the level. */
 static bool flush(struct life *l)
 {
     struct world *x = l->x;
@@ -594,7 +594,7 @@ static void restore_all(struct life *l)
             restore(l, v);
 }
 
-/* All faults are over: everything can be made safe, and is there once more. */
+/* All faults are over: everything can be made safe, and is restored once more. */
 static __attribute__((noreturn)) void finish(struct life *l)
 {
     struct world *x = l->x;

@@ -2,8 +2,8 @@
 /*
  * A life of the library model that uses VELOC's interface.
  *
- * VELOC gives a version up that failed in the background, and tells so once. From a failure on, the
- * newest generations of all versions may be gone; what was known to be safe may not.
+ * VELOC gives up a version that failed in the background, and reports that once. After a failure, the
+ * newest generations of all versions may be gone, but none that was known to be safe.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void write_config(const struct world *x, char path[LIFE_PATH + 16])
     const struct workload *w = &x->w;
     snprintf(path, LIFE_PATH + 16, "%s/veloc.cfg", x->folder);
     FILE *f = fopen(path, "w");
-    T_CHECK(f != NULL);
+    T_CHECK(f);
     fprintf(f, "scratch = %s/near\nmode = %s\nmax_versions = %u\n", x->folder,
             w->sync ? "sync" : "async", w->keep);
     if (w->level == VARVE_LEVEL_REMOTE)
@@ -68,7 +68,7 @@ static void restart(struct life *l, unsigned v)
     struct ref_version *rv = version_of(l, v);
     int rc = VELOC_FAILURE;
     T_EQ(VELOC_Mem_protect(0, l->buf, l->room, 1), VELOC_SUCCESS);
-    /* A read that a fault met, its own or of a prefetch, costs a try. */
+    /* A read under a fault, its own or that of a prefetch, takes one try. */
     for (int i = 0; i < TRIES && rc != VELOC_SUCCESS && (i == 0 || life_dirty(l->x)); i++) {
         memset(l->buf, 0xdd, l->room);
         rc = VELOC_Restart("h", (int)v);
@@ -87,7 +87,7 @@ static void restart(struct life *l, unsigned v)
     ref_seen_as(&l->x->ref, v, gen);
 }
 
-/* The highest version not above `limit` (0: any) is offered. */
+/* Checks that the highest version not above `limit` (0: any) is offered. */
 static void restart_test(struct life *l, unsigned limit)
 {
     struct ref *r = &l->x->ref;
@@ -113,7 +113,7 @@ static void failed(struct life *l, const char *call)
     ref_given_up(&l->x->ref);
 }
 
-/* The three calls of a checkpoint; -1 by which of them. */
+/* Makes the three calls of a checkpoint. */
 static int in_steps(struct world *x, unsigned v, int success)
 {
     int rc = VELOC_Checkpoint_begin("h", (int)v);
@@ -144,7 +144,7 @@ static void do_checkpoint(struct life *l, const struct op *op)
         return;
     }
     if (rc != VELOC_SUCCESS) {
-        /* Storage that cannot even be tidied up may keep it. */
+        /* If storage fails even during the cleanup, the version may remain. */
         if (!life_dirty(x) || op->kind == OP_CHECKPOINT)
             ref_failed(&x->ref, v, gen);
         failed(l, life_op_name[op->kind]);
@@ -175,7 +175,7 @@ static bool wait_all(struct life *l)
         failed(l, "VELOC_Checkpoint_wait");
         return false;
     }
-    /* What an earlier life left may still be on its way. */
+    /* Versions of an earlier life may still be on their way. */
     for (unsigned v = 0; v < l->x->ref.nversions; v++)
         if (ref_ours(&l->x->ref, v))
             ref_reached_at_least(&l->x->ref, v, true);
@@ -207,7 +207,7 @@ static void init(struct life *l)
 {
     struct world *x = l->x;
     char path[LIFE_PATH + 16];
-    /* Opening finds what there is when it is not disturbed. */
+    /* An undisturbed opening finds every version. */
     faults_heal(&x->faults);
     write_config(x, path);
     int rc = VELOC_Init_single(0, path);

@@ -4,16 +4,16 @@
  *
  * The model of a history is the list of its versions in the order of writing. A put that ends well
  * appends, a discard or a restore that consumes removes, retention removes the oldest, reopening
- * keeps what was committed. After every operation the core must tell the same story (vv_core_each,
- * vv_core_latest), every result must be one that the model allows, no invariant may be broken and
- * no wrong byte read (model/drive). Tiers may grow while all that goes on, or stop growing before
- * they have their full size. In the end all failures stop, and then every version can be
- * restored and, on files, made durable.
+ * keeps the committed versions. After every operation the core must report the same list (vv_core_each,
+ * vv_core_latest), every result must be one that the model allows, no invariant may be broken and no
+ * wrong byte read (model/drive). Tiers may grow meanwhile, or stop growing before they reach their full
+ * size. In the end all failures stop, and then every version can be restored and, on files, made
+ * durable.
  *
- * A workload is a text: one line of configuration, then one operation a line, in numbers that are
- * taken modulo what there is, so that it means something whatever the core does in between. The
- * workload that failed is made as short as it can be and written to model-failure.txt in the
- * working folder; kept under tests/model/failures/ it is run again by every run of this test.
+ * A workload is a text: one line of configuration, then one operation a line, in numbers that are taken
+ * modulo the number of choices, so that every operation is valid whatever the core does in between. A
+ * workload that fails is shortened as far as possible and written to model-failure.txt in the working
+ * folder. If it is kept under tests/model/failures/, every run of this test runs it again.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -70,10 +70,10 @@ struct world {
     struct drive_lend lend[MAX_LENDS];
     bool leasing[MAX_LENDS]; /* a call is under way for it */
     bool failed;             /* an order was made to fail */
-    bool lost;               /* one of a stream was: what it was to save may be gone */
-    bool shrunk;             /* a tier was told to grow no more: all there is may be lent */
+    bool lost;               /* one on a stream was: the data that it was to save may be gone */
+    bool shrunk;             /* a tier stopped growing: all of it may be lent */
     bool writing[MAX_HISTS][VERSIONS];
-    bool ordered[MAX_HISTS][VERSIONS]; /* known while it is being written */
+    bool ordered[MAX_HISTS][VERSIONS]; /* callers may name it while it is being written */
     uint64_t accepted;                 /* puts and adoptions: each must be released once */
     unsigned at;
 };
@@ -153,7 +153,7 @@ static void check_get_result(struct world *x, unsigned k)
 
     if (status == 0 && x->w->hist[x->call[k].hist].once) {
         struct vv_object_info info = {0};
-        /* It may have been discarded and written again meanwhile: that life goes on. */
+        /* It may have been discarded and written again meanwhile: the new one exists. */
         if (vv_core_lookup(x->d.core, h->id, v, &info) < 0)
             forget(h, v);
         EXPECT(info.generation != x->call[k].call.generation, v, info.generation);
@@ -224,7 +224,7 @@ static void list_one(void *arg, const struct vv_object_info *info)
     l->version[l->n++] = info->version;
 }
 
-/* Retention may have removed the oldest of those that were too many, and a stream that failed any. */
+/* Retention may have removed the oldest of those in excess, and a stream that failed any version. */
 static void apply_retention(struct world *x, unsigned i, const struct listing *l)
 {
     struct model_hist *h = &x->hist[i];
@@ -317,7 +317,7 @@ static void do_put(struct world *x, const struct op *op)
     x->ordered[h][v] = rc == 0 && ordered;
 }
 
-/* Pages of a version, or of nobody's. */
+/* Lends pages of a version, or empty ones. */
 static void do_lend(struct world *x, const struct op *op)
 {
     unsigned k = op->a % MAX_CALLS, h = op->b % MAX_HISTS, l = op->d % MAX_LENDS;
@@ -342,7 +342,7 @@ static void do_lend(struct world *x, const struct op *op)
     x->call[k].busy = x->leasing[l] = rc == 0;
 }
 
-/* A version out of leases: of two if there are two and the policy allows it. */
+/* Makes a version of leases: of two if there are two and the policy allows it. */
 static void do_put_lent(struct world *x, const struct op *op)
 {
     unsigned k = op->a % MAX_CALLS, h = op->b % MAX_HISTS, l = op->d % MAX_LENDS;
@@ -375,7 +375,7 @@ static void do_put_lent(struct world *x, const struct op *op)
     x->ordered[h][v] = rc == 0 && ordered;
 }
 
-/* A lease out of a version, in exchange for one or for nothing. */
+/* Makes a lease of a version, in exchange for one or for nothing. */
 static void do_swap(struct world *x, const struct op *op)
 {
     unsigned h = op->b % MAX_HISTS, l = op->d % MAX_LENDS, o = (l + 1) % MAX_LENDS;
@@ -449,7 +449,7 @@ static void finish_all(struct world *x)
     compare(x);
 }
 
-/* Closes a history and opens it again: what was committed is there, nothing else is. */
+/* Closes a history and opens it again: only committed versions exist. */
 static void do_reopen(struct world *x, unsigned h)
 {
     struct model_hist *m = &x->hist[h];
@@ -467,7 +467,7 @@ static void do_reopen(struct world *x, unsigned h)
         f->used = false; /* opening removes those under temporary names */
         if (!f->committed)
             continue;
-        /* A folder knows the generations of files. */
+        /* The names of files contain their generations. */
         for (unsigned k = 0; k < l.n; k++)
             if (l.version[k] == f->version)
                 l.generation[k] = f->generation;
@@ -481,11 +481,11 @@ static void do_reopen(struct world *x, unsigned h)
             x->accepted++;
             m->version[m->n++] = l.version[k];
         }
-    /* Removals of what was not committed. */
+    /* Removals of uncommitted files. */
     drive_hint_clear(&x->d, m->id);
 }
 
-/* One of the orders that may end, the `n`th or one behind it; -1: none may. */
+/* The `n`th order or the first one behind it that may end; -1: none. */
 static int may_end(const struct world *x, unsigned n)
 {
     for (unsigned i = 0; i < x->d.norders; i++) {
@@ -581,7 +581,7 @@ static void do_op(struct world *x, const struct op *op)
 
 /* ---- a whole run ---- */
 
-/* Nothing fails any more: whatever the model says is there, is there. */
+/* Nothing fails any more: every version of the model exists. */
 static void check_end(struct world *x)
 {
     struct drive_call call;
@@ -599,7 +599,7 @@ static void check_end(struct world *x)
         for (unsigned i = 0; i < m.n; i++) {
             struct vv_object_info info;
             int there = vv_core_lookup(x->d.core, m.id, m.version[i], &info);
-            /* What is too large for memory goes with its file. */
+            /* A version too large for memory is lost with its file. */
             EXPECT(there == 0 || x->w->hist[h].keep || (x->failed && on_files(x)), there,
                    m.version[i]);
             if (there < 0)
@@ -665,7 +665,7 @@ static void write_workload(const struct workload *w, const char *path)
 {
     FILE *f = fopen(path, "w");
 
-    T_CHECK(f != NULL);
+    T_CHECK(f);
     fprintf(f, "%s %u %u %u %u %u %u", w->tiers, w->policy, w->transit, w->slots, w->batch,
             w->step_ns, w->shared);
     for (unsigned h = 0; h < MAX_HISTS; h++)
@@ -682,7 +682,7 @@ static void read_workload(struct workload *w, const char *path)
 {
     FILE *f = fopen(path, "r");
 
-    T_CHECK(f != NULL);
+    T_CHECK(f);
     memset(w, 0, sizeof(*w));
     T_EQ(fscanf(f, "%15s %u %u %u %u %u %u", w->tiers, &w->policy, &w->transit, &w->slots,
                 &w->batch, &w->step_ns, &w->shared),
@@ -764,7 +764,7 @@ static void draw_workload(struct workload *w, uint64_t seed)
 
 /* ---- failures ---- */
 
-/* In a process of its own, quietly: does it fail? */
+/* True if it fails, in a process of its own and without output. */
 static bool fails(const struct workload *w)
 {
     int status = 0;
@@ -854,7 +854,7 @@ static void random_workloads(void)
         run_seed(first + i);
 }
 
-/* With the name of a workload: runs it and tells what happens. */
+/* With the name of a workload: runs it and prints each step. */
 int main(int argc, char **argv)
 {
     static struct workload w;

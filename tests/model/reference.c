@@ -102,7 +102,7 @@ unsigned ref_begin(struct ref *r, unsigned version, uint32_t bytes)
     T_CHECK(r->ngens + 1 < REF_GENERATIONS);
     unsigned gen = ++r->ngens;
     r->bytes[gen] = bytes;
-    /* Retention may have removed it already: what is written then replaces nothing. */
+    /* Retention may have removed it already: then the new one replaces nothing. */
     if (x->droppable)
         x->next.missing = x->node.missing = true;
     add(&x->next, gen);
@@ -126,7 +126,7 @@ bool ref_is_newer(const struct ref *r, unsigned other, unsigned version)
     return other != version && o->now.n > 0 && lowest(&o->now) > highest(&x->now);
 }
 
-/* Once as many newer ones as are kept have been there, a version may go at any time. */
+/* Once as many newer ones as are kept have existed, a version may be removed at any time. */
 static void mark_droppable(struct ref *r)
 {
     for (unsigned v = 0; v < r->nversions; v++) {
@@ -155,7 +155,7 @@ void ref_failed(struct ref *r, unsigned version, unsigned gen)
     drop(&r->version[version].node, gen);
 }
 
-/* ---- further down ---- */
+/* ---- levels ---- */
 
 void ref_reached(struct ref *r, unsigned version, bool level)
 {
@@ -229,7 +229,7 @@ void ref_given_up(struct ref *r)
         add_all(&x->now, &was);
         x->now.missing |= was.missing;
         x->opened = false;
-        x->exposed |= x->exposed_before; /* it may be one from before that is back */
+        x->exposed |= x->exposed_before; /* an earlier one may have returned */
     }
 }
 
@@ -248,7 +248,7 @@ void ref_open(struct ref *r, bool lost)
         x->exposed = x->exposed_before = false;
     }
     r->found = r->ngens;
-    /* A kill may have left more versions than are kept, and undone an overwrite. */
+    /* A kill may have left more versions than are kept, and may have undone an overwrite. */
     mark_droppable(r);
 }
 
@@ -273,8 +273,8 @@ void ref_seen_as(struct ref *r, unsigned version, unsigned gen)
     x->now = only(gen);
     if (!x->opened)
         return;
-    /* Of all that the opening might have found, this is it. Another node has what had come there, or
-     * gets this. */
+    /* The opening has found this one among all the possible ones. Another node has what was copied there
+     * before, or gets this one. */
     for (unsigned i = 0; i < was.n; i++)
         if (was.gen[i] != gen)
             drop(&x->next, was.gen[i]);

@@ -167,8 +167,8 @@ static void append(struct workload *w, enum life_op kind, unsigned a, unsigned b
     w->op[w->nops++] = (struct op){kind, a, b};
 }
 
-/* A life leaves a version on local disk that has not come to the shared folder, and the next one tries in
- * vain to write it again. Operations drawn one by one rarely come in this order. */
+/* A life leaves a version on local disk that was not copied to the shared folder, and the next life fails to
+ * write it again. Operations drawn one by one rarely have this order. */
 static void draw_unfinished(struct t_rng *r, struct workload *w, unsigned version)
 {
     append(w, OP_HEAL, 0, 0);
@@ -195,7 +195,7 @@ void workload_draw(struct workload *w, uint64_t seed)
     for (unsigned i = 0; i < w->nops; i++) {
         struct op *op = &w->op[i];
         op->kind = troubled && below(&r, 4) == 0 ? draw_trouble(&r) : draw_kind(&r, w);
-        /* Often the version before, so that things happen to it one after the other. */
+        /* Often the same version as before, so that one version goes through several operations. */
         last = op->a = below(&r, 2) ? below(&r, versions) : last;
         op->b = draw_bytes(&r, w);
         if (op->kind == OP_FULL || op->kind == OP_GONE)

@@ -9,7 +9,7 @@
 
 void workload_draw(struct workload *w, uint64_t seed);
 void workload_write(const struct workload *w, FILE *f);
-/* NULL, or what is wrong with the text. */
+/* NULL, or the error in the text. */
 const char *workload_read(struct workload *w, FILE *f);
 
 #endif

@@ -90,7 +90,7 @@ static const char *check_page(const struct vv_core *core, unsigned tier, uint32_
     if (!copy && page < core->tier[tier].arena.npages && core->tier[tier].arena.cut &&
         core->tier[tier].arena.cut[page].each)
         return NULL;
-    REQUIRE(copy != NULL, "a page in use has no owner");
+    REQUIRE(copy, "a page in use has no owner");
     REQUIRE(copy->tier == tier, "a page is owned by a copy on another tier");
     REQUIRE(p->chunk < copy->obj->nchunks, "a page holds a chunk beyond its object's end");
     REQUIRE(copy->page[p->chunk] == page, "a page and its copy's page table disagree");
@@ -716,7 +716,7 @@ static const char *check_lends(const struct vv_core *core)
     return NULL;
 }
 
-/* Of a version and of those that it has replaced. */
+/* The shares of a version and of those that it has replaced. */
 static uint64_t files_of(const struct vv_object *obj)
 {
     return obj ? obj->file_bytes + files_of(obj->old) : 0;

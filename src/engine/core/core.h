@@ -502,7 +502,7 @@ struct vv_core_stats {
 };
 void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats);
 
-/* Of one history. */
+/* Figures of one history. */
 struct vv_core_hist_stats {
     uint64_t versions, durable, failed; /* versions; failed: not flushed, and given up */
     uint64_t hints;                     /* not yet used */

@@ -857,7 +857,7 @@ static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
     bool any = false;
 
     core->round++;
-    while (slot_free(core, hop) && (h = most_urgent(core, tier)) != NULL) {
+    while (slot_free(core, hop) && (h = most_urgent(core, tier))) {
         if (prefetch_one(core, h, tier, hop))
             any = true;
         else

@@ -11,8 +11,8 @@
  *   WRITE_IN_PROGRESS, READ_IN_PROGRESS -> INIT                failed or cancelled
  *
  * Eviction and discard end a copy; they are not transitions. The state describes a copy as a whole.
- * Whether a page of it may go is decided for each page, by chunk_may_go() in object.c: pages of a
- * partly resident copy come and go.
+ * chunk_may_go() in object.c decides for each page whether it may go: pages of a partly resident copy
+ * come and go.
  */
 #include "engine/core/core_private.h"
 #include "trace/trace.h"

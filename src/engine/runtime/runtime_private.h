@@ -108,7 +108,7 @@ struct vvi_batch {
     struct vvi_order_queue orders; /* to be completed when it fires */
     int status;                    /* first error of querying it, while it may still be running */
     struct vv_engine_lend *lend;   /* to be given back when it fires */
-    /* Of a family: its place, and the work it has waited for. See runtime_ahead.c. */
+    /* For a family: its place, and the work it has waited for. See runtime_ahead.c. */
     uint8_t family, lane;
     uint64_t seq, wait[VV_LANES];
     struct vvi_batch *next;
@@ -422,7 +422,7 @@ void vvi_req_put_locked(struct vv_engine *e, struct vvi_req *r);
 /* Runs a request that the core has taken until it ends, and gives it back. Engine lock held on
  * entry, released on return. */
 int vvi_req_run(struct vv_engine *e, struct vvi_req *r, uint64_t deadline_ns);
-/* Completes the copies of a request in flight on its lanes, all of which have ended well. */
+/* Completes the copies of a request on its lanes, after all have ended well. */
 void vvi_req_complete_locked(struct vv_engine *e, struct vvi_req *r);
 void vvi_reqs_free(struct vv_engine *e);
 

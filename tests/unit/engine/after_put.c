@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the flush of an object waits for the end of its put, and when it does not. */
+/* Flushes that wait for the end of the put of their object, and flushes that do not. */
 #include <string.h>
 
 #include "unit/engine/hand.h"
@@ -16,7 +16,7 @@ static void end_one_copy(uint64_t version)
     hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, version, 0);
 }
 
-/* A put of several batches, the first of which is in its pages. */
+/* A put of several batches, with the first batch in its pages. */
 static uint32_t half_put(const char *tiers, struct drive_call *call, uint32_t pages)
 {
     bool files = strchr(tiers, 'F') != NULL;
@@ -39,7 +39,7 @@ static void alone_it_waits(void)
     hand_close(&d);
 }
 
-/* The put itself needs what the flush makes free. */
+/* The put itself needs the room that the flush makes. */
 static void not_without_room(void)
 {
     struct drive_call put;
@@ -51,8 +51,8 @@ static void not_without_room(void)
     hand_close(&d);
 }
 
-/* In files it does: see file_waits() in object.c. */
-static void not_if_somebody_waits(void)
+/* In files the flush does wait: see file_waits() in object.c. */
+static void not_if_a_request_waits(void)
 {
     struct drive_call put, wait;
     uint32_t h = half_put("H16S32", &put, 12);
@@ -64,7 +64,7 @@ static void not_if_somebody_waits(void)
     hand_close(&d);
 }
 
-/* Others that are to be flushed go on meanwhile. */
+/* Other dirty objects are flushed meanwhile. */
 static void not_if_others_are_dirty(void)
 {
     struct drive_call put;
@@ -80,7 +80,7 @@ static void not_if_others_are_dirty(void)
     hand_close(&d);
 }
 
-/* What fails or is given up leaves nothing waiting for it. */
+/* After a put that fails or is given up nothing waits for it. */
 static void not_for_ever(void)
 {
     struct drive_call put;
@@ -99,7 +99,7 @@ int main(void)
 {
     T_RUN(alone_it_waits);
     T_RUN(not_without_room);
-    T_RUN(not_if_somebody_waits);
+    T_RUN(not_if_a_request_waits);
     T_RUN(not_if_others_are_dirty);
     T_RUN(not_for_ever);
     return t_done();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Orders that run ahead, one by one: what a stream that stands still may hold up. */
+/* Orders that run ahead, one by one: the effects of a stream that stands still. */
 #include <string.h>
 
 #include "model/drive.h"
@@ -22,7 +22,7 @@ static void start(const char *tiers)
     memset(call, 0, sizeof(call));
 }
 
-/* The order of this version between these tiers ends. */
+/* Ends the order for this version between these tiers. */
 static void end(enum vv_order_kind kind, int src, int dst, uint64_t version)
 {
     int at = drive_find(&d, kind, src, dst, version);
@@ -40,8 +40,8 @@ static void put_on(uint64_t version)
     d.stream = 0;
 }
 
-/* A version that was written, and that a stream reads which stands still. It makes room for that stream.
- * Its way to the disk does not lead behind what the stream has still to write. */
+/* A stream that stands still reads a written version and makes room. The flush of that version to the disk
+ * must not wait for the writes that the stream has still to make. */
 static void a_reader_does_not_hold_up_the_disk(void)
 {
     struct drive_call wait;
@@ -87,7 +87,7 @@ static void put_by(uint64_t stream, uint64_t version)
     d.stream = 0;
 }
 
-/* A program whose first thread puts all it has on its stream a moment before the second one does. */
+/* The first thread of a program puts all it has on its stream just before the second one does. */
 static void a_stream_leaves_room_to_another(void)
 {
     start("D4H9F");

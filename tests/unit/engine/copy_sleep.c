@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long movers sleep while the device copies: in virtual time, with links of every speed. */
+/* The sleep of movers while the device copies: in virtual time, with links of every speed. */
 #include "engine/runtime/copy_sleep.h"
 
 #include "t.h"
@@ -7,7 +7,7 @@
 #define MIB     ((uint64_t)1 << 20)
 #define LOOK_NS 20000
 
-/* One copy that takes copy_ns; returns by how much its end is noticed late. */
+/* One copy that takes copy_ns; returns the delay with which its end is noticed. */
 static uint64_t one(struct vvi_copy_sleep *n, uint64_t bytes, uint64_t copy_ns)
 {
     uint64_t now = vvi_copy_sleep_ns(n, bytes);
@@ -19,8 +19,8 @@ static uint64_t one(struct vvi_copy_sleep *n, uint64_t bytes, uint64_t copy_ns)
     return now - copy_ns;
 }
 
-/* Copies of one size at one speed: after some of them, most of each is slept through, and never
- * more than all of it. */
+/* Copies of one size at one speed: after some of them, the mover sleeps through most of each copy, and
+ * never past its end. */
 static void steady(void)
 {
     for (uint64_t per_mib = 20000; per_mib < 1000000000; per_mib *= 3) {
@@ -37,7 +37,7 @@ static void steady(void)
     }
 }
 
-/* One copy that is held up costs those behind it nothing; some in a row cost little. */
+/* One delayed copy does not delay those behind it; some in a row delay them little. */
 static void held_up(void)
 {
     for (int in_a_row = 1; in_a_row <= 4; in_a_row++) {
@@ -59,7 +59,7 @@ static void held_up(void)
     }
 }
 
-/* Nothing is known of the first copy, which may take much longer than all others. */
+/* The duration of the first copy is unknown, and may be much longer than that of all others. */
 static void slow_at_first(void)
 {
     struct vvi_copy_sleep n;
@@ -69,7 +69,7 @@ static void slow_at_first(void)
     T_CHECK(vvi_copy_sleep_ns(&n, 50000) <= LOOK_NS);
 }
 
-/* A link that becomes faster is found out in a few copies. */
+/* A faster link is learnt within a few copies. */
 static void faster(void)
 {
     struct vvi_copy_sleep n;
@@ -83,7 +83,7 @@ static void faster(void)
     T_CHECK(i < 20);
 }
 
-/* Small copies end within the shortest sleep, and large ones after them are not guessed from it. */
+/* Small copies end within the shortest sleep; the estimate for large ones must not come from them. */
 static void tiny(void)
 {
     struct vvi_copy_sleep n;

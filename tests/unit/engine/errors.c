@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of each kind of order, cancelling, discarding under way, lives of one version, retention,
- * adoption. */
+/* Errors of each kind of order, cancelling, discarding under way, several lives of one version,
+ * retention, adoption. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
@@ -15,7 +15,7 @@ static void a_put_fails(void)
     T_ERR(drive_put(&d, &again, h, 1, DRIVE_PAGE), -EEXIST); /* while it is being written */
     hand_end(&d, VV_ORDER_APP, VV_TIER_APP, 0, 1, -EIO);
     T_EQ(call.req.status, -EIO);
-    T_CHECK(hand_object(&d, h, 1) == NULL);
+    T_CHECK(!hand_object(&d, h, 1));
     vv_core_get_stats(d.core, &stats);
     T_EQ(stats.tier_used_pages[0], 0);
     T_EQ(stats.files_bytes, 0);
@@ -53,8 +53,8 @@ static void a_read_fails(void)
     }
 }
 
-/* A read that was under way before the restore began fails: the restore orders its own, and fails with that one
- * only. */
+/* A read that was under way before the restore began fails: the restore issues its own, and fails only with
+ * that one. */
 static void an_older_read_fails(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -66,7 +66,7 @@ static void an_older_read_fails(void)
         T_OK(drive_get(&d, &first, h, 1));
         hand_end(&d, VV_ORDER_COPY, 1, 0, 1, -EIO);
         T_CHECK(first.pending);
-        T_OK(drive_get(&d, &call, h, 1)); /* after the read that the first one has ordered */
+        T_OK(drive_get(&d, &call, h, 1)); /* after the read for the first one */
         hand_end(&d, VV_ORDER_COPY, 1, 0, 1, -EIO);
         T_EQ(first.req.status, -EIO);
         T_CHECK(call.pending);
@@ -76,7 +76,7 @@ static void an_older_read_fails(void)
     }
 }
 
-/* The put has ended well: the error is told later, by whoever asks, and the bytes stay. */
+/* The put has ended well: the error is reported later, to the next caller, and the bytes stay. */
 static void a_flush_fails(void)
 {
     uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -96,13 +96,13 @@ static void a_flush_fails(void)
     T_EQ(tier, 1);
     T_EQ(vv_core_take_error(d.core, h, &version, &tier), 0);
     hand_get(&d, h, 1);
-    /* Waiting tries again; a second failure is what it returns. */
+    /* A wait tries again, and returns the second failure. */
     T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
     hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -EIO);
     T_EQ(call.req.status, -EIO);
-    /* Who waited has been told. */
+    /* The wait has reported the error. */
     T_EQ(vv_core_take_error(d.core, h, &version, &tier), 0);
-    /* Waiting for all tries again as well. */
+    /* A wait for all versions tries again as well. */
     T_OK(drive_wait_all(&d, &call, h));
     T_CHECK(call.pending);
     hand_end(&d, VV_ORDER_COPY, 0, 1, 1, -EIO);
@@ -114,7 +114,7 @@ static void a_flush_fails(void)
 }
 
 /* One of two writes to a file has failed and the other still runs. A wait meanwhile gets the error, and
- * nothing more is written to that file: a new one is begun when nothing writes to it any more. */
+ * nothing more is written to that file: a new one is begun when no write to the old one runs. */
 static void a_flush_fails_beside_another(void)
 {
     struct vv_core_cfg cfg;
@@ -161,8 +161,8 @@ static void a_commit_fails(void)
     hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, -EIO);
     T_EQ(call.req.status, -EIO);
     T_ERR(vv_core_latest(d.core, h, &latest), -ENOENT);
-    /* The kernel may have dropped what it could not write: the file goes, and all of it is written
-     * again, from memory, which has kept it. */
+    /* The kernel may have dropped pages that it could not write: the file goes, and all of it is written
+     * again from memory, which has kept it. */
     T_EQ(hand_resident(&d, h, 1, 0), 1);
     T_EQ(hand_resident(&d, h, 1, 1), 0);
     hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, 0);
@@ -175,7 +175,7 @@ static void a_commit_fails(void)
     hand_close(&d);
 }
 
-/* Without a chunk nothing is flushed, and the commit is all there is: it may fail and be tried again. */
+/* Without a chunk there is no flush, only the commit: it may fail and is tried again. */
 static void a_commit_of_nothing_fails(void)
 {
     uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -196,7 +196,7 @@ static void a_commit_of_nothing_fails(void)
     T_OK(call.req.status);
     T_OK(vv_core_latest(d.core, h, &latest));
     T_EQ(latest, 1);
-    /* Discarded while it is committed, and written again. */
+    /* Discarded during its commit, and written again. */
     T_OK(drive_put(&d, &call, h, 2, 0));
     T_OK(drive_discard(&d, h, 2));
     T_OK(drive_put(&d, &call, h, 2, 0));
@@ -206,7 +206,7 @@ static void a_commit_of_nothing_fails(void)
     hand_close(&d);
 }
 
-/* The file still takes its space, and the next call is told: the version would be there again when
+/* The file still takes its space, and the next call gets the error: the version would exist again when
  * the history is opened next. */
 static void a_removal_fails(void)
 {
@@ -223,7 +223,7 @@ static void a_removal_fails(void)
     T_CHECK(stats.files_bytes > 0);
     T_EQ(vv_core_take_error(d.core, h, &version, &tier), -EIO);
     T_EQ(version, 1);
-    /* A wait for everything tries again. */
+    /* A wait for all versions tries again. */
     struct drive_call wait;
     T_OK(drive_wait_all(&d, &wait, h));
     drive_run(&d);
@@ -233,8 +233,8 @@ static void a_removal_fails(void)
     hand_close(&d);
 }
 
-/* A file failed, and could not be removed either. When its version is discarded, it has to go, although nothing was
- * written in its place. */
+/* A file failed, and could not be removed either. When its version is discarded it must be removed, although no
+ * other file replaced it. */
 static void a_failed_file_stays(void)
 {
     uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -250,8 +250,8 @@ static void a_failed_file_stays(void)
     hand_close(&d);
 }
 
-/* The file of an old generation stays, and so does that of a discarded version: the error tells of the
- * version, which would be there again at the next opening. */
+/* The file of an old generation stays, and so does that of a discarded version: the error names the discarded
+ * version, which would exist again at the next opening. */
 static void two_removals_fail(void)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -285,7 +285,7 @@ static void cancelled(void)
     T_CHECK(two.pending);
     T_CHECK(drive_cancel(&d, &two, -ETIMEDOUT));
     T_EQ(two.req.status, -ETIMEDOUT);
-    T_CHECK(hand_object(&d, h, 2) == NULL);
+    T_CHECK(!hand_object(&d, h, 2));
     T_OK(drive_finish(&d, &one));
     T_OK(drive_wait(&d, &two, h, 1, VV_CORE_DURABLE));
     T_CHECK(drive_cancel(&d, &two, -ETIMEDOUT));
@@ -295,14 +295,14 @@ static void cancelled(void)
     T_OK(drive_get(&d, &get, h, 1)); /* from disk */
     T_CHECK(drive_cancel(&d, &get, -ETIMEDOUT));
     T_EQ(get.req.status, -ETIMEDOUT);
-    drive_run(&d); /* the read it had asked for ends */
+    drive_run(&d); /* ends the read for the restore */
     hand_get(&d, h, 1);
-    vv_core_cancel(d.core, &get.req, -EIO, 0); /* ended already: nothing happens */
+    vv_core_cancel(d.core, &get.req, -EIO, 0); /* no effect: the request has ended */
     T_EQ(get.req.status, -ETIMEDOUT);
     hand_close(&d);
 }
 
-/* Discarded while its flush is in flight and written again at once: two lives side by side. */
+/* Discarded while its flush is in flight and written again at once: two lives at the same time. */
 static void discarded_in_flight_and_written_again(void)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -323,7 +323,7 @@ static void discarded_in_flight_and_written_again(void)
     T_OK(vv_core_lookup(d.core, h, 1, &second));
     T_CHECK(second.generation > first.generation);
     T_EQ(d.nreleased, 0);
-    drive_end(&d, (unsigned)drive_find(&d, VV_ORDER_COPY, 0, 1, 1), 0); /* of the former life */
+    drive_end(&d, (unsigned)drive_find(&d, VV_ORDER_COPY, 0, 1, 1), 0); /* of the first life */
     T_CHECK(drive_find(&d, VV_ORDER_REMOVE, 0, 0, 1) >= 0);
     drive_run(&d);
     T_EQ(d.nreleased, 1);
@@ -333,7 +333,7 @@ static void discarded_in_flight_and_written_again(void)
     hand_close(&d);
 }
 
-/* A restore whose version is discarded under it ends with -ENOENT, and never with other bytes. */
+/* A restore whose version is discarded meanwhile ends with -ENOENT, and never with other bytes. */
 static void discarded_while_read(void)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -363,7 +363,7 @@ static void consumed_once(void)
     drive_init(&d, &cfg);
     h = drive_history(&d, true, 0, VV_CORE_CACHED);
     hand_put(&d, h, 1, 1);
-    hand_get(&d, h, 1); /* its flush is in flight, and not waited for */
+    hand_get(&d, h, 1); /* does not wait for its flush, which is in flight */
     T_ERR(drive_get(&d, &call, h, 1), -ENOENT);
     drive_run(&d);
     T_EQ(d.nreleased, 1);
@@ -387,8 +387,8 @@ static void keeps_the_newest(void)
                 NULL); /* not before newer ones are durable */
         drive_run(&d);
     }
-    T_CHECK(hand_object(&d, h, 2) == NULL);
-    T_CHECK(hand_object(&d, h, 3) != NULL);
+    T_CHECK(!hand_object(&d, h, 2));
+    T_CHECK(hand_object(&d, h, 3));
     T_OK(vv_core_latest(d.core, h, &latest));
     T_EQ(latest, 4);
     hand_close(&d);
@@ -415,7 +415,7 @@ static void adopted(void)
     T_OK(vv_core_lookup(d.core, h, 6, &info));
     T_CHECK(info.generation > 40); /* generations never come twice */
     drive_run(&d);
-    /* Another history keeps apart. */
+    /* Another history is separate. */
     other = drive_history(&d, false, 0, VV_CORE_CACHED);
     T_ERR(drive_get(&d, &call, other, 5), -ENOENT);
     hand_put(&d, other, 5, 1);
@@ -448,7 +448,7 @@ static void bad_configurations(void)
     cfg.page_bytes = DRIVE_PAGE;
     cfg.policy = VV_POLICY_COUNT;
     T_ERR(vv_core_new(&cfg, &core), -EINVAL);
-    T_CHECK(core == NULL);
+    T_CHECK(!core);
     vv_core_free(NULL);
     h = hand_open(&d, "H2S4", VV_POLICY_NEXT, VV_CORE_CACHED);
     T_ERR(vv_core_history_new(d.core, &durable, &h), -EINVAL);
@@ -462,7 +462,7 @@ static void bad_configurations(void)
     hand_close(&d);
 }
 
-/* The checker sees what it is there for. */
+/* The checker detects each of these errors. */
 static void checker_sees(void)
 {
     uint32_t h = hand_open(&d, "D2H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -472,14 +472,14 @@ static void checker_sees(void)
     hand_put(&d, h, 1, 2);
     obj = hand_object(&d, h, 1);
     copy = obj->copy[0];
-    T_CHECK(vv_core_check(d.core) == NULL);
-#define BREAK(what, value)                      \
-    do {                                        \
-        __typeof__((what) + 0) was = (what);    \
-        (what) = (value);                       \
-        T_CHECK(vv_core_check(d.core) != NULL); \
-        (what) = was;                           \
-        T_CHECK(vv_core_check(d.core) == NULL); \
+    T_CHECK(!vv_core_check(d.core));
+#define BREAK(what, value)                   \
+    do {                                     \
+        __typeof__((what) + 0) was = (what); \
+        (what) = (value);                    \
+        T_CHECK(vv_core_check(d.core));      \
+        (what) = was;                        \
+        T_CHECK(!vv_core_check(d.core));     \
     } while (0)
     BREAK(copy->nvalid, 1);
     BREAK(copy->ndirty, copy->ndirty + 1);
@@ -509,8 +509,8 @@ static void checker_sees(void)
     hand_close(&d);
 }
 
-/* A flush that ran ahead of a put fails after the caller was told that the put has succeeded: a late
- * error of the version, of which nothing is to be flushed any more. */
+/* A flush that ran ahead of a put fails after the put has returned success: a late error of the version,
+ * which is not flushed any more. */
 static void an_error_after_the_promise(void)
 {
     uint32_t h = hand_open(&d, "D8H1F", VV_POLICY_NEXT, VV_CORE_DURABLE);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the application's next call is expected, in virtual time. */
+/* The expected time of the application's next call, in virtual time. */
 #include "engine/runtime/gaps.h"
 
 #include "t.h"
 
 #define US UINT64_C(1000)
 
-/* One call of `call` behind a gap; returns when it has ended. */
+/* One call of `took` after a gap; returns the time of its end. */
 static uint64_t call(struct vvi_gaps *p, uint64_t now, uint64_t gap, uint64_t took)
 {
     vvi_gaps_begin(p, now + gap);
@@ -23,7 +23,7 @@ static void between_calls(void)
     uint64_t now = 1, used = 0, spent = 0;
 
     for (int i = 0; i < 100; i++) {
-        /* It is late now and then, by less than is waited for. */
+        /* The call is late now and then, by less than the tolerance. */
         uint64_t next = now + gap + (uint64_t)(i % 5) * 100 * US, at = now;
         while (at < next) {
             uint64_t until = vvi_gaps_wait(&p, at, slice);
@@ -46,7 +46,7 @@ static void between_calls(void)
     T_CHECK(used * 10 > spent * 7);
 }
 
-/* Nothing is known before the second call; a call that does not come is not waited for for long. */
+/* Before the second call nothing is expected; a wait for a call that does not come is short. */
 static void unknown(void)
 {
     struct vvi_gaps p = {0};
@@ -68,7 +68,7 @@ static void unknown(void)
     T_CHECK(vvi_gaps_wait(&p, now + 1900 * US, 500 * US) > 0);
 }
 
-/* Calls so close to one another that nothing fits in between hold nothing up. */
+/* Nothing waits for calls that are so close to one another that nothing fits in between. */
 static void too_close(void)
 {
     struct vvi_gaps p = {0};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions that are overwritten, step by step: when the old file goes, and when it does not. */
+/* Overwritten versions, step by step: when the old file is removed, and when it stays. */
 #include <errno.h>
 
 #include "unit/engine/hand.h"
 
 static struct drive d;
 
-/* Committed files of a version. */
+/* The number of committed files of a version. */
 static unsigned files(uint64_t version)
 {
     unsigned n = 0;
@@ -34,7 +34,7 @@ static uint32_t opened(const char *tiers)
     return hand_open(&d, tiers, VV_POLICY_NEXT, VV_CORE_DURABLE);
 }
 
-/* A committed version 1. */
+/* Opens a history with a committed version 1. */
 static uint32_t with_version(const char *tiers, uint32_t pages)
 {
     uint32_t h = opened(tiers);
@@ -107,7 +107,7 @@ static void commit_fails(void)
     hand_close(&d);
 }
 
-/* Overwritten twice, before the first time has got anywhere. */
+/* Overwritten twice, before the first put has ended. */
 static void twice(void)
 {
     uint32_t h = with_version("H4F", 1);
@@ -123,8 +123,8 @@ static void twice(void)
     hand_close(&d);
 }
 
-/* A put that fails or runs out of time, before its first page or with copies on a stream: the version is
- * what it was, hints and all. */
+/* A put that fails or times out, before its first page or with copies on a stream: the version is what it
+ * was, including its hints. */
 static void put_fails(void)
 {
     for (int started = 0; started < 2; started++) {
@@ -151,8 +151,8 @@ static void put_fails(void)
     }
 }
 
-/* Of a version that a stream will write the old one is asked, but not restored; if it fails, that one
- * stays. */
+/* While a stream will overwrite a version, queries find the old generation, but restores do not; if the put
+ * fails, the old one stays. */
 static void ordered(void)
 {
     uint32_t h = with_version("H4F", 1);
@@ -174,7 +174,7 @@ static void ordered(void)
     T_EQ(put.req.status, -EIO);
     T_EQ(wait.req.status, -EIO);
     hand_get(&d, h, 1);
-    /* A put that may not replace a version may not replace one that is on its way either. */
+    /* A put that may not replace a version may not replace one that a stream will write either. */
     d.ordered = true;
     T_OK(drive_put(&d, &put, h, 2, DRIVE_PAGE));
     d.ordered = false;
@@ -183,8 +183,8 @@ static void ordered(void)
     hand_close(&d);
 }
 
-/* A put that can never fit is refused before anything of the old version is given up, where that has a
- * file and where it has none. */
+/* A put that can never fit is refused before anything of the old version is released, whether or not that
+ * has a file. */
 static void refused_for_its_size(void)
 {
     for (int files_tier = 0; files_tier < 2; files_tier++) {
@@ -228,7 +228,7 @@ static void taken_back(void)
     T_EQ(latest, 2);
     hand_get(&d, h, 1);
     T_ERR(drive_take_back(&d, h, 1), -EALREADY); /* it is as safe as it was */
-    /* Without an old one nothing is left. */
+    /* Without an old generation the version is gone. */
     hand_put(&d, h, 3, 1);
     T_OK(drive_take_back(&d, h, 3));
     drive_run(&d);
@@ -236,7 +236,7 @@ static void taken_back(void)
     hand_close(&d);
 }
 
-/* Replaced while it is read or lent: readers start again, and the file waits for them. */
+/* Replaced while it is read or lent: readers start again, and its file stays until they end. */
 static void while_read(void)
 {
     uint32_t h = opened("H4F");
@@ -273,7 +273,7 @@ static void read_again(void)
     hand_close(&d);
 }
 
-/* What memory cannot hold is written when its file is committed, and not before. */
+/* A version larger than memory counts as written when its file is committed. */
 static void larger_than_memory(void)
 {
     for (int fails = 0; fails < 2; fails++) {
@@ -296,7 +296,7 @@ static void larger_than_memory(void)
     }
 }
 
-/* Memory that holds all of a version keeps it until its file is committed, however large. */
+/* If memory can hold all of a version, it keeps it until its file is committed, however large. */
 static void kept_in_memory(void)
 {
     uint32_t h = opened("H4F");
@@ -313,7 +313,7 @@ static void kept_in_memory(void)
     hand_close(&d);
 }
 
-/* Versions count, not generations; an unsafe one never lets an older one go. */
+/* Retention counts versions, not generations; an unsafe one never causes the removal of an older one. */
 static void retention(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -334,7 +334,7 @@ static void retention(void)
     hand_close(&d);
 }
 
-/* What retention looks at does not grow with the versions that keep_every keeps. */
+/* The number of versions that retention examines does not grow with those that keep_every keeps. */
 static void retention_of_many(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -352,7 +352,7 @@ static void retention_of_many(void)
         n++;
     T_EQ(n, 2);
     T_EQ(vvi_hist(d.core, h)->nwritten, 51); /* 50 even ones, and the last */
-    /* One that is overwritten is new again, and one that is discarded is gone. */
+    /* An overwritten version counts as new, and a discarded one is gone. */
     replace(h, 4, 1);
     committed(h, 4);
     T_OK(drive_discard(&d, h, 6));
@@ -365,7 +365,7 @@ static void retention_of_many(void)
     hand_close(&d);
 }
 
-/* What replaces a version is provisional until it is confirmed: the old one stays, safe or not. */
+/* A version that replaces another is provisional until it is confirmed: the old one stays, safe or not. */
 static void provisional(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -380,7 +380,7 @@ static void provisional(void)
     committed(h, 1);
     drive_run(&d);
     T_EQ(files(1), 2);
-    /* One that was never confirmed is behind none. */
+    /* A generation that was never confirmed is not held behind another. */
     replace(h, 1, 1);
     committed(h, 1);
     drive_run(&d);
@@ -400,7 +400,7 @@ static void provisional(void)
     hand_close(&d);
 }
 
-/* Files go on to a shared folder: a version is safe when its file is there, and not before. */
+/* Files are copied to a shared folder: a version is safe when its file is there. */
 static void reached(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -422,7 +422,7 @@ static void reached(void)
     /* The version has reached the level, if not with its last bytes. */
     T_OK(vv_core_latest(d.core, h, &latest));
     T_EQ(latest, 1);
-    /* So it has when they are taken back. */
+    /* The same after they were taken back. */
     T_OK(drive_take_back(&d, h, 1));
     T_OK(vv_core_latest(d.core, h, &latest));
     T_EQ(latest, 1);
@@ -454,7 +454,7 @@ static uint32_t with_two_generations(void)
     return h;
 }
 
-/* The one before comes back, though it has not reached the level, and the one that has stays behind it. */
+/* The previous generation returns, although it has not reached the level, and the one that has stays behind it. */
 static void the_one_before_comes_back(void)
 {
     uint32_t h = with_two_generations();
@@ -478,8 +478,8 @@ static void the_one_before_comes_back(void)
     hand_close(&d);
 }
 
-/* A version that has expired and is written again is another edition of it: the files of the first may
- * still be there. */
+/* A version that has expired and is written again is another edition: files of the first may still
+ * exist. */
 static void written_again_after_it_expired(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -497,7 +497,7 @@ static void written_again_after_it_expired(void)
     hand_close(&d);
 }
 
-/* The same after a put whose time ran out: if its commit was under way, but not if it came to nothing. */
+/* The same after a put that timed out, if its commit was under way, but not if it failed. */
 static void written_again_after_it_failed(void)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -521,7 +521,7 @@ static void written_again_after_it_failed(void)
     hand_close(&d);
 }
 
-/* The only removal under way fails or succeeds. */
+/* Ends the only removal under way, with success or failure. */
 static void end_removal(uint64_t generation, int status)
 {
     int i = drive_find(&d, VV_ORDER_REMOVE, 0, 0, 1);
@@ -532,8 +532,8 @@ static void end_removal(uint64_t generation, int status)
     drive_end(&d, (unsigned)i, status);
 }
 
-/* A discard that is cut off leaves the newest generation or none: the old file goes first, and as long as
- * it does not go the new one stays. Written again and discarded, so does the next. */
+/* A discard that is interrupted leaves the newest generation or none: the old file is removed first, and the
+ * new one stays until then. A version written again and discarded has to wait too. */
 static void the_oldest_file_goes_first(void)
 {
     uint32_t h = with_two_generations();
@@ -548,7 +548,7 @@ static void the_oldest_file_goes_first(void)
     committed(h, 1);
     newest = generation(h, 1);
     T_OK(drive_discard(&d, h, 1));
-    end_removal(old, -EIO); /* tried again, since another one waits for it now */
+    end_removal(old, -EIO); /* tried again, because another removal waits for it now */
     T_EQ(d.norders, 0);
     T_OK(drive_wait_all(&d, &wait, h));
     end_removal(old, 0);
@@ -561,7 +561,7 @@ static void the_oldest_file_goes_first(void)
     hand_close(&d);
 }
 
-/* The history ends, and the old file could not be removed: the new one stays too. */
+/* The history ends after the removal of the old file has failed: the new one stays too. */
 static void closed_with_an_old_file_left(void)
 {
     uint32_t h = with_two_generations();
@@ -575,7 +575,7 @@ static void closed_with_an_old_file_left(void)
     hand_close(&d);
 }
 
-/* One that is taken back waits for no other: none of them should be found. */
+/* A generation that is taken back is removed without waiting for others: no opening may find it. */
 static void taken_back_beside_an_old_file(void)
 {
     uint32_t h = with_two_generations();
@@ -592,8 +592,8 @@ static void taken_back_beside_an_old_file(void)
     hand_close(&d);
 }
 
-/* The history ends with a removal that has failed and a commit under way of one that was taken back: that one
- * is removed all the same. */
+/* The history ends with a removal that has failed and a commit of a generation that was taken back: its file is
+ * removed all the same. */
 static void taken_back_while_the_history_ends(void)
 {
     uint32_t h = with_version("H8F", 1);
@@ -617,8 +617,8 @@ static void taken_back_while_the_history_ends(void)
     hand_close(&d);
 }
 
-/* What an earlier life left unfinished counts for retention once a caller has heard of it: until then the
- * application may go on from the version before. */
+/* A version left unfinished by a previous process counts for retention once a caller has seen it: until then
+ * the application may continue from the version before. */
 static void unfinished(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -650,7 +650,7 @@ static uint32_t with_copies(uint64_t keep)
     return h;
 }
 
-/* A version that is committed, and has its copy or will not have it. */
+/* A committed version, which has its copy or will not get one. */
 static void put_copied(uint32_t h, uint64_t version, bool copied)
 {
     hand_put(&d, h, version, 1);
@@ -667,7 +667,7 @@ static void missed_again(uint32_t h, uint64_t version)
     drive_run(&d);
 }
 
-/* Files have copies elsewhere: what was committed counts, and is safe when it has one. */
+/* Files have copies elsewhere: a committed version counts, and is safe when it has a copy. */
 static void copies(void)
 {
     uint32_t h = with_copies(0);
@@ -682,7 +682,7 @@ static void copies(void)
     missed_again(h, 2);
     T_EQ(files(2), 2);
     missed_again(h, 2);
-    T_EQ(files(2), 3); /* the one before, and the one that has a copy */
+    T_EQ(files(2), 3); /* the previous one, and the one that has a copy */
     missed_again(h, 2);
     T_EQ(files(2), 3);
     T_OK(vv_core_latest(d.core, h, &latest));
@@ -698,7 +698,7 @@ static void copies(void)
     hand_close(&d);
 }
 
-/* Copies fail: the newest that have one stay, and the newest that have none. */
+/* Copies fail: the newest versions with a copy stay, and the newest without one. */
 static void copies_fail(void)
 {
     uint32_t h = with_copies(2);
@@ -725,7 +725,7 @@ static void copies_fail(void)
     hand_close(&d);
 }
 
-/* A wait goes over to the generation that replaces the one that it waits for. */
+/* When a generation is replaced, its waits move to the new one. */
 static void waited_for(void)
 {
     uint32_t h = with_version("H4F", 1);
@@ -740,7 +740,7 @@ static void waited_for(void)
     hand_close(&d);
 }
 
-/* Closing keeps the files of all generations: the new one is not safe. */
+/* Closing keeps the files of all generations, because the new one is not safe. */
 static void closed(void)
 {
     uint32_t other = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE), h = other;

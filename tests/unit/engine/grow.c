@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tier whose pages become ready while it is in use: what fits is decided by its full size, what
- * has room by what is ready, and whoever waits goes on when more is, or is told when no more comes.
+ * A tier whose pages become ready while it is in use: its full size decides what fits, the ready pages
+ * decide what has room. Requests that wait continue when more pages are ready, or fail when no more
+ * come.
  */
 #include <errno.h>
 
@@ -27,7 +28,7 @@ static uint64_t ready_pages(const struct drive *d, unsigned tier)
     return s.tier_ready_pages[tier];
 }
 
-/* A put waits with nothing in flight, takes what comes, and ends when it has all it needs. */
+/* A put waits with nothing in flight, takes pages as they come, and ends when it has all it needs. */
 static void a_put_waits_for_pages(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -52,7 +53,7 @@ static void a_put_waits_for_pages(void)
     }
 }
 
-/* What can never fit is refused at once by the full size, not by what is ready. */
+/* The full size, not the ready pages, decides that an object can never fit: it is refused at once. */
 static void capacity_is_the_full_one(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -68,8 +69,8 @@ static void capacity_is_the_full_one(void)
     }
 }
 
-/* No more comes: whoever waits is told, and what fits into what is there goes on. */
-static void stopping_fails_who_waits(void)
+/* No more pages come: requests that wait for more fail, and those that fit continue. */
+static void stopping_fails_requests_that_wait(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
         static struct drive d;
@@ -90,13 +91,13 @@ static void stopping_fails_who_waits(void)
         T_ERR(drive_put(&d, &large, h, 3, 3 * DRIVE_PAGE), -EFBIG);
         T_OK(drive_get(&d, &get, h, 2));
         T_OK(drive_finish(&d, &get));
-        drive_grow_stop(&d, 0); /* again: nothing happens */
+        drive_grow_stop(&d, 0); /* a second call has no effect */
         T_CHECK(!drive_grow(&d, 0));
         drive_fini(&d);
     }
 }
 
-/* Let in for the full size, it is too large for what is left: it streams to its file instead. */
+/* Admitted for the full size, the put is too large now: it streams to its file instead. */
 static void stopping_lets_a_put_stream(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++)
@@ -121,8 +122,8 @@ static void stopping_lets_a_put_stream(void)
         }
 }
 
-/* The cache above takes a checkpoint while nothing of the host is ready; its flush waits, and goes
- * on with the first page. */
+/* The cache above takes a checkpoint while no page of the host is ready; its flush waits, and continues
+ * with the first page. */
 static void flushes_wait_for_pages(void)
 {
     static struct drive d;
@@ -144,7 +145,7 @@ static void flushes_wait_for_pages(void)
     drive_fini(&d);
 }
 
-/* A restore of what a file holds needs no page of the cache, and goes on while it grows. */
+/* A restore of a version in a file needs no page of the cache, and continues while it grows. */
 static void restores_do_not_wait(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -167,7 +168,7 @@ int main(void)
 {
     T_RUN(a_put_waits_for_pages);
     T_RUN(capacity_is_the_full_one);
-    T_RUN(stopping_fails_who_waits);
+    T_RUN(stopping_fails_requests_that_wait);
     T_RUN(stopping_lets_a_put_stream);
     T_RUN(flushes_wait_for_pages);
     T_RUN(restores_do_not_wait);

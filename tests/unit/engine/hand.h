@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the hand-driven tests of the core share. */
+/* Shared by the tests that drive the core by hand. */
 #ifndef TESTS_UNIT_ENGINE_HAND_H
 #define TESTS_UNIT_ENGINE_HAND_H
 
@@ -7,7 +7,7 @@
 #include "model/drive.h"
 #include "t.h"
 
-/* A core with every invariant checked after every call, and one history. */
+/* Opens a core with every invariant checked after every call, and one history. */
 static inline uint32_t hand_open(struct drive *d, const char *tiers, enum vv_policy policy,
                                  enum vv_core_level level)
 {
@@ -47,7 +47,7 @@ static inline uint32_t hand_resident(const struct drive *d, uint32_t hist, uint6
     return vv_core_lookup(d->core, hist, version, &info) == 0 ? info.resident[tier] : 0;
 }
 
-/* Ends the one order of this kind, which must be there. */
+/* Ends the only order of this kind, which must exist. */
 static inline void hand_end(struct drive *d, enum vv_order_kind kind, int src, int dst,
                             uint64_t version, int status)
 {

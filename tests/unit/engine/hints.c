@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The restore order: hints given early, cleared, deviated from, given twice, of versions never
- * written; predictions. */
+/* The restore order: hints given early, cleared, not followed, given twice, of versions never written;
+ * predictions. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
 
-/* The version that the disk reads for next; 0: none. */
+/* The version that the disk reads next; 0: none. */
 static uint64_t reads_next(void)
 {
     for (unsigned i = 0; i < d.norders; i++)
@@ -20,7 +20,7 @@ static void end_read(uint64_t version)
     hand_end(&d, VV_ORDER_COPY, 1, 0, version, 0);
 }
 
-/* Host 0, files 1: n versions of one page on disk only. */
+/* n versions of one page that are on disk only. */
 static uint32_t open_with(const char *tiers, unsigned n)
 {
     uint32_t h = hand_open(&d, tiers, VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -43,14 +43,14 @@ static void before_the_version_exists(void)
     hand_put(&d, h, 2, 1);
     T_EQ(vvi_hist(d.core, h)->unwritten, 1);
     T_EQ(vvi_hist(d.core, h)->ready, 1);
-    /* It became live when it was written: prefetching claims it where it is. */
+    /* The hint became live when the version was written: prefetching claims it where it is. */
     drive_start(&d, h);
     T_EQ(hand_state(&d, h, 2, 0), VV_COPY_READ_COMPLETE);
     T_EQ(hand_object(&d, h, 2)->hint_first - vvi_hist(d.core, h)->head, 1);
     hand_get(&d, h, 2); /* overtakes the hint of 1 */
-    T_CHECK(hand_object(&d, h, 1) != NULL);
-    drive_hint_clear(&d, h); /* nothing is known of 1 any more */
-    T_CHECK(hand_object(&d, h, 1) == NULL);
+    T_CHECK(hand_object(&d, h, 1));
+    drive_hint_clear(&d, h); /* no record of 1 remains */
+    T_CHECK(!hand_object(&d, h, 1));
     hand_close(&d);
 }
 
@@ -64,14 +64,14 @@ static void cleared(void)
     drive_hint_clear(&d, h);
     drive_start(&d, h);
     T_EQ(d.norders, 0);
-    T_CHECK(hand_object(&d, h, 7) == NULL);
+    T_CHECK(!hand_object(&d, h, 7));
     T_EQ(vvi_hist(d.core, h)->ready, 0);
     T_OK(drive_hint(&d, h, 2));
     end_read(2);
     hand_close(&d);
 }
 
-/* A restore out of turn costs the hints before it nothing. */
+/* A restore out of turn leaves the hints before it alone. */
 static void out_of_turn(void)
 {
     uint32_t h = open_with("H8F", 6);
@@ -93,7 +93,7 @@ static void out_of_turn(void)
     hand_close(&d);
 }
 
-/* What three restores have overtaken is passed over, and fetched after the live ones. */
+/* Hints that three restores have overtaken are passed over, and fetched after the live ones. */
 static void deviated_from(void)
 {
     uint32_t h = open_with("H8F", 7);
@@ -111,13 +111,13 @@ static void deviated_from(void)
     T_EQ(vvi_hist(d.core, h)->ready, 2);
     drive_run(&d);
     T_OK(drive_finish(&d, &call));
-    hand_get(&d, h, 1); /* a passed one may come after all */
+    hand_get(&d, h, 1); /* a passed one may be restored after all */
     T_CHECK(!hand_object(&d, h, 1)->passed);
     hand_close(&d);
 }
 
-/* Clearing forgets what was passed over too: it is not read any more, and what is remembered of it does
- * not grow with the number of orders that were given and cleared. */
+/* Clearing also forgets versions that were passed over: they are not read any more, and their list does not
+ * grow with the number of orders that were given and cleared. */
 static void cleared_again_and_again(void)
 {
     static const uint64_t order[] = {3, 5, 2, 4}; /* no pattern */
@@ -129,7 +129,7 @@ static void cleared_again_and_again(void)
         for (int i = 1; i < 4; i++)
             hand_get(&d, h, order[i]); /* the first is passed over */
         T_EQ(vvi_hist(d.core, h)->npassed, 1);
-        hand_get(&d, h, order[0]); /* it comes after all */
+        hand_get(&d, h, order[0]); /* restored after all */
         drive_run(&d);
         T_EQ(vvi_hist(d.core, h)->passed_at, 1);
         drive_hint_clear(&d, h);
@@ -178,14 +178,14 @@ static void never_written(void)
     T_EQ(d.norders, 0);
     hand_get(&d, h, 2);
     hand_get(&d, h, 1);
-    T_CHECK(hand_object(&d, h, 8) != NULL && hand_object(&d, h, 9) != NULL);
+    T_CHECK(hand_object(&d, h, 8) && hand_object(&d, h, 9));
     hand_get(&d, h, 4);
     hand_get(&d, h, 3);
-    T_CHECK(hand_object(&d, h, 8) == NULL && hand_object(&d, h, 9) == NULL);
+    T_CHECK(!hand_object(&d, h, 8) && !hand_object(&d, h, 9));
     hand_close(&d);
 }
 
-/* A discarded version keeps its hints, for it may be written again. */
+/* A discarded version keeps its hints, because it may be written again. */
 static void discarded_and_written_again(void)
 {
     uint32_t h = open_with("H8F", 2);
@@ -223,8 +223,8 @@ static void distance(void)
     hand_close(&d);
 }
 
-/* The nearest is fetched first, however late its hint came to be live; and never beyond the room
- * there is, of which the transit page is the last. */
+/* The nearest version is fetched first, even if its hint became live late; and never more than there is
+ * room for, the transit page being the last. */
 static void nearest_first(void)
 {
     uint32_t h = open_with("H2F", 4);
@@ -235,7 +235,7 @@ static void nearest_first(void)
     end_read(4);
     end_read(3);
     end_read(2);
-    T_EQ(d.norders, 0); /* full of what is wanted earlier */
+    T_EQ(d.norders, 0); /* full of versions wanted earlier */
     hand_get(&d, h, 4);
     end_read(1);
     hand_close(&d);
@@ -261,7 +261,7 @@ static void predictions(void)
     T_EQ(vvi_hist(d.core, h)->npredicted, 0);
     T_EQ(vvi_hist(d.core, h)->tail, vvi_hist(d.core, h)->head);
     hand_close(&d);
-    /* What a program restores several times is expected again until it has gone on. */
+    /* If a program restores a version several times, it is expected again until another one is restored. */
     h = open_with("H8F", 6);
     hand_get(&d, h, 6);
     T_CHECK(hand_object(&d, h, 6)->consumed);
@@ -292,7 +292,7 @@ static void written_within_a_pattern(void)
     hand_close(&d);
 }
 
-/* The detector's predictions go on where the hints end. */
+/* The detector's predictions continue where the hints end. */
 static void predictions_behind_hints(void)
 {
     uint32_t h = open_with("H8F", 8);
@@ -311,7 +311,7 @@ static void predictions_behind_hints(void)
     T_EQ(hist->ngiven, 4);
     T_EQ(hist->npredicted, 0);
     hand_close(&d);
-    /* A hint just before each restore says no more than the pattern. */
+    /* A hint just before each restore adds nothing to the pattern. */
     h = open_with("H8F", 8);
     for (uint64_t v = 8; v >= 1; v--) {
         T_OK(drive_hint(&d, h, v));
@@ -321,7 +321,7 @@ static void predictions_behind_hints(void)
     hand_close(&d);
 }
 
-/* Hints that know less than the detector give way to it, and count again when it was wrong. */
+/* Hints that are less accurate than the detector are replaced, and count again when it was wrong. */
 static void hints_that_lack_versions(void)
 {
     uint32_t h = open_with("H16F", 16);
@@ -344,7 +344,7 @@ static void hints_that_lack_versions(void)
     hand_close(&d);
 }
 
-/* Hints of versions that are never restored lose the caches after a while. */
+/* Hints of versions that are never restored lose their share of the caches after a while. */
 static void wrong_hints(void)
 {
     static const uint64_t order[WRONG_MOST] = {13, 10, 16, 11, 9, 14, 12, 15};
@@ -365,7 +365,7 @@ static void wrong_hints(void)
 }
 
 /* Nothing is fetched before the first restore or the start. */
-static void begins_when_told(void)
+static void begins_at_a_restore_or_start(void)
 {
     uint32_t h = open_with("H8F", 3);
 
@@ -382,7 +382,7 @@ static void begins_when_told(void)
     hand_close(&d);
 }
 
-/* Versions of a declared order are hinted as they are written, and their hints go with them. */
+/* Versions of a declared order are hinted as they are written, and their hints are removed with them. */
 static void declared(void)
 {
     for (int lifo = 0; lifo < 2; lifo++) {
@@ -400,8 +400,8 @@ static void declared(void)
             uint64_t distance = lifo ? 6 - v : v - 1;
             T_EQ(hand_object(&d, h, v)->hint_first - hist->head, distance);
         }
-        /* Of what is written last, or of what is wanted first: here what memory holds tells them
-         * apart only where the last is the first. */
+        /* Memory holds either the versions written last or those wanted first: the test can only tell
+         * in the case where the last is wanted first. */
         if (lifo)
             for (uint64_t v = 4; v <= 6; v++)
                 T_EQ(hand_resident(&d, h, v, 0), 1);
@@ -423,7 +423,7 @@ static void declared(void)
     }
 }
 
-/* Hints looked at while a version that has no hint is written, and discarded again. */
+/* The number of hints examined while a version without a hint is written and discarded again. */
 static uint64_t looked_at(uint32_t h)
 {
     struct vv_core_stats before, after;
@@ -437,8 +437,8 @@ static uint64_t looked_at(uint32_t h)
     return after.hints_looked_at - before.hints_looked_at;
 }
 
-/* Hints that no restore takes out cost nothing, however many there are: of versions that are never
- * written, or that are complete and stand behind one that is never written. */
+/* Hints that no restore removes cost nothing, however many there are: of versions that are never
+ * written, or that are complete and behind one that is never written. */
 static void many_that_stay(void)
 {
     enum { HINTS = 200, FEW = 16 };
@@ -458,7 +458,7 @@ static void many_that_stay(void)
         d.core->cfg.check = true;
         T_CHECK(looked_at(h) <= FEW);
         T_CHECK(looked_at(other) <= FEW);
-        /* What was closed is opened again: by the first version, which comes after all. */
+        /* Closed hints are opened again, by the first version, which is written after all. */
         hand_put(&d, h, 1, 1);
         drive_run(&d);
         T_EQ(hand_state(&d, h, 1, 0), VV_COPY_READ_COMPLETE);
@@ -468,7 +468,7 @@ static void many_that_stay(void)
     }
 }
 
-/* Versions go from memory and come back, behind many that are complete. */
+/* Versions leave memory and return, behind many that are complete. */
 static void opened_again(void)
 {
     enum { N = 200 };
@@ -514,7 +514,7 @@ int main(void)
     T_RUN(predictions_behind_hints);
     T_RUN(hints_that_lack_versions);
     T_RUN(wrong_hints);
-    T_RUN(begins_when_told);
+    T_RUN(begins_at_a_restore_or_start);
     T_RUN(declared);
     T_RUN(many_that_stay);
     T_RUN(opened_again);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How hints and predictions are judged over many restores: what is forgotten, and when. */
+/* The judgement of hints and predictions over many restores: what is forgotten, and when. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
@@ -14,7 +14,7 @@ static uint32_t open_with(const char *tiers, unsigned n)
     return h;
 }
 
-/* A hint confirms the first prediction, and no other, also when the queue has gone round its ring. */
+/* A hint confirms the first prediction and no other, also after the queue has wrapped in its ring. */
 static void confirms_the_first_only(void)
 {
     uint32_t h = hand_open(&d, "H200F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -68,7 +68,7 @@ static void reversed(void)
     hand_close(&d);
 }
 
-/* What hints got wrong in one shot is not held against those of the next. */
+/* Wrong hints of one shot do not count against those of the next. */
 static void next_shot(void)
 {
     static const uint64_t order[] = {20, 29, 18, 26, 31, 19, 24};
@@ -83,13 +83,13 @@ static void next_shot(void)
         hand_put(&d, h, v, 1);
     for (int i = 0; i < 7; i++)
         T_OK(drive_hint(&d, h, order[i]));
-    hand_get(&d, h, 22); /* nothing foretold it */
+    hand_get(&d, h, 22); /* neither hinted nor predicted */
     hist = vvi_hist(d.core, h);
     T_EQ(hist->ngiven, 7);
     hand_close(&d);
 }
 
-/* A version that was read with `keep` is not consumed, whatever was expected of it. */
+/* A version that was read with `keep` is not consumed, whether it was expected or not. */
 static void kept(void)
 {
     uint32_t h = open_with("H8F", 6);
@@ -105,7 +105,7 @@ static void kept(void)
     hand_close(&d);
 }
 
-/* What is expected once more does not hide what was predicted behind it. */
+/* A version expected a second time does not hide the prediction behind it. */
 static void predicted_behind_a_repeat(void)
 {
     uint32_t h = hand_open(&d, "H32F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -122,7 +122,7 @@ static void predicted_behind_a_repeat(void)
     hand_close(&d);
 }
 
-/* The queue of a declared order has no empty end: its ring does not grow with what has passed. */
+/* The queue of a declared order has no empty end: its ring does not grow with past versions. */
 static void ring_stays_small(void)
 {
     struct vv_core_hist_cfg cfg = {.order = VV_RESTORE_LIFO};
@@ -143,7 +143,7 @@ static void ring_stays_small(void)
     hand_close(&d);
 }
 
-/* Restores from before a hint was given have not overtaken it. */
+/* Restores before a hint was given do not count as overtaking it. */
 static void not_overtaken_before(void)
 {
     static const uint64_t first[] = {3, 17, 9, 22, 5, 28}, then[] = {12, 31, 14, 36};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lending and ordered requests, driven by hand: who waits for whom, and who does not. */
+/* Lending and ordered requests, driven by hand: which requests wait for which, and which do not. */
 #include "unit/engine/hand.h"
 
 static const enum vv_policy policies[] = {VV_POLICY_NEXT, VV_POLICY_SCORE, VV_POLICY_SCORE_NOW,
@@ -11,7 +11,7 @@ static void discard_all(struct drive *d, uint32_t hist, uint64_t n)
         T_OK(drive_discard(d, hist, v));
 }
 
-/* What is lent in place is not evicted, whoever wants the room, and may go once it is given back. */
+/* Pages lent in place are not evicted for any request, and may go once they are given back. */
 static void lent_pages_stay(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -35,7 +35,7 @@ static void lent_pages_stay(void)
     }
 }
 
-/* Discarded, they stay until they are given back, and are free then. */
+/* Pages of a discarded version stay until they are given back, and are free then. */
 static void discarded_while_lent(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -56,7 +56,7 @@ static void discarded_while_lent(void)
     }
 }
 
-/* A lease waits until what is in its way was flushed, and no longer. */
+/* A lease waits until the pages in its way were flushed, and no longer. */
 static void a_lease_waits_for_flushes(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -83,8 +83,8 @@ static void a_lease_waits_for_flushes(void)
     }
 }
 
-/* A lease takes the run whose soonest wanted page is wanted last: one version wanted late makes way,
- * not many that are wanted next, whose distances add up to more. */
+/* A lease takes the run whose soonest use is the latest: it evicts one version that is wanted late, not many
+ * that are wanted next, although their distances add up to more. */
 static void a_lease_spares_what_is_next(void)
 {
     struct drive d;
@@ -108,7 +108,7 @@ static void a_lease_spares_what_is_next(void)
     hand_close(&d);
 }
 
-/* Memory only, and full: a lease fails at once, as a put would; but not while pages come back. */
+/* Memory only, and full: a lease fails at once, as a put would, unless pages are being given back. */
 static void a_lease_in_vain(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -136,7 +136,7 @@ static void a_lease_in_vain(void)
     }
 }
 
-/* The pages of leases become a version; where they are in parts, only if copies may be scattered. */
+/* The pages of leases become a version; if they are in parts, only where copies may be scattered. */
 static void a_version_of_leases(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -177,7 +177,7 @@ static void a_version_of_leases(void)
     }
 }
 
-/* One that needs no room is not held up by a put that does: it may be what that one waits for. */
+/* A put that needs no room does not wait behind one that does: its end may make that room. */
 static void a_lent_put_overtakes(void)
 {
     struct drive d;
@@ -198,8 +198,8 @@ static void a_lent_put_overtakes(void)
 
 /* ---- ordered ---- */
 
-/* All orders go out at once, and then nobody is blocked; the version is not there before they have
- * ended. */
+/* All orders are issued at once, and then nothing is blocked; the version does not exist before they
+ * have ended. */
 static void ordered_put(void)
 {
     struct drive d;
@@ -265,8 +265,8 @@ static void ordered_and_discarded(void)
     hand_close(&d);
 }
 
-/* Cancelled half-way it gets no more orders, and ends when those that are out have ended. The version
- * may be written anew before that. */
+/* Cancelled half-way it gets no more orders, and ends when those issued have ended. The version may be
+ * written again before that. */
 static void ordered_and_cancelled(void)
 {
     struct drive d;
@@ -289,7 +289,7 @@ static void ordered_and_cancelled(void)
     hand_close(&d);
 }
 
-/* The history goes while a stream still writes and reads; its number is not given away. */
+/* The history is dropped while a stream still writes and reads; its number is not reused. */
 static void ordered_and_closed(void)
 {
     struct drive d;
@@ -311,7 +311,7 @@ static void ordered_and_closed(void)
     hand_close(&d);
 }
 
-/* ---- leases out of versions ---- */
+/* ---- versions become leases ---- */
 
 static uint32_t once_history(struct drive *d, const char *tiers, enum vv_policy policy)
 {
@@ -321,7 +321,7 @@ static uint32_t once_history(struct drive *d, const char *tiers, enum vv_policy 
     return drive_history(d, true, 0, VV_CORE_CACHED);
 }
 
-/* A version that is below as well gives its pages up; it is read from there then. */
+/* A version that a slower tier has too gives its pages up; it is read from that tier then. */
 static void swapped_for_what_is_below(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -349,7 +349,7 @@ static void swapped_for_what_is_below(void)
     }
 }
 
-/* What is consumed by being read needs no other copy, but nobody may be reading it. */
+/* A version that a restore consumes needs no other copy, but no transfer may be reading it. */
 static void swapped_and_consumed(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -377,7 +377,7 @@ static void swapped_and_consumed(void)
     }
 }
 
-/* An exchange needs no more of the half that may be lent than what is given in return leaves. */
+/* In an exchange, the pages given back count: only the rest must fit the half that may be lent. */
 static void swapped_within_half(void)
 {
     struct drive d;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The link does not idle while there is something to be moved, however late its mover looks. A gate in
- * the device's events says when copies over the link have ended, several at once, and copies that
- * find nothing queued before them on their way are counted.
+ * The link does not idle while there is data to move, however late its mover checks. A gate in the
+ * device's events decides when copies over the link have ended, several at once. The test counts copies
+ * that find no other queued before them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,8 +22,8 @@ enum { EVENTS = 64, RANGES = 64, SLOTS = 3 };
 /* One direction of the link. Synchronization: gate.lock, as all of this. */
 struct way {
     size_t submitted, bytes;
-    size_t ended; /* so many of them may be seen to have */
-    size_t dry;   /* copies before which all of those submitted had ended */
+    size_t ended; /* so many of them may be seen to have ended */
+    size_t dry;   /* copies submitted when all before them had ended */
     struct vv_stream *stream;
 };
 
@@ -40,7 +40,7 @@ static struct {
     struct {
         struct vv_event *event;
         struct way *way;
-        size_t number; /* of the copy that it stands behind, from 1 */
+        size_t number; /* of the copy before it, from 1 */
     } behind[EVENTS];
     struct way down, up;
 } gate;
@@ -82,7 +82,7 @@ static int counted_copy(struct vv_device *d, struct vv_stream *s, const struct v
     return gate.real->copy_async(d, s, segs, n);
 }
 
-/* The event stands behind the last copy of its stream, if that is one over the link. */
+/* Notes the event if the last copy before it on its stream is one over the link. */
 static int noted_record(struct vv_device *d, struct vv_event *ev, struct vv_stream *s)
 {
     vv_mutex_lock(&gate.lock);
@@ -122,7 +122,7 @@ static struct vv_device *catch_device(void *arg, struct vv_device *inner)
     return inner;
 }
 
-/* Lets copies end, all but the last of those that were queued at a time, until all bytes have been
+/* Lets copies end, all but the last of those that are queued at a time, until all bytes have been
  * submitted: each time the mover finds several that have ended, and one must be left. */
 static void let_pass(struct way *w, size_t bytes)
 {
@@ -165,13 +165,13 @@ static void test_never_dry(void)
     T_CHECK(gate.down.submitted > 2 * SLOTS);
     T_EQ(gate.down.dry, 0);
 
-    /* Another takes its place on the device, and it comes back when it is hinted and there is room. */
+    /* Another version replaces it on the device; it returns when it is hinted and there is room. */
     ck_fill(buf, bytes, 2, 0);
     T_OK(varve_checkpoint_for(h, 2, CK_LIMIT_MS));
     T_OK(varve_hint(h, 1));
     T_OK(varve_discard(h, 2));
     T_OK(varve_prefetch_start(h));
-    let_pass(&gate.up, 24 * MIB); /* an eighth of it may stay below */
+    let_pass(&gate.up, 24 * MIB); /* an eighth of it may stay on the host */
     T_EQ(gate.up.dry, 0);
     T_OK(varve_restore_for(h, 1, CK_LIMIT_MS));
     ck_check(buf, bytes, 1, 0);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUDirect Storage in the core: what would only pass a full host tier goes past it. */
+/* GPUDirect Storage in the core: chunks that would only pass through a full host tier go past it. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
 
 enum { DEVICE, HOST, DISK };
 
-/* Version 1 fills the host and is on its way to the disk; the slot beside it is version 2's. */
+/* Version 1 fills the host and is being written to the disk; version 2 gets the slot beside it. */
 static uint32_t with_full_host(const char *tiers, enum vv_policy policy)
 {
     struct vv_core_cfg cfg;
@@ -52,7 +52,7 @@ static void a_flush_goes_past(void)
     hand_close(&d);
 }
 
-/* The last page is not full: it has to be filled up, in host memory. */
+/* The last page is not full: it has to be padded, in host memory. */
 static void the_end_goes_through(void)
 {
     uint32_t h = with_full_host("D4H1F+", VV_POLICY_NEXT);
@@ -70,7 +70,7 @@ static void the_end_goes_through(void)
     hand_close(&d);
 }
 
-/* Other policies, or none of it asked for: through the host, as ever. */
+/* With other policies, or without the setting: through the host, as before. */
 static void nothing_goes_past_unasked(void)
 {
     for (int policy = 0; policy <= VV_POLICY_COUNT; policy++) {
@@ -87,7 +87,7 @@ static void nothing_goes_past_unasked(void)
     }
 }
 
-static void a_failed_write_is_told(void)
+static void a_failed_write_is_reported(void)
 {
     uint32_t h = with_full_host("D4H1F+", VV_POLICY_NEXT);
     uint64_t version = 0;
@@ -128,7 +128,7 @@ static void a_prefetch_comes_past(void)
     hand_close(&d);
 }
 
-/* A restore that waits for it reads through the host. */
+/* A restore that waits for the version reads through the host. */
 static void a_restore_does_not_fail_with_a_prefetch(void)
 {
     struct drive_call get;
@@ -143,7 +143,7 @@ static void a_restore_does_not_fail_with_a_prefetch(void)
     hand_close(&d);
 }
 
-/* Whoever waits for a run of device pages is not passed by what is brought up: room only grows. */
+/* Prefetches do not take pages from a lease that waits for a run of device pages: room only grows. */
 static void a_lease_is_not_overtaken(void)
 {
     uint32_t h = hand_open(&d, "D4H0F+", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -174,7 +174,7 @@ int main(void)
     T_RUN(a_flush_goes_past);
     T_RUN(the_end_goes_through);
     T_RUN(nothing_goes_past_unasked);
-    T_RUN(a_failed_write_is_told);
+    T_RUN(a_failed_write_is_reported);
     T_RUN(a_prefetch_comes_past);
     T_RUN(a_restore_does_not_fail_with_a_prefetch);
     T_RUN(a_lease_is_not_overtaken);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of progress, one by one: who makes way for whom, and what fails at once. */
+/* The rules of progress, one by one: which data makes room for which, and which requests fail at once. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
 
-/* Every page holds a prefetched copy: a put takes the one that is wanted last, which the disk has
- * too. */
+/* Every page holds a prefetched copy: a put takes the page of the copy that is wanted last, which is also on
+ * the disk. */
 static void a_put_revokes_the_farthest(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -31,7 +31,7 @@ static void a_put_revokes_the_farthest(void)
     }
 }
 
-/* A prefetch takes no copy that was claimed and is wanted earlier. */
+/* A prefetch takes no page of a claimed copy that is wanted earlier. */
 static void a_prefetch_revokes_nothing_nearer(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -51,7 +51,7 @@ static void a_prefetch_revokes_nothing_nearer(void)
     }
 }
 
-/* Reads of the disk that are out, and the first of them. */
+/* The number of disk reads under way, and the first of them. */
 static unsigned reads_out(int *ret_first)
 {
     unsigned n = 0;
@@ -66,8 +66,8 @@ static unsigned reads_out(int *ret_first)
     return n;
 }
 
-/* Restores come as fast as the disk reads. A version that is still to be written goes beside the reads once in
- * a while, not whenever the last write has ended: its level is durable, but no call waits for it. */
+/* Restores come as fast as the disk reads. A version that is still to be written is written beside the reads once
+ * in a while, not whenever the last write has ended: its level is durable, but no call waits for it. */
 static void restores_beside_a_write(bool other)
 {
     enum { READ = 160, FIRST = 1000, SECOND = 1001, OTHER = 2000 };
@@ -119,13 +119,13 @@ static void writes_give_way_to_reads(void)
     restores_beside_a_write(false);
 }
 
-/* And what need not become durable does not stand before it. */
+/* A version that need not become durable is not written before it. */
 static void a_cached_version_holds_up_no_durable_one(void)
 {
     restores_beside_a_write(true);
 }
 
-/* The host is full and its flush under way: the device's goes through a transit page. */
+/* The host is full and being flushed: a flush from the device goes through a transit page. */
 static void a_flush_passes_a_full_host(void)
 {
     uint32_t h = hand_open(&d, "D2H1F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -162,7 +162,7 @@ static void without_cache_space(void)
     }
 }
 
-/* Larger than the device: it goes to the host; larger than that: through it. */
+/* An object larger than the device goes to the host; one larger than the host passes through it. */
 static void larger_than_a_tier(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -176,7 +176,7 @@ static void larger_than_a_tier(void)
     }
 }
 
-/* Nothing in flight, nothing that may go: the put fails at once and leaves no trace. */
+/* Nothing in flight, no page that may go: the put fails at once and leaves nothing behind. */
 static void no_space_at_once(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -187,7 +187,7 @@ static void no_space_at_once(void)
         T_CHECK(!call.pending);
         T_EQ(call.req.status, -ENOSPC);
         T_EQ(d.norders, 0);
-        T_CHECK(hand_object(&d, h, 2) == NULL);
+        T_CHECK(!hand_object(&d, h, 2));
         hand_get(&d, h, 1);
         T_OK(drive_discard(&d, h, 1));
         hand_put(&d, h, 2, 2);
@@ -236,7 +236,7 @@ static void a_full_files_tier(void)
     hand_close(&d);
 }
 
-/* A read that a restore waits for goes before prefetches. */
+/* A read that a restore waits for precedes prefetches. */
 static void demand_before_prefetch(void)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -256,7 +256,7 @@ static void demand_before_prefetch(void)
     hand_close(&d);
 }
 
-/* Flushes: what is wanted last first. */
+/* Flushes: the version wanted last comes first. */
 static void flush_farthest_first(void)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -275,8 +275,7 @@ static void flush_farthest_first(void)
     hand_close(&d);
 }
 
-/* A restore is served while flushes of the same object are pending, and from the part that is
- * resident. */
+/* A restore is served from the resident part while flushes of the same object are pending. */
 static void served_from_where_it_is(void)
 {
     uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -300,8 +299,8 @@ static void served_from_where_it_is(void)
     hand_close(&d);
 }
 
-/* All of the device is being read: the put goes straight to the host, and is prefetched from
- * there like any other. */
+/* All of the device is being read: the put goes straight to the host, and is prefetched from there like
+ * any other version. */
 static void a_put_goes_to_the_host_when_the_device_cannot_take_it(void)
 {
     uint32_t h = hand_open(&d, "D2H4", VV_POLICY_NEXT, VV_CORE_CACHED);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a core learns of the speed of its hops, and from what it does not. */
+/* The rates that a core measures, and the transfers that it does not use as a measurement. */
 #include "unit/engine/hand.h"
 
 #define HELD_UP_NS UINT64_C(1000000000)
@@ -9,9 +9,9 @@ static double device_rate(const struct drive *d)
     return d->core->hop[VV_HOP_D2D].rate.bytes_per_s;
 }
 
-/* A restore of which the device has a part, the other one coming over the link, may see the end of
- * the first when the second has ended: it says nothing of the device. One that the device has whole
- * does. */
+/* If the device has one part of a version and the other comes over the link, the end of the first may be
+ * seen only when the second has ended: that is no measurement of the device. A version that is whole on
+ * the device is one. */
 static void test_parts_teach_nothing(void)
 {
     struct drive d;

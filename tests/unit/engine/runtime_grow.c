@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host cache is made ready behind the first requests. A gate in the device's registration lets
- * the test say when, so that nothing here depends on how long anything takes.
+ * The host cache is made ready behind the first requests. A gate in the device's registration lets the
+ * test decide when, so that nothing here depends on durations.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 #define MIB ((size_t)1 << 20)
 
-/* Registrations of an opening: the first slice, and before it, with a disk, the transit pages. */
+/* Registrations at opening: the first slice, and before it, with a disk, the transit pages. */
 enum { AT_OPEN = 1, AT_OPEN_DISK = 2 };
 
 static struct {
@@ -28,7 +28,7 @@ static struct {
     struct vv_cond cond;
     const struct vv_device_ops *real;
     struct vv_device_ops ops;
-    char *last;                       /* what the last call was for */
+    char *last;                       /* the address in the last call */
     unsigned calls, allowed, fail_at; /* fail_at: this call is refused; 0: none */
     int fail_with;
 } gate;
@@ -67,8 +67,8 @@ static void gate_set(unsigned allowed)
     vv_mutex_unlock(&gate.lock);
 }
 
-/* A context on the emulated device whose cache has `slices` slices, the registration of all but the
- * first `allowed` of its calls held up. */
+/* A context on the emulated device whose cache has `slices` slices. The gate delays all registrations after
+ * the first `allowed` calls. */
 static struct varve_ctx *open_gated(size_t device_cache, unsigned slices, unsigned allowed,
                                     const char *local)
 {
@@ -94,7 +94,7 @@ static struct varve_stats stats_of(struct varve_ctx *ctx)
     return s;
 }
 
-/* Until the cache has so many bytes ready, or has been given up. */
+/* Waits until the cache has so many bytes ready, or has stopped growing. */
 static void wait_ready(struct varve_ctx *ctx, uint64_t bytes)
 {
     uint64_t deadline = vv_now_ns() + CK_LIMIT_MS * VV_NS_PER_MS;
@@ -113,11 +113,12 @@ static void log_sink(void *user, enum vv_log_level level, const char *text)
     snprintf(logged, sizeof(logged), "%s", text);
 }
 
-/* Opening returns with one slice; versions that fit into what there is come and go meanwhile; one
- * that does not waits, and ends when the next slices are there. */
+/* Opening returns with one slice. Versions that fit into it are written and restored meanwhile; one that
+ * does not waits, and ends when the next slices are ready. */
 static void test_ready_at_once(void)
 {
-    vv_log_set_sink(log_sink, NULL, VV_LOG_INFO); /* where the time went is told at the end */
+    vv_log_set_sink(log_sink, NULL,
+                    VV_LOG_INFO); /* the times of each activity are logged at the end */
     struct varve_ctx *ctx = open_gated(0, 4, AT_OPEN, NULL);
     struct varve_history *h = ck_history(ctx, "once");
     size_t small = MIB, large = 40 * MIB;
@@ -195,7 +196,7 @@ static size_t resident(char *from, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), n = bytes / page, sum = 0;
     unsigned char *in = malloc(n);
-    T_CHECK(in != NULL);
+    T_CHECK(in);
     T_EQ(mincore(from, bytes, in), 0);
     for (size_t i = 0; i < n; i++)
         sum += in[i] & 1;
@@ -203,8 +204,8 @@ static size_t resident(char *from, size_t bytes)
     return sum * page;
 }
 
-/* While a slice is being registered nobody touches memory: what is touched is that slice and what
- * each thread had begun when it was whole, and it stays so. */
+/* While a slice is being registered no thread touches memory: only that slice and the pieces that each
+ * thread had begun when it was whole are resident, and no more until it is registered. */
 static void test_in_turns(void)
 {
     uint64_t most = vvi_grow_turn_ns;
@@ -231,8 +232,8 @@ static void test_in_turns(void)
     vvi_grow_turn_ns = most;
 }
 
-/* A slice is refused: who waits for it is told that it will not fit, the next call hears why, once,
- * and everything goes on in what there is. */
+/* A slice is refused: the request that waits for it fails, the next call returns the reason, once, and
+ * everything else continues in the ready part. */
 static void test_refused(void)
 {
     for (unsigned k = 1; k <= 3; k++) {
@@ -256,7 +257,7 @@ static void test_refused(void)
         T_OK(varve_protect(h, 0, buf, small));
         T_ERR(varve_checkpoint_for(h, 2, CK_LIMIT_MS), -EIO);
         ck_error(ctx, -EIO, "of 128 MiB could be registered with the device");
-        T_CHECK(strstr(logged, "could be registered") != NULL);
+        T_CHECK(strstr(logged, "could be registered"));
         T_OK(varve_checkpoint_for(h, 2, CK_LIMIT_MS));
         T_OK(varve_restore_for(h, 2, CK_LIMIT_MS));
         ck_check(buf, small, 2, 0);
@@ -269,7 +270,7 @@ static void test_refused(void)
     }
 }
 
-/* Refused at opening, it is an error of opening. */
+/* If it is refused at opening, opening fails. */
 static void test_refused_at_once(void)
 {
     for (unsigned k = 1; k <= AT_OPEN; k++) {
@@ -286,7 +287,7 @@ static void test_refused_at_once(void)
         T_ERR(varve_open(&opts, &ctx), -EIO);
         vv_ckpt_set_hooks(NULL);
         ck_error(NULL, -EIO, "host cache: its first part could not be registered");
-        T_CHECK(ctx == NULL);
+        T_CHECK(!ctx);
         gate.fail_at = 0;
     }
 }
@@ -317,7 +318,7 @@ static void test_close_meanwhile(void)
     }
 }
 
-/* The device is lost half-way: late errors, nobody hangs, closing works. */
+/* The device is lost half-way: late errors, no thread hangs, closing works. */
 static void test_lost(void)
 {
     struct varve_ctx *ctx = open_gated(0, 4, AT_OPEN, NULL);
@@ -332,7 +333,7 @@ static void test_lost(void)
     T_OK(varve_close(ctx));
 }
 
-/* Without a device there is only touching; versions come and go while it goes on. */
+/* Without a device memory is only touched; versions are written and restored meanwhile. */
 static void test_without_device(void)
 {
     struct ck_cfg cfg = {.host_cache = 6 * (uint64_t)VVI_SLICE_BYTES, .page_bytes = 64 << 10};
@@ -361,7 +362,7 @@ static uint64_t soon_nothing(void)
     return atomic_fetch_add(&asked, 1) < 3 ? UINT64_C(1) << 40 : MIB;
 }
 
-/* Memory that was there at opening is gone when it is to be touched. */
+/* Memory that was available at opening is gone when it is to be touched. */
 static void test_memory_gone(void)
 {
     uint64_t (*real)(void) = vvi_memory_available;
@@ -373,7 +374,7 @@ static void test_memory_gone(void)
     size_t bytes = 180 * MIB;
     char *buf = ck_alloc(ctx, false, bytes);
     T_OK(varve_protect(h, 0, buf, bytes));
-    /* Refused at once or after a while, or late: the first call to come after it was found out. */
+    /* Refused at once, after a while, or late: the first call after it was found out. */
     int rc = varve_checkpoint_for(h, 1, CK_LIMIT_MS);
     T_CHECK(rc == -EFBIG || rc == -ENOMEM);
     if (rc == -EFBIG)

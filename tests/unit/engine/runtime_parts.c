@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of the runtime that can be looked at alone: segments, generations, order queues, pacing. */
+/* Parts of the runtime that can be tested alone: segments, generations, order queues, pacing. */
 #include <errno.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static void test_segments(void)
     static char base[256], app[256];
     struct vv_copy_seg segs[8];
 
-    /* What goes on, on both sides, is one segment. */
+    /* Memory that continues on both sides is one segment. */
     size_t n = vvi_seg_add(segs, 0, base, app, 100);
     n = vvi_seg_add(segs, n, base + 100, app + 100, 50);
     T_EQ(n, 1);
@@ -27,7 +27,7 @@ static void test_segments(void)
 
 enum { PAGE = 4096, CHUNKS = 9 };
 
-/* Copies what it is told to, byte by byte in order, and counts. */
+/* Copies spans, byte by byte in order, and counts. */
 struct carried {
     unsigned spans, device, stop_after;
 };
@@ -41,8 +41,8 @@ static int carry(void *arg, const struct vvi_span *span)
     return ++c->spans == c->stop_after ? -EIO : 0;
 }
 
-/* An object of nine pages but for some bytes, in pages of which some follow one another, against
- * pieces of which one is empty, one is left out and none ends where a page does. */
+/* An object of nine pages less some bytes, in partly consecutive pages, against pieces: one
+ * is empty, one is skipped, and none ends at the end of a page. */
 static void test_spans(void)
 {
     static struct vv_engine e;
@@ -77,7 +77,7 @@ static void test_spans(void)
     T_EQ(app[out + out_bytes - 1], 0);
     T_CHECK(memcmp(app + out + out_bytes, object + out + out_bytes, size - out - out_bytes) == 0);
     T_EQ(app[size], 0);
-    /* Back, but for the first four chunks, to a device. */
+    /* Back to a device, without the first four chunks. */
     e.kind[0] = VV_TIER_DEVICE;
     o = (struct vv_order){.src_tier = VV_TIER_APP, .dst_tier = 0, .chunk0 = 4, .nchunks = 5};
     o.size = size;
@@ -92,7 +92,7 @@ static void test_spans(void)
     T_CHECK(memcmp(tier, object + 8 * PAGE, PAGE - 100) == 0);
     T_EQ(tier[PAGE - 100], 0);
     T_EQ(tier[3 * PAGE], 0);
-    /* From within what is left out. */
+    /* A chunk within the skipped piece. */
     o.chunk0 = 2;
     o.nchunks = 1;
     o.bytes = PAGE;
@@ -121,8 +121,8 @@ static void test_queue(void)
     }
 }
 
-/* Copies that follow one another closely end at exact multiples: what a sleep overshoots does not
- * add up. Only the pacer's own books are looked at, not the clock. */
+/* Copies that follow one another closely end at exact multiples: sleeping too long does not add up. The
+ * test reads only the pacer's own record, not the clock. */
 static void test_pacer(void)
 {
     struct vvi_pacer p;

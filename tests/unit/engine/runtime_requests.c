@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of the runtime that others get in the way of: a version that was written again since its
- * layout was looked up, and a history that is closed while another one's requests take for ever. The
- * store is one of the test's own, which answers for a history when it is allowed to.
+ * Requests of the runtime that are disturbed by others: a version written again after its layout was
+ * looked up, and a history that is closed while requests of another one take for ever. The test has its
+ * own store, which completes requests of a history when it is allowed to.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ struct slow_store {
     bool limited, alone; /* writes of history 0 are held; the engine has nothing else under way */
 };
 
-/* Only addresses: nothing looks into them. */
+/* Only the addresses are used. */
 static char files[HISTORIES];
 
 static struct vv_files *files_of(unsigned history)
@@ -81,9 +81,9 @@ static int slow_poll(struct vv_store *store, struct vv_store_io **ret_done, size
     int n = 0, rc = 0;
     T_CHECK(max > 0);
     vv_mutex_lock(&s->lock);
-    while ((ret_done[0] = take_allowed_locked(s)) == NULL && !s->kicked && rc == 0)
+    while (!(ret_done[0] = take_allowed_locked(s)) && !s->kicked && rc == 0)
         rc = timeout_ns == 0 ? -ETIMEDOUT : vv_cond_wait_until(&s->cond, &s->lock, until);
-    if (ret_done[0] != NULL)
+    if (ret_done[0])
         n = 1;
     s->kicked = false;
     vv_mutex_unlock(&s->lock);
@@ -178,8 +178,8 @@ static uint64_t generation_of(struct vv_engine *e, uint32_t hist, uint64_t versi
 
 /* ---- the cases ---- */
 
-/* Between looking a version up and restoring it, it is discarded and written again: what was made for
- * the old one, regions above all, does not fit the new one. */
+/* Between the lookup of a version and its restore, it is discarded and written again: the caller's data
+ * for the old one, above all its regions, does not fit the new one. */
 static void written_again(void)
 {
     static char buf[2 * PAGE];
@@ -217,7 +217,7 @@ static void *close_history(void *arg)
     return NULL;
 }
 
-/* Closing waits for the requests of its own history that are in flight, and for no others. */
+/* Closing waits for requests in flight of its own history, and for no others. */
 static void others_keep_busy(void)
 {
     const struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE};
@@ -235,7 +235,7 @@ static void others_keep_busy(void)
     }
     c.hist = hist[0];
     T_OK(vv_thread_start(&thread, close_history, &c));
-    while (!waits) { /* once it has let go of the lock */
+    while (!waits) { /* until it has released the lock */
         usleep(1000);
         vvi_engine_lock(c.e);
         waits = c.e->hist[c.hist].draining;
@@ -253,7 +253,7 @@ static void others_keep_busy(void)
     slow_fini(&store);
 }
 
-/* A store holds a write until there is room. It hears of it when all else has ended: then none comes. */
+/* A store holds a write until there is room. It is notified when all else has ended: then no room comes. */
 static void nothing_makes_room(void)
 {
     const struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE};

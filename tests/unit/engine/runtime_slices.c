@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host memory registered in several slices: versions lie across their borders, which only the
- * device knows of. And the application's default stream: a checkpoint sees what was launched before
- * it.
+ * Host memory registered in several slices: versions cross their borders, which only the device sees.
+ * And the application's default stream: a checkpoint contains the results of work launched before it.
  */
 #include <stdlib.h>
 
@@ -76,7 +75,7 @@ static void test_behind_the_application(void)
     T_OK(varve_close(ctx));
 }
 
-/* The device is lost half-way: errors, no crash, and what is on disk can be had in host memory. */
+/* The device is lost half-way: errors, no crash, and versions on disk can be restored to host memory. */
 static void test_device_lost(void)
 {
     struct vv_ckpt_hooks hooks = {.device = catch_device};

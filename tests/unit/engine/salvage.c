@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages that go when they were written to a file that is not committed yet, and commits that fail then: step by
- * step. */
+/* Pages that are released when they were written to a file that is not committed yet, and commits that fail
+ * then: step by step. */
 #include <errno.h>
 
 #include "unit/engine/hand.h"
 
 static struct drive d;
 
-/* A put whose pages there is room for, ended; nothing else is. */
+/* A put of pages that there is room for, ended; other orders stay under way. */
 static void put(uint32_t h, uint64_t version, uint32_t pages)
 {
     struct drive_call call;
@@ -36,11 +36,12 @@ static uint32_t begin(void)
     T_EQ(in_memory(h, 1), 1);
     hand_end(&d, VV_ORDER_COMMIT, 0, 1, 1, -EIO);
     T_EQ(hand_object(&d, h, 1)->flush_err, -EIO);
-    T_CHECK(drive_find(&d, VV_ORDER_REMOVE, 0, 0, 1) < 0); /* the file has what memory has not */
+    T_CHECK(drive_find(&d, VV_ORDER_REMOVE, 0, 0, 1) <
+            0); /* the file has a page that memory lacks */
     return h;
 }
 
-/* What is read of a page that is being written is in neither place for good. */
+/* While a page is being written, a copy of it in another tier is not permanent either. */
 static void not_before_it_is_written(void)
 {
     uint32_t h = hand_open(&d, "H2W", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -84,15 +85,15 @@ static void cannot_be_read_back(void)
         drive_end(&d, 0, 0);
     T_EQ(wait.req.status, -EBADMSG);
     T_CHECK(!hand_object(&d, h, 1)->durable);
-    T_OK(drive_wait(&d, &wait, h, 1, VV_CORE_DURABLE)); /* it may have been a passing error */
+    T_OK(drive_wait(&d, &wait, h, 1, VV_CORE_DURABLE)); /* the error may have been temporary */
     T_OK(drive_finish(&d, &wait));
     drive_run(&d);
     hand_get(&d, h, 1);
     hand_close(&d);
 }
 
-/* After a failure memory keeps what it has until a file is committed: two files that both failed would have to be
- * put together. */
+/* After a failure memory keeps what it has until a file is committed: otherwise two failed files would have to be
+ * combined. */
 static void fails_again(void)
 {
     uint32_t h = begin();
@@ -116,7 +117,7 @@ static void fails_again(void)
     hand_close(&d);
 }
 
-/* Both files go with the version. */
+/* Both files are removed with the version. */
 static void discarded(void)
 {
     uint32_t h = begin();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who makes room for whom, and for whom the disk reads first. */
+/* Which data makes room for which, and which restores the disk reads for first. */
 #include <errno.h>
 
 #include "unit/engine/hand.h"
 
 static struct drive d;
 
-/* While the order is unknown, the same share of every object stays: a put takes a part of each, not all
- * of one. */
+/* While the order is unknown, every object keeps the same share: a put takes part of each, not all of
+ * one. */
 static void same_share_of_every_object(void)
 {
     uint32_t h = hand_open(&d, "D8H32F", VV_POLICY_NEXT, VV_CORE_CACHED);
@@ -21,8 +21,8 @@ static void same_share_of_every_object(void)
     hand_close(&d);
 }
 
-/* Small objects share pages: a tier of two pages holds eight of a quarter of one. A whole page comes back
- * when all that stands in it goes. */
+/* Small objects share pages: a tier of two pages holds eight of a quarter of one. A whole page is free again
+ * when all its parts are. */
 static void small_objects_share_pages(void)
 {
     enum { SMALL = DRIVE_CUT_PAGE / 4 };
@@ -40,14 +40,14 @@ static void small_objects_share_pages(void)
     for (uint64_t v = 2; v <= 4; v++)
         T_OK(drive_discard(&d, h, v));
     T_OK(drive_put(&d, &call, h, 10, DRIVE_CUT_PAGE / 2 + 1));
-    T_ERR(drive_finish(&d, &call), -ENOSPC); /* version 1 stands there */
+    T_ERR(drive_finish(&d, &call), -ENOSPC); /* version 1 is in that page */
     T_OK(drive_discard(&d, h, 1));
     T_OK(drive_put(&d, &call, h, 11, DRIVE_CUT_PAGE / 2 + 1));
     T_OK(drive_finish(&d, &call));
     hand_close(&d);
 }
 
-/* Where a page is wanted, all that stands in the page of the farthest goes, and no more. */
+/* If a page is wanted, all parts of the page of the farthest version go, and no more. */
 static void parts_make_room_for_a_page(void)
 {
     enum { SMALL = DRIVE_CUT_PAGE / 4 };
@@ -65,14 +65,14 @@ static void parts_make_room_for_a_page(void)
     for (uint64_t v = 1; v <= 8; v++)
         here += hand_resident(&d, h, v, 0);
     T_EQ(here, 4);
-    T_OK(drive_put(&d, &call, h, 10, SMALL)); /* of another part, that part alone */
+    T_OK(drive_put(&d, &call, h, 10, SMALL)); /* for another part, only that part goes */
     T_OK(drive_finish(&d, &call));
     for (uint64_t v = 1; v <= 10; v++)
         hand_get(&d, h, v);
     hand_close(&d);
 }
 
-/* The disk reads first what will be wanted first, whichever history it is of. */
+/* The disk first reads the version that is wanted first, of whichever history. */
 static void nearest_history_first(void)
 {
     uint32_t h[2] = {hand_open(&d, "H16F", VV_POLICY_NEXT, VV_CORE_DURABLE)};
@@ -86,7 +86,7 @@ static void nearest_history_first(void)
         }
         vvi_hist(d.core, h[i])->interval_ns = 1000;
     }
-    drive_start(&d, h[0]); /* which begins to read at once */
+    drive_start(&d, h[0]); /* begins to read at once */
     drive_start(&d, h[1]);
     while (d.norders > 0) {
         const struct vv_order *o = d.order[0];
@@ -99,7 +99,7 @@ static void nearest_history_first(void)
     hand_close(&d);
 }
 
-/* And of two with the same distance the one whose next call is nearer. */
+/* At the same distance, the version whose history makes its next call earlier comes first. */
 static void next_call_first(void)
 {
     uint32_t h[2] = {hand_open(&d, "H16F", VV_POLICY_NEXT, VV_CORE_DURABLE)};
@@ -118,7 +118,7 @@ static void next_call_first(void)
         vvi_hist(d.core, h[i])->last_end_ns = ended[i];
     }
     d.now_ns = VV_MAX(d.now_ns, 1000);
-    drive_start(&d, h[0]); /* which begins to read at once */
+    drive_start(&d, h[0]); /* begins to read at once */
     drive_start(&d, h[1]);
     for (; d.norders > 0; n++) {
         T_EQ(d.order[0]->hist, h[expected[n]]);
@@ -128,7 +128,7 @@ static void next_call_first(void)
     hand_close(&d);
 }
 
-/* While writing, transit pages hold also what is wanted before what the host has to flush: the put gets
+/* While writing, transit pages may also hold data wanted before data that the host has to flush: the put gets
  * the device's page. */
 static void passes_while_writing(void)
 {
@@ -149,7 +149,7 @@ static void passes_while_writing(void)
     hand_close(&d);
 }
 
-/* A restore gets what was evicted from the device, under its hands, from the host. */
+/* A restore gets chunks that are evicted from the device meanwhile from the host. */
 static void evicted_while_restored(void)
 {
     uint32_t h = hand_open(&d, "D4H16F", VV_POLICY_NEXT, VV_CORE_CACHED);
@@ -164,7 +164,7 @@ static void evicted_while_restored(void)
     hand_close(&d);
 }
 
-/* A hit of 128 MiB is one order also with the pages of a small cache: several cost 200 us more. */
+/* A hit of 128 MiB is one order also with the pages of a small cache: several orders would take 200 us more. */
 static void one_order_for_a_hit(void)
 {
     struct vv_core_cfg cfg = {.ntiers = 2, .page_bytes = vv_core_page_bytes(640 << 20, 5ULL << 30)};
@@ -177,7 +177,7 @@ static void one_order_for_a_hit(void)
 }
 
 /* Transit pages are part of a host cache of 16 MiB and more, a quarter at most; a smaller one has a few
- * beside it; without a disk nothing passes. And what is asked for so that something fits is enough. */
+ * beside it; without a disk there are none. The size computed for an object to fit is sufficient. */
 static void transit_counts(void)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every legal transition of a copy, made by requests and completions; and every illegal one refused
- * by the table. Tiers are 0 device, 1 host, 2 files.
+ * Every legal transition of a copy, made by requests and completions; the table refuses every illegal one.
+ * Tiers are 0 device, 1 host, 2 files.
  */
 #include "base/assert.h"
 #include "unit/engine/hand.h"
@@ -60,7 +60,7 @@ static void prefetching_path(void)
     hand_close(&d);
 }
 
-/* WRITE_COMPLETE -> READ_COMPLETE: a hint claims it before it is flushed. */
+/* WRITE_COMPLETE -> READ_COMPLETE: a hint claims the copy before it is flushed. */
 static void claimed_before_flushed(void)
 {
     uint32_t h = hand_open(&d, "D4H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -101,8 +101,8 @@ static void claimed_released_and_wanted_again(void)
     hand_close(&d);
 }
 
-/* READ_COMPLETE -> FLUSHED: a hint that is passed over, and a copy that a blocked put revokes a
- * page of. */
+/* READ_COMPLETE -> FLUSHED: a hint that is passed over, and a copy from which a blocked put takes a
+ * page. */
 static void passed_over_and_revoked(void)
 {
     uint32_t h = hand_open(&d, "D4H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -126,7 +126,7 @@ static void passed_over_and_revoked(void)
     hand_close(&d);
 }
 
-/* WRITE_IN_PROGRESS -> INIT: a put that fails, and a flush that does. */
+/* WRITE_IN_PROGRESS -> INIT: a put that fails, and a flush that fails. */
 static void failed_writes(void)
 {
     uint32_t h = hand_open(&d, "D4H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -157,7 +157,7 @@ static void failed_reads(void)
     EXPECT_STATE(1, 1, READ_IN_PROGRESS);
     hand_end(&d, VV_ORDER_COPY, 2, 1, 1, -EIO);
     EXPECT_STATE(1, 1, INIT);
-    T_EQ(d.norders, 0); /* it is left to restores */
+    T_EQ(d.norders, 0); /* only restores read it */
     hand_get(&d, h, 1);
     hand_close(&d);
 }
@@ -172,7 +172,8 @@ static void consumed_without_prefetch(void)
     hand_get(&d, h, 1);
     EXPECT_STATE(1, 0, CONSUMED);
     drive_run(&d);
-    T_CHECK(hand_object(&d, h, 1)->durable); /* it is kept, so it is flushed all the same */
+    T_CHECK(
+        hand_object(&d, h, 1)->durable); /* the version is kept, so it is flushed all the same */
     hand_close(&d);
 }
 
@@ -195,7 +196,7 @@ static void count_refusal(const char *file, int line, const char *text)
 {
     (void)file;
     (void)line;
-    T_CHECK(strstr(text, "vv_copy_state_may_change") != NULL);
+    T_CHECK(strstr(text, "vv_copy_state_may_change"));
     refused++;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which processors the library's threads keep to. */
+/* The choice of processors for the library's threads. */
 #include "policy/cores.h"
 
 #include "base/cpus.h"
@@ -23,7 +23,7 @@ static void cores_of_16(uint16_t *core_of, bool two)
         core_of[i] = (uint16_t)(two && i < 16 ? i % 8 : i);
 }
 
-/* What is free of 16 processors, by threads and their number. `two`: cores of two, n and n + 8. */
+/* The free ones of 16 processors, by the application's threads and their number. `two`: cores of two, n and n + 8. */
 static const char *free_of(const char *const *masks, size_t n, const char *machine, bool two,
                            unsigned app_threads, unsigned *ret_cores)
 {
@@ -55,7 +55,7 @@ static const char *free_of(const char *const *masks, size_t n, const char *machi
 
 static void free_cores(void)
 {
-    /* Nothing is bound: only the number of threads tells. */
+    /* No thread is bound: only their number decides. */
     FREE("", 0, "", false, 0, "0-15");
     FREE("", 0, "", false, 16, "0-15");
     FREE("", 0, "", false, 99, "0-15");
@@ -63,13 +63,14 @@ static void free_cores(void)
     FREE("12-15", 4, "", false, 12, "0-15", "0-15");
     FREE("6-7,14-15", 2, "", true, 6, "0-15"); /* whole cores */
     FREE("", 0, "", true, 8, "0-15");
-    FREE("7", 1, "", false, 7, "0-7"); /* the process has been given half: no more than that */
-    /* Threads that are bound leave the others. */
-    FREE("3-15", 13, "", false, 0, "0", "1", "0-15");    /* one for the third of them */
-    FREE("3-7,11-15", 5, "", true, 0, "0", "1", "0-15"); /* beside one on the same core: no */
-    FREE("15", 1, "", false, 15, "0", "0-15");           /* more are to come */
-    FREE("", 0, "", false, 0, "0", "1");                 /* all of what is known is theirs */
-    /* All are bound by OpenMP: what there is besides is told by the machine. */
+    FREE("7", 1, "", false, 7, "0-7"); /* the process may use half of them: no more than that */
+    /* Bound threads leave the other processors free. */
+    FREE("3-15", 13, "", false, 0, "0", "1", "0-15"); /* one for the third of them */
+    FREE("3-7,11-15", 5, "", true, 0, "0", "1",
+         "0-15");                              /* not beside a bound one on the same core */
+    FREE("15", 1, "", false, 15, "0", "0-15"); /* more are to come */
+    FREE("", 0, "", false, 0, "0", "1");       /* they use all known processors */
+    /* All threads are bound by OpenMP: the machine shows the other processors. */
     FREE("15", 1, "0-15", false, 15, "0");
     FREE("", 0, "0-15", false, 0, "0"); /* it will use all */
     FREE("", 0, "0-15", false, 16, "0");
@@ -77,7 +78,7 @@ static void free_cores(void)
     FREE("", 0, "", false, 1, "3"); /* a process on one processor has no other */
 }
 
-/* Processes that a launcher has bound. */
+/* Processes bound by a launcher. */
 struct job {
     const char *mine, *job, *ranks, *idle, *near;
     bool owned, all_known, two;
@@ -115,20 +116,20 @@ static const char *of_job(const struct job *j, enum vv_cores_how *ret_how, unsig
 
 static void jobs(void)
 {
-    /* One process, bound to one core of sixteen: the job's own, or as far as they are idle. */
+    /* One process, bound to one core of sixteen: the others of the job, or those that are idle. */
     JOB("1-15", VV_CORES_JOB, 15, "0", "0-15", .owned = true, .all_known = true);
     JOB("1-15", VV_CORES_IDLE, 15, "0", "0-15", .idle = "0-15", .all_known = true);
     JOB("4-7", VV_CORES_IDLE, 4, "0", "0-15", .idle = "4-7", .all_known = true);
     JOB("", VV_CORES_ANY, 0, "0", "0-15", .all_known = true);
-    /* Four processes. One of which nothing is known may be anywhere: only what is idle. */
+    /* Four processes. One with an unknown binding may be anywhere: only idle processors. */
     JOB("4-15", VV_CORES_JOB, 12, "1", "0-15", "0-3", .owned = true, .all_known = true);
     JOB("8-15", VV_CORES_IDLE, 8, "1", "0-15", "0-2", .idle = "8-15", .owned = true);
-    /* A process beside on the same core: the core is not free. */
+    /* A process is bound to half of a core: the core is not free. */
     JOB("1-7,9-15", VV_CORES_JOB, 7, "0", "0-15", .owned = true, .all_known = true, .two = true);
     JOB("4-5,12-13", VV_CORES_JOB, 2, "0,8", "0-15", "1-3,6,15", .owned = true, .all_known = true,
         .two = true);
     JOB("6,14", VV_CORES_IDLE, 1, "0", "0-15", .idle = "4-6,9,14", .all_known = true, .two = true);
-    /* All are taken; or the process has all that the job has. */
+    /* All are in use; or the process may use all that the job has. */
     JOB("", VV_CORES_ANY, 0, "0-1", "0-3", "2-3", .owned = true, .all_known = true);
     JOB("", VV_CORES_ANY, 0, "0-3", "", .owned = true, .all_known = true);
     JOB("", VV_CORES_ANY, 0, "3", "3", .owned = true, .all_known = true);
@@ -138,12 +139,12 @@ static void jobs(void)
         .all_known = true);
     JOB("4-7", VV_CORES_JOB, 4, "0", "0-15", "1-3", .near = "0-7", .owned = true,
         .all_known = true);
-    /* Beyond what the job has nothing is taken, idle or not. */
+    /* Never beyond the processors of the job, idle or not. */
     JOB("2-3", VV_CORES_IDLE, 2, "0-1", "0-3", .idle = "0-15", .all_known = true);
 }
 
-/* A thread that may run anywhere, as some of MPI's own, is bound to no core; one that is bound
- * elsewhere is. */
+/* A thread that may run anywhere, like some of MPI's own, is bound to no core; one with a smaller mask
+ * is. */
 static void threads_of_a_job(void)
 {
     uint16_t core_of[CPU_SETSIZE];

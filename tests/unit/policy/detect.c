@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pattern detector: forward, reverse, strides, and what breaks them. */
+/* The pattern detector: forward, reverse, strides, and requests that break a pattern. */
 #include "policy/detect.h"
 
 #include "t.h"
@@ -62,7 +62,7 @@ static void broken_and_found_again(void)
     T_EQ(d.stride, 1);
 }
 
-/* The same version again is no step: the pattern goes on. */
+/* The same version again is no step: the pattern continues. */
 static void repeats(void)
 {
     struct vv_detect d = {0};
@@ -78,7 +78,7 @@ static void repeats(void)
     T_EQ(see(&d, 17), VV_DETECT_HELD);
 }
 
-/* After a break the newest version says reverse again: it is the top of a stack. */
+/* After a break the newest version means reverse again: it is the top of a stack. */
 static void newest_after_a_break(void)
 {
     struct vv_detect d = {0};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of generations: every state with every event, and what retention lets go. */
+/* The table of generations: every state with every event, and the versions that retention ends. */
 #include <string.h>
 
 #include "policy/generation.h"
 #include "t.h"
 
-/* Columns: BEGUN WRITTEN REACHED REPLACED DROPPED DISCARDED RELEASED RETURNED. A letter is the first of
- * the next state; '-': it cannot happen. */
+/* Columns: BEGUN WRITTEN REACHED REPLACED DROPPED DISCARDED RELEASED RETURNED. A letter is the initial of
+ * the next state; '-': the event cannot happen. */
 static const char *const expected[VV_GEN_STATES] = {
     [VV_GEN_NONE] = "WC------", [VV_GEN_WRITING] = "-C--EE--", [VV_GEN_CURRENT] = "--SHEE--",
     [VV_GEN_SAFE] = "---HEE--", [VV_GEN_HELD] = "-----EEC",    [VV_GEN_ENDED] = "--------",
@@ -47,7 +47,7 @@ static void expires(void)
     T_CHECK(!vv_gen_expires(8, 3, 3, 4));
     T_CHECK(!vv_gen_expires(4, 9, 3, 4));
     T_CHECK(vv_gen_expires(9, 3, 3, 4));
-    T_CHECK(!vv_gen_expires(0, 9, 1, 4)); /* a multiple of all */
+    T_CHECK(!vv_gen_expires(0, 9, 1, 4)); /* 0 is a multiple of every number */
 }
 
 int main(void)

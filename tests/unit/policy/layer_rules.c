@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of two layers a write goes to, and when something is moved. */
+/* Which of two layers takes a write, and when data is moved. */
 #include "policy/layer_rules.h"
 
 #include "t.h"
@@ -23,7 +23,7 @@ static void plenty(void)
                                     .farthest_rank = 100};
 }
 
-/* The one that will have it first. */
+/* The layer that will have it first. */
 static void earliest(void)
 {
     plenty();
@@ -62,7 +62,7 @@ static void room(void)
     ask(100 * MB, 0, VV_LAYER_FAST);
 }
 
-/* Short of room, what is wanted last does not take the way through the fast layer. */
+/* If the fast layer is short of room, data wanted last does not go through it. */
 static void farthest(void)
 {
     plenty();

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The performance model against figures that can be worked out by hand, those of the paper among
- * them. */
+/* The performance model against figures that can be worked out by hand, including those of the paper. */
 #include "policy/model.h"
 
 #include <math.h>
@@ -15,8 +14,8 @@ static void near(double got, double want, double tolerance)
         t_fail(__FILE__, __LINE__, "%g, not %g", got, want);
 }
 
-/* Tables II and III: computing takes 1800 s at every ratio. Where the I/O does not hide, the paper's
- * expected speed-up is the equation with the times it prints; where it hides, the paper expected
+/* Tables II and III: computing takes 1800 s at every ratio. Where the I/O is not hidden, the paper's
+ * expected speed-up is the equation with the times it prints. Where it is hidden, the paper expected
  * somewhat less than its own measured times give. */
 static void paper_tables(void)
 {
@@ -31,7 +30,7 @@ static void paper_tables(void)
              0.006);
     near(vv_model_speedup(1800 + 864.8, 1800, 6.1, 323.2), 1.43, 0.05);
     near(vv_model_speedup(1800 + 1088.9, 1800, 7.4, 390.6), 1.55, 0.06);
-    /* Table IV, 2.9 GiB: 84% of the time on Lustre is I/O, and all of it hides. */
+    /* Table IV, 2.9 GiB: 84% of the time on Lustre is I/O, and all of it is hidden. */
     near(vv_model_speedup(1, 0.158, 0, 0.102), 6.33, 0.01);
 }
 
@@ -96,7 +95,7 @@ static void capacities(void)
     T_CHECK(a.hides && a.speedup == 1);
 }
 
-/* Time passes with whatever takes longest, phase by phase. */
+/* The longest activity determines the time of each phase. */
 static void phases(void)
 {
     struct vv_model m = {.record_bytes = 10,
@@ -126,7 +125,7 @@ static void too_much(void)
     T_CHECK(vv_model_ask(&m).fits);
     m.host_bytes = 0;
     m.nlayers = 1;
-    m.layer[0] = (struct vv_model_layer){10, 0, 0}; /* takes them, gives none back */
+    m.layer[0] = (struct vv_model_layer){10, 0, 0}; /* takes the records and cannot return them */
     T_CHECK(!vv_model_ask(&m).fits);
     m.layer[0] = (struct vv_model_layer){10, 10, 99};
     T_CHECK(!vv_model_ask(&m).fits);

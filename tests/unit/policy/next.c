@@ -9,7 +9,7 @@ static uint64_t hinted(uint64_t distance)
     return vv_next_rank(VV_USE_HINTED, distance);
 }
 
-/* Whatever has a live hint is nearer than whatever has none; consumed is farthest. */
+/* A page with a live hint is nearer than any without; a consumed one is farthest. */
 static void order_of_ranks(void)
 {
     T_CHECK(hinted(3) < hinted(4));
@@ -21,7 +21,7 @@ static void order_of_ranks(void)
     T_EQ(vv_next_use(vv_next_rank(VV_USE_CONSUMED, 7)), VV_USE_CONSUMED);
 }
 
-/* The same share of every object stays, whatever its size. */
+/* Every object keeps the same share, whatever its size. */
 static void positions(void)
 {
     T_EQ(vv_next_position(0, 5), 0);
@@ -39,7 +39,7 @@ static void a_blocked_application_takes_what_may_go(void)
     T_CHECK(vv_next_may_evict(&q));
     q.purpose = VV_FOR_DEMAND;
     T_CHECK(vv_next_may_evict(&q));
-    /* Prefetches and exchanges do not. */
+    /* Prefetches and exchanges take only what they may. */
     q.purpose = VV_FOR_PREFETCH;
     q.victim_in_memory = q.disk_has_time = true;
     T_CHECK(!vv_next_may_evict(&q));
@@ -57,9 +57,9 @@ static void a_prefetch_is_careful(void)
                                  .victim = hinted(5),
                                  .victim_expected = true};
 
-    /* It will be wanted, and only the disk could bring it back, which has no time. */
+    /* The victim will be wanted, and only the disk could bring it back, which has no time. */
     T_CHECK(!vv_next_may_evict(&q));
-    /* But for one that will be wanted again before it. */
+    /* Except for a page that will be wanted again before it. */
     q.rank_after = hinted(6);
     T_CHECK(!vv_next_may_evict(&q));
     q.rank_after = hinted(4);
@@ -74,7 +74,7 @@ static void a_prefetch_is_careful(void)
     q.victim = vv_next_rank(VV_USE_UNKNOWN, 0);
     q.victim_expected = false;
     T_CHECK(vv_next_may_evict(&q));
-    q.rank = q.victim; /* equals do not push each other out */
+    q.rank = q.victim; /* pages of equal rank do not replace each other */
     T_CHECK(!vv_next_may_evict(&q));
 }
 
@@ -94,13 +94,13 @@ static void a_flush_makes_room_only_when_puts_press(void)
     T_CHECK(!vv_next_may_evict(&q));
     q.phase = VV_PHASE_RESTORING;
     T_CHECK(!vv_next_may_evict(&q));
-    /* What was consumed goes for anything nearer. */
+    /* A consumed page goes for any nearer one. */
     q.victim = vv_next_rank(VV_USE_CONSUMED, 0);
     q.victim_expected = false;
     T_CHECK(vv_next_may_evict(&q));
 }
 
-/* Between restores a put, or a flush for it, takes nothing that the disk would have to bring back before the new
+/* Between restores a put, or a flush for it, takes no page that the disk would have to bring back before the new
  * version is wanted, unless nothing else would ever make room. */
 static void between_restores_a_put_spares_what_comes_back(void)
 {
@@ -145,8 +145,8 @@ static void time_of_the_disk(void)
     T_CHECK(vv_next_disk_has_time(UINT32_MAX, UINT32_MAX, UINT64_MAX / 2, UINT64_MAX / 2));
 }
 
-/* What has to become durable is written beside reads while they leave time for all of it, and now and then
- * where they leave none. */
+/* A version that has to become durable is written beside reads while they leave time for all of it, otherwise now
+ * and then. */
 static void writes_beside_reads(void)
 {
     /* Ten restores, 1 s apart; reads and writes of 9 s, then of 11 s. */
@@ -156,8 +156,8 @@ static void writes_beside_reads(void)
     T_CHECK(vv_next_write_beside_reads(10, 1000000000, 6000, 5000, 1000, VV_NEXT_WRITE_TURN));
 }
 
-/* The disk is given room for the very next version, as much as it reads in one interval. For what comes
- * later, and for more, it has to wait: others would be pushed out for it. */
+/* The disk gets room for the very next version, as much as it reads in one interval. For later versions, and
+ * for more, it has to wait, because that would evict others. */
 static void idle_disks(void)
 {
     /* A restore each second, 1000 bytes a second. */

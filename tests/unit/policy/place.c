@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placement: what a failure moves, and what it leaves; balance by weight; the same on every machine. */
+/* Placement: the files that a failure moves; balance by weight; equal results on every machine. */
 #include "policy/place.h"
 
 #include <math.h>
@@ -51,7 +51,7 @@ static void fill_set(uint64_t *set, uint32_t n)
         vv_place_set_add(set, i);
 }
 
-/* The inlined hash is the one of base/hash.h, of two numbers as they lie in memory. */
+/* The inlined hash equals that of base/hash.h, of two numbers as they are stored in memory. */
 static void hash_is_xxh3(void)
 {
     struct t_rng r = {t_seed()};
@@ -68,7 +68,7 @@ static void hash_is_xxh3(void)
     }
 }
 
-/* -ln(1 - h / 2^64): close to what the C library says, never falling, and not below h / 2^64. */
+/* -ln(1 - h / 2^64): close to the result of the C library, monotonic, and not below h / 2^64. */
 static void exponential(void)
 {
     struct vv_place_node node = {1, 1};
@@ -138,7 +138,7 @@ static void failure_moves_only_its_files(void)
     }
 }
 
-/* Whatever the order in which nodes are listed, with equal weights and without. */
+/* The order of the list does not matter, with equal weights and with others. */
 static void order_does_not_matter(void)
 {
     struct vv_place_node nodes[64], shuffled[64];
@@ -170,7 +170,7 @@ static void order_does_not_matter(void)
     }
 }
 
-/* Copies are on different nodes; when the first goes, the others are the first ones. */
+/* Copies are on different nodes; when the first node goes down, the others move up. */
 static void replicas(void)
 {
     struct vv_place_node nodes[20];
@@ -196,7 +196,7 @@ static void replicas(void)
                 T_EQ(vv_place_owners(p, key_of(i), up, 3, then), 3);
                 T_CHECK(memcmp(now + 1, then, 3 * sizeof(*then)) == 0);
             }
-            /* No more than there are, and none when none is up. */
+            /* At most as many as there are, and none when none is up. */
             fill_set(up, 20);
             for (uint32_t i = 2; i < 20; i++)
                 vv_place_set_remove(up, i);
@@ -210,7 +210,7 @@ static void replicas(void)
     }
 }
 
-/* The shortcuts of hrw change nothing: every lot drawn, compared one by one. */
+/* The shortcuts of hrw change nothing: the test draws every lot and compares them one by one. */
 static void hrw_without_shortcuts(void)
 {
     struct vv_place_node nodes[70];
@@ -254,7 +254,7 @@ static void hrw_without_shortcuts(void)
     }
 }
 
-/* Files fall to nodes in proportion to their weights, as evenly as independent draws do. */
+/* Nodes get files in proportion to their weights, as evenly as independent draws do. */
 static void balance(void)
 {
     struct vv_place_node nodes[50];
@@ -275,7 +275,7 @@ static void balance(void)
 
             worst = fmax(worst, fabs((double)count[i] - want) / sqrt(want));
         }
-        /* 50 draws of a normal distribution stay below 5; the ring's arcs vary besides. */
+        /* 50 draws of a normal distribution stay below 5; the ring's arcs vary in addition. */
         T_CHECK(worst < (schemes[s] == VV_PLACE_HRW ? 5 : 20));
         vv_place_free(p);
     }
@@ -296,7 +296,7 @@ static void place_all(const struct vv_place *p, const uint64_t *up, const uint64
 }
 
 /* No node gets more than 1.05 of its share by capacity, in bytes; a file leaves its home only if the
- * home is full, and then goes to the first that is not. */
+ * home is full, and then goes to the first node that is not. */
 static void bounded(void)
 {
     enum { FILES = 20000, NODES = 32 };
@@ -327,7 +327,7 @@ static void bounded(void)
         away += where[i] != vv_place_owner(plain, key_of(i), NULL);
     T_CHECK(away > 0 && away < FILES / 10);
 
-    /* Full homes only, and the first with room in rendezvous order. */
+    /* Only full homes give files away, to the first node with room in rendezvous order. */
     {
         uint64_t key = key_of(7), half[NODES] = {0};
         struct vv_place_loads loads = {half, 0, 0, vv_place_weight(p, NULL)};
@@ -340,10 +340,10 @@ static void bounded(void)
         }
         T_EQ(vv_place_bounded(p, key, order[0], NULL, &loads, 1), order[0]);
         for (int full = 0; full < 7; full++) {
-            half[order[full]] *= 2; /* the total is left as it is: what the home knows may be old */
+            half[order[full]] *= 2; /* the total stays as it is: the home's data may be stale */
             T_EQ(vv_place_bounded(p, key, order[0], NULL, &loads, 1), order[full + 1]);
         }
-        /* Larger than anybody's room: to the least full. */
+        /* Larger than the room on any node: to the least full. */
         for (uint32_t i = 0; i < NODES; i++) {
             nodes[i].weight = 5;
             half[i] = i == 9 ? 0 : 10;
@@ -357,7 +357,7 @@ static void bounded(void)
     vv_place_free(plain);
 }
 
-/* The first file of an empty cache stays at home: nobody has room by the letter. */
+/* The first file of an empty cache stays at home, although strictly no node has room. */
 static void bounded_begins(void)
 {
     struct vv_place_node nodes[8];
@@ -373,7 +373,7 @@ static void bounded_begins(void)
 
         T_EQ(vv_place_bounded(p, key_of(i), home, NULL, &loads, 4096), home);
     }
-    /* What is to come is known: as many fit as will in the end. */
+    /* The final total is known: each node takes as many files as it will hold in the end. */
     loads.expected = 8 * 4096 * 100;
     {
         uint64_t key = key_of(0);
@@ -408,7 +408,7 @@ static void ring_keys_are_unambiguous(void)
     vv_place_free(p);
 }
 
-/* Points in proportion to weights; an explicit unit frees a node's points from who else is there. */
+/* Points in proportion to weights; with an explicit unit a node's points do not depend on the others. */
 static void ring_weights(void)
 {
     struct vv_place_node nodes[5];
@@ -450,7 +450,7 @@ static void refused(void)
     T_ERR(vv_place_new(&opts, nodes, 3, &p), -EINVAL);
     opts = (struct vv_place_opts){.scheme = VV_PLACE_RING, .ring_unit = 1};
     T_ERR(vv_place_new(&opts, nodes, 3, &p), -ERANGE);
-    T_CHECK(p == NULL);
+    T_CHECK(!p);
     vv_place_free(NULL);
     for (size_t s = 0; s < VV_ARRAY_SIZE(schemes); s++) {
         T_OK(vv_place_scheme_parse(vv_place_scheme_name(schemes[s]), &scheme));
@@ -459,9 +459,9 @@ static void refused(void)
     T_ERR(vv_place_scheme_parse("hrw-", &scheme), -EINVAL);
 }
 
-/* Owners of some files, as a program in another language found them with the logarithms of its own
- * library. Nodes of one job may be different machines, and all have to find the same; a change here
- * moves every cached file of everybody. */
+/* Owners of some files, computed by a program in another language with the logarithms of its own library.
+ * Nodes of one job may be different machines, and all have to compute the same; a change here moves
+ * every cached file of every installation. */
 static void golden(void)
 {
     static const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measured rates and the times foretold from them; names of policies. */
+/* Measured rates and the times predicted from them; names of policies. */
 #include "policy/predict.h"
 
 #include "policy/policy.h"
@@ -19,7 +19,7 @@ static void first_estimate_gives_way(void)
     T_EQ((uint64_t)r.bytes_per_s, 0);
     vv_rate_add(&r, 500, 1000000000);
     T_EQ((uint64_t)r.bytes_per_s, 500);
-    vv_rate_add(&r, 0, 5); /* nothing was moved: nothing is learnt */
+    vv_rate_add(&r, 0, 5); /* nothing was moved: no measurement */
     vv_rate_add(&r, 5, 0);
     T_EQ((uint64_t)r.bytes_per_s, 500);
 }
@@ -35,7 +35,7 @@ static void harmonic(void)
     T_CHECK(r.bytes_per_s > 1.49 * (double)MIB && r.bytes_per_s < 1.51 * (double)MIB);
 }
 
-/* The larger sample counts for more, and what is long past for little. */
+/* The larger sample counts for more, and old samples for little. */
 static void weights(void)
 {
     struct vv_rate r;
@@ -49,8 +49,8 @@ static void weights(void)
     T_CHECK(r.bytes_per_s > 3.9 * (double)MIB && r.bytes_per_s <= 4.0001 * (double)MIB);
 }
 
-/* A copy of 128 MiB that was held up among many that take 85 us does not make the device one of half
- * the speed. */
+/* One delayed copy of 128 MiB among many that take 85 us does not halve the measured speed of the
+ * device. */
 static void held_up_once(void)
 {
     struct vv_rate r;
@@ -63,7 +63,7 @@ static void held_up_once(void)
     T_CHECK(r.bytes_per_s < before && r.bytes_per_s > 0.9 * before);
 }
 
-static void foretold(void)
+static void predicted_times(void)
 {
     T_EQ(vv_predict_transfer_ns(0, 1000, 1000), 1000000000);
     T_EQ(vv_predict_transfer_ns(3000, 1000, 1000), UINT64_C(4000000000));
@@ -93,7 +93,7 @@ int main(void)
     T_RUN(harmonic);
     T_RUN(weights);
     T_RUN(held_up_once);
-    T_RUN(foretold);
+    T_RUN(predicted_times);
     T_RUN(names);
     return t_done();
 }

@@ -23,7 +23,7 @@ static void when_slower(void)
     T_CHECK(!r.skipped && !vv_reroute_skips(&r, 10 * S));
     known(50, 50);
     T_CHECK(!r.skipped);
-    known(41, 50); /* not for a little */
+    known(41, 50); /* not for a small difference */
     T_CHECK(!r.skipped);
     known(39, 50);
     T_CHECK(r.skipped && r.skips == 1 && vv_reroute_skips(&r, 10 * S));
@@ -34,7 +34,8 @@ static void not_on_first_impressions(void)
     r = (struct vv_reroute){0};
     vv_reroute_next(&r, 100 * MIB, 0, 50, 10 * S);
     T_CHECK(!vv_reroute_own(&r, MIB - 1, 1, 1, 50, 10 * S) && !r.skipped);
-    T_CHECK(!vv_reroute_own(&r, MIB, 0, 1, 50, 10 * S) && !r.skipped); /* that failed: nothing */
+    T_CHECK(!vv_reroute_own(&r, MIB, 0, 1, 50, 10 * S) &&
+            !r.skipped); /* a failed write does not count */
     T_CHECK(!vv_reroute_own(&r, 1, 1, 1, 50, 10 * S) && r.skipped);
     r = (struct vv_reroute){0};
     T_CHECK(!vv_reroute_own(&r, 100 * MIB, 1, 1, 0, 10 * S) && !r.skipped);
@@ -53,7 +54,7 @@ static void probes(void)
         T_CHECK(!vv_reroute_skips(&r, now));
         vv_reroute_begins(&r);
         T_EQ(r.probes, i + 1);
-        T_CHECK(vv_reroute_skips(&r, now)); /* the next one does not follow it */
+        T_CHECK(vv_reroute_skips(&r, now)); /* the next write skips the layer */
         vv_reroute_begins(&r);              /* unless there is no room elsewhere */
         T_EQ(r.probes, i + 1);
         T_CHECK(!vv_reroute_own(&r, MIB, i % 2 ? 49 : 0, 10, 50, now));
@@ -63,14 +64,14 @@ static void probes(void)
     vv_reroute_begins(&r);
     T_CHECK(vv_reroute_own(&r, MIB, 50, 10, 50, now));
     T_CHECK(!r.skipped && !vv_reroute_skips(&r, now));
-    /* Slow again: skipped again, once that is more than an impression. */
+    /* Slow again: skipped again, after enough bytes. */
     T_CHECK(!vv_reroute_own(&r, MIB - 1, 10, 10, 50, now) && !r.skipped);
     T_CHECK(!vv_reroute_own(&r, 1, 10, 10, 50, now) && r.skipped);
     T_EQ(r.skips, 2);
     T_CHECK(vv_reroute_skips(&r, now + S - 1) && !vv_reroute_skips(&r, now + S));
 }
 
-/* What was on its way when it was skipped says nothing. */
+/* A write that began before the layer was skipped is no measurement. */
 static void stragglers(void)
 {
     known(10, 50);
@@ -79,7 +80,7 @@ static void stragglers(void)
     T_CHECK(r.skipped && r.skips == 1);
 }
 
-/* Where it matters: writes go to the layer below, as long as that has room. */
+/* The effect: writes go to the layer below, as long as that has room. */
 static void places(void)
 {
     struct vv_layers_question q = {.layer = {{0, 30e6, 100}, {80000000, 10e6, 100}},
@@ -92,7 +93,7 @@ static void places(void)
     q.layer[VV_LAYER_SLOW].free_pages = 3;
     T_EQ(vv_layers_place(&q), VV_LAYER_FAST);
     q.layer[VV_LAYER_SLOW].free_pages = 100;
-    q.layer[VV_LAYER_FAST].bytes_per_s = 1; /* a trial goes there whatever is known */
+    q.layer[VV_LAYER_FAST].bytes_per_s = 1; /* a probe goes there at any rate */
     q.skip_fast = false;
     T_EQ(vv_layers_place(&q), VV_LAYER_SLOW);
     q.try_fast = true;

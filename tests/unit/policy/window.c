@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows of the contiguous policies: the printed algorithm's slips, and all windows tried one by
- * one. */
+/* Windows of the contiguous policies: the errors of the printed algorithm, and a comparison with all
+ * windows tried one by one. */
 #include "policy/window.h"
 
 #include "base/util.h"
@@ -10,8 +10,8 @@ enum { MAX_FRAGS = 24 };
 
 #define SECOND UINT64_C(1000000000)
 
-/* The algorithm as it is printed: the scan ends when j reaches n, and the inner loop compares with
- * a size that is given from outside. Kept to show that the examples below tell the two apart. */
+/* The algorithm as printed: the scan ends when j reaches n, and the inner loop compares with a size that
+ * is given from outside. Kept to show that the examples below distinguish the two. */
 static bool as_printed(const struct vv_frag *f, size_t n, uint64_t size_new, uint64_t size_target,
                        struct vv_window *ret)
 {
@@ -51,9 +51,9 @@ static void gap_at_the_end(void)
     T_EQ(w.wait_ns, 10 * SECOND);
 }
 
-/* `size_target` of the printed inner loop is the size of the new checkpoint: a window ends as soon
- * as that much is in it. Whatever else one reads into it (all there is, the largest fragment, the
- * size so far) gives another window. */
+/* `size_target` of the printed inner loop is the size of the new checkpoint: a window ends as soon as it
+ * is that large. Any other reading (the whole size, the largest fragment, the size so far) gives another
+ * window. */
 static void window_ends_when_large_enough(void)
 {
     const struct vv_frag f[] = {
@@ -70,7 +70,7 @@ static void window_ends_when_large_enough(void)
     T_EQ(w.wait_ns, 2);
     T_CHECK(as_printed(f, 4, 6, 9, &w)); /* the largest fragment */
     T_EQ(w.wait_ns, 7);
-    T_CHECK(as_printed(f, 4, 6, 18, &w)); /* all there is */
+    T_CHECK(as_printed(f, 4, 6, 18, &w)); /* the whole size */
     T_EQ(w.wait_ns, 10);
     T_CHECK(vv_window_score(f, 4, 3, false, &w));
     T_EQ(w.first, 0);
@@ -106,7 +106,7 @@ static void ties(void)
     T_CHECK(!vv_window_score(f, 4, 4, true, &w)); /* one of them cannot go now */
 }
 
-/* Free space is used before anything is evicted, and the smallest gap that will do. */
+/* Free space is used before anything is evicted, the smallest gap that is large enough first. */
 static void gaps_go_first(void)
 {
     struct vv_frag f[] = {
@@ -120,13 +120,13 @@ static void gaps_go_first(void)
     T_EQ(w.end, 4);
     T_CHECK(vv_window_score(f, 5, 6, false, &w));
     T_EQ(w.first, 1);
-    /* None is large enough: the more of a window is gaps, the better, all else being equal. */
+    /* No gap is large enough: with all else equal, the window with the most gaps wins. */
     T_CHECK(vv_window_score(f, 5, 15, false, &w));
     T_EQ(w.first, 1);
     T_EQ(w.end, 4);
 }
 
-/* The shortest window that begins at i and is large enough; 0: there is none. */
+/* The shortest window that begins at i and is large enough; 0: none. */
 static size_t window_at(const struct vv_frag *f, size_t n, size_t i, uint64_t pages)
 {
     uint64_t size = 0;

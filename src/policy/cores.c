@@ -11,7 +11,8 @@ static bool is_bound(const cpu_set_t *mask, const cpu_set_t *all)
     return !CPU_EQUAL(mask, all);
 }
 
-/* Keeps only whole cores in `cpus`: those with all their processors of `all` in it. Returns their number. */
+/* Keeps only whole cores in `cpus`: those with all their processors of `all` in it. Returns their
+ * number. */
 static unsigned whole_cores(const struct vv_cores_question *q, const cpu_set_t *all,
                             cpu_set_t *cpus)
 {
@@ -64,7 +65,8 @@ static unsigned left_by_threads(const struct vv_cores_question *q, cpu_set_t *re
             CPU_OR(&bound, &bound, &q->masks[i]);
             nbound++;
         }
-    /* All threads bound, or a single thread bound to a part: `machine` shows which cores they leave. */
+    /* All threads bound, or a single thread bound to a part: `machine` shows which cores they
+     * leave. */
     bool by_machine = CPU_COUNT(&q->machine) > 0 && (nbound == q->nmasks || q->nmasks == 1) &&
                       CPU_COUNT(&all) < CPU_COUNT(&q->machine);
     if (by_machine) {

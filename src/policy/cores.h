@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chooses the processors for the threads of the library, so that they take none from the application,
- * from other processes of its job, or from other jobs. Sets go in, a set comes out.
+ * Chooses the processors for the threads of the library, so that they take none from the
+ * application, from other processes of its job, or from other jobs. Sets go in, a set comes out.
  */
 #ifndef VV_POLICY_CORES_H
 #define VV_POLICY_CORES_H
@@ -39,13 +39,13 @@ enum vv_cores_how {
 /*
  * The number of cores, whole ones; 0: VV_CORES_ANY, and the set is empty.
  *
- * If the launcher of a job has bound this process to a part of the job's processors: those to which no
- * process is bound. If the job may share them with others, or a process of it is unknown, only those
- * that are idle. Those near the device if they are enough.
+ * If the launcher of a job has bound this process to a part of the job's processors: those to which
+ * no process is bound. If the job may share them with others, or a process of it is unknown, only
+ * those that are idle. Those near the device if they are enough.
  *
- * Otherwise whole cores to which no thread of the application is bound, less one for each thread that
- * the application is going to use and that is not bound or does not exist yet. A thread is bound if it
- * may run on fewer processors than all threads together. The last of these cores.
+ * Otherwise whole cores to which no thread of the application is bound, less one for each thread
+ * that the application is going to use and that is not bound or does not exist yet. A thread is
+ * bound if it may run on fewer processors than all threads together. The last of these cores.
  */
 unsigned vv_cores_choose(const struct vv_cores_question *q, cpu_set_t *ret_cpus,
                          enum vv_cores_how *ret_how);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pattern detector, for applications that give no hints: recognises forward, reverse and
- * strided restores from the requests themselves. One request is enough when it is for the first or the
- * last version: adjoint codes begin there.
+ * strided restores from the requests themselves. One request is enough when it is for the first or
+ * the last version: adjoint codes begin there.
  */
 #ifndef VV_POLICY_DETECT_H
 #define VV_POLICY_DETECT_H
@@ -25,8 +25,8 @@ enum vv_detect_verdict {
     VV_DETECT_BROKEN, /* it was not, and begins no pattern: drop every prediction */
 };
 
-/* To be called at each restore, with the ordinal of the version (its place in the order of writing);
- * `first` and `last` are the ordinals of the oldest and the newest existing version. */
+/* To be called at each restore, with the ordinal of the version (its place in the order of
+ * writing); `first` and `last` are the ordinals of the oldest and the newest existing version. */
 enum vv_detect_verdict vv_detect_restore(struct vv_detect *d, uint64_t ordinal, uint64_t first,
                                          uint64_t last);
 

@@ -47,8 +47,9 @@ const char *vv_gen_event_name(enum vv_gen_event event);
 /* The state after the event. False: the event cannot happen in this state. */
 bool vv_gen_next(enum vv_gen_state state, enum vv_gen_event event, enum vv_gen_state *ret_next);
 
-/* Retention: true if a safe version with this many newer safe ones expires. keep: number of newest versions
- * that stay, 0: all. keep_every: multiples of it stay too, 0: none. Counts versions, not generations. */
+/* Retention: true if a safe version with this many newer safe ones expires. keep: number of newest
+ * versions that stay, 0: all. keep_every: multiples of it stay too, 0: none. Counts versions, not
+ * generations. */
 bool vv_gen_expires(uint64_t version, uint64_t newer_safe, uint64_t keep, uint64_t keep_every);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two layers of storage that work at once, a fast one with a limit and a slow one: which of them takes a
- * write, and which data moves from one to the other. See store/spill/layers.h.
+ * Two layers of storage that work at once, a fast one with a limit and a slow one: which of them
+ * takes a write, and which data moves from one to the other. See store/spill/layers.h.
  */
 #ifndef VV_POLICY_LAYER_RULES_H
 #define VV_POLICY_LAYER_RULES_H
@@ -24,7 +24,8 @@ struct vv_layers_question {
     uint64_t low_pages;     /* minimum number of free pages of the fast layer */
     uint64_t rank;          /* of the data to write: how far away its next use is */
     uint64_t farthest_rank; /* of the data on the fast layer */
-    /* The fast layer is slower than the slow one; this write tests whether it still is. See reroute.h. */
+    /* The fast layer is slower than the slow one; this write tests whether it still is. See
+     * reroute.h. */
     bool skip_fast, try_fast;
 };
 
@@ -32,11 +33,11 @@ struct vv_layers_question {
  * data wanted later than all that it holds goes to the slow one directly. -1: neither has room. */
 int vv_layers_place(const struct vv_layers_question *q);
 
-/* True if the fast layer needs room. Only while versions are still being written: once they are restored,
- * room appears by itself. */
+/* True if the fast layer needs room. Only while versions are still being written: once they are
+ * restored, room appears by itself. */
 bool vv_layers_wants_down(uint64_t free_pages, uint64_t low_pages, bool restoring);
-/* True if the fast layer should be filled: when versions are restored and nothing is read from the slow
- * one; not while it is skipped. */
+/* True if the fast layer should be filled: when versions are restored and nothing is read from the
+ * slow one; not while it is skipped. */
 bool vv_layers_wants_up(bool restoring, bool slow_is_read, bool skip_fast);
 
 #endif

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The time that a program waits that computes, writes records and reads them back, from bandwidths and
- * capacities alone: the performance model of Alturkestani et al. (MLBS), equation (3),
+ * The time that a program waits that computes, writes records and reads them back, from bandwidths
+ * and capacities alone: the performance model of Alturkestani et al. (MLBS), equation (3),
  *
  *     speed-up = t_reference / max(t_kernel + t_memcopy, t_io),
  *
- * with t_io for layers that have capacities. t_reference is the time of the same program with blocking
- * I/O on one layer.
+ * with t_io for layers that have capacities. t_reference is the time of the same program with
+ * blocking I/O on one layer.
  *
- * Bytes that do not fit the layers above some line have to cross it, at most at the sum of the rates of
- * the layers below it. t_io of a phase is the longest of these times:
+ * Bytes that do not fit the layers above some line have to cross it, at most at the sum of the
+ * rates of the layers below it. t_io of a phase is the longest of these times:
  *
  *     max over k of (bytes - host - capacity of the first k layers) / (rates of the other layers)
  *
- * Writing and reading back are two phases, each with its own maximum. Not modelled: latencies, the first
- * record (nothing can be read ahead of it) and how computing is spread over a phase. The bound of
- * cli/report/bound.h models the last of these, but for one disk; the simulator models all of them.
+ * Writing and reading back are two phases, each with its own maximum. Not modelled: latencies, the
+ * first record (nothing can be read ahead of it) and how computing is spread over a phase. The
+ * bound of cli/report/bound.h models the last of these, but for one disk; the simulator models all
+ * of them.
  */
 #ifndef VV_POLICY_MODEL_H
 #define VV_POLICY_MODEL_H

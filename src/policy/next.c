@@ -22,7 +22,8 @@ bool vv_next_disk_idles(uint64_t distance, uint64_t resident_bytes, uint64_t int
     return distance == 0 && (double)resident_bytes < (double)interval_ns * (double)disk_rate / 1e9;
 }
 
-/* True if the victim would have to be read again before the other page is used, and the disk has no time for that. */
+/* True if the victim would have to be read again before the other page is used, and the disk has no
+ * time for that. */
 static bool comes_back(const struct vv_next_question *q)
 {
     return q->victim < q->rank && q->victim_expected && !q->victim_in_memory && !q->disk_has_time;
@@ -32,7 +33,8 @@ bool vv_next_may_evict(const struct vv_next_question *q)
 {
     if (q->purpose == VV_FOR_DEMAND)
         return true;
-    /* Between restores, reading such a page again takes the disk longer than the flush that the put waits for. */
+    /* Between restores, reading such a page again takes the disk longer than the flush that the put
+     * waits for. */
     if (q->purpose == VV_FOR_PUT)
         return !q->mixed || q->stands_still || !comes_back(q);
     /* An exchange of places takes only free pages and duplicates. */

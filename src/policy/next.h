@@ -37,8 +37,8 @@ static inline enum vv_use vv_next_use(uint64_t rank)
     return (enum vv_use)(rank >> 56);
 }
 
-/* Position of a chunk in its object. While the order is unknown, pages are evicted by position, so that
- * the same share of every object stays: near the optimum for any order that may follow. */
+/* Position of a chunk in its object. While the order is unknown, pages are evicted by position, so
+ * that the same share of every object stays: near the optimum for any order that may follow. */
 static inline uint64_t vv_next_position(uint32_t chunk, uint32_t nchunks)
 {
     return ((uint64_t)chunk << VV_NEXT_POSITION_BITS) / nchunks;
@@ -83,21 +83,23 @@ static inline bool vv_next_blocks(enum vv_purpose purpose)
 /* True if the victim may be evicted to make room for the other page. */
 bool vv_next_may_evict(const struct vv_next_question *q);
 
-/* While restoring, a copy that will be wanted saves a disk read. True if there is time for more reads
- * than are due: `calls` restores are expected, `interval_ns` apart; `missing_bytes` of them are on disk
- * only. */
+/* While restoring, a copy that will be wanted saves a disk read. True if there is time for more
+ * reads than are due: `calls` restores are expected, `interval_ns` apart; `missing_bytes` of them
+ * are on disk only. */
 bool vv_next_disk_has_time(uint64_t calls, uint64_t interval_ns, uint64_t missing_bytes,
                            uint64_t disk_rate);
 
-/* While restoring: true if a write of a version that has to become durable may go beside the reads. `missing_bytes`
- * as above; `unwritten_bytes` are in memory only, `reads` were begun since the last write. No request waits for the
- * write: it takes time that the reads leave, and one turn in VV_NEXT_WRITE_TURN if they leave none. */
+/* While restoring: true if a write of a version that has to become durable may go beside the reads.
+ * `missing_bytes` as above; `unwritten_bytes` are in memory only, `reads` were begun since the last
+ * write. No request waits for the write: it takes time that the reads leave, and one turn in
+ * VV_NEXT_WRITE_TURN if they leave none. */
 bool vv_next_write_beside_reads(uint64_t calls, uint64_t interval_ns, uint64_t missing_bytes,
                                 uint64_t unwritten_bytes, uint64_t disk_rate, uint32_t reads);
 
-/* True if the disk would be idle before the very next restore for want of room, which must not happen.
- * `distance` live hints come before the object, `resident_bytes` of it are in memory or on their way. Room
- * for the amount that the disk reads in one interval is enough; after that restore the next object uses it. */
+/* True if the disk would be idle before the very next restore for want of room, which must not
+ * happen. `distance` live hints come before the object, `resident_bytes` of it are in memory or on
+ * their way. Room for the amount that the disk reads in one interval is enough; after that restore
+ * the next object uses it. */
 bool vv_next_disk_idles(uint64_t distance, uint64_t resident_bytes, uint64_t interval_ns,
                         uint64_t disk_rate);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The map, and the code shared by all schemes. The map holds only its input and data derived from it, so
- * that it is the same on every machine. Where an order is needed (ties, modulo), nodes are compared by
- * identity, never by index, which depends on the order of the list.
+ * The map, and the code shared by all schemes. The map holds only its input and data derived from
+ * it, so that it is the same on every machine. Where an order is needed (ties, modulo), nodes are
+ * compared by identity, never by index, which depends on the order of the list.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -101,9 +101,9 @@ static inline void vv_place_set_remove(uint64_t *set, uint32_t node)
  * VV_PLACE_NONE: none is up. */
 uint32_t vv_place_owner(const struct vv_place *p, uint64_t key, const uint64_t *up);
 
-/* The first k owners, all different: the nodes of k copies. When the first goes down, the second is the
- * owner, and so on. Returns the number found: k, or the number of nodes that are up. k is at most
- * VV_PLACE_REPLICAS_MAX. */
+/* The first k owners, all different: the nodes of k copies. When the first goes down, the second is
+ * the owner, and so on. Returns the number found: k, or the number of nodes that are up. k is at
+ * most VV_PLACE_REPLICAS_MAX. */
 uint32_t vv_place_owners(const struct vv_place *p, uint64_t key, const uint64_t *up, uint32_t k,
                          uint32_t *ret_nodes);
 
@@ -114,20 +114,21 @@ uint64_t vv_place_weight(const struct vv_place *p, const uint64_t *up);
 struct vv_place_loads {
     const uint64_t *bytes; /* of each node */
     uint64_t total;        /* of all nodes that are up; below 2^63 */
-    /* The final total, if it is known; otherwise 0. A cache without it must stay even from the first
-     * file on, and sends more files away from their homes. */
+    /* The final total, if it is known; otherwise 0. A cache without it must stay even from the
+     * first file on, and sends more files away from their homes. */
     uint64_t expected;
     uint64_t weight; /* vv_place_weight of the same set */
 };
 
-/* Limit of a node's load when all nodes hold `total`: limit_pct of its share by weight, rounded down. */
+/* Limit of a node's load when all nodes hold `total`: limit_pct of its share by weight, rounded
+ * down. */
 uint64_t vv_place_limit(const struct vv_place *p, uint32_t node, uint64_t total, uint64_t weight);
 
-/* The node on which a home (vv_place_owner) puts a file of `bytes` that no node holds: itself, unless
- * that exceeds its limit (of the expected total or, if larger, the present total with this file). Then
- * the first node in rendezvous order that stays within its own limit. If no node does, because the file
- * is large compared with a share, the one that is least full by weight afterwards. Every scheme except
- * hrw-bounded returns the home. */
+/* The node on which a home (vv_place_owner) puts a file of `bytes` that no node holds: itself,
+ * unless that exceeds its limit (of the expected total or, if larger, the present total with this
+ * file). Then the first node in rendezvous order that stays within its own limit. If no node does,
+ * because the file is large compared with a share, the one that is least full by weight afterwards.
+ * Every scheme except hrw-bounded returns the home. */
 uint32_t vv_place_bounded(const struct vv_place *p, uint64_t key, uint32_t home, const uint64_t *up,
                           const struct vv_place_loads *loads, uint64_t bytes);
 

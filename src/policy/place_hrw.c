@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Weighted rendezvous hashing. For each key every node draws a lot: an exponential variate of its
- * weight, made from the hash of key and node. The lowest lot owns the key. A node's lots depend only on
- * the node and the key, so that other nodes that come and go change nothing between those that stay. The
- * lowest of exponential variates falls on each node in proportion to its weight.
+ * weight, made from the hash of key and node. The lowest lot owns the key. A node's lots depend
+ * only on the node and the key, so that other nodes that come and go change nothing between those
+ * that stay. The lowest of exponential variates falls on each node in proportion to its weight.
  *
  * The lot of a node is E / weight with E = -ln(1 - h / 2^64), h being the hash. E is kept in fixed
  * point and lots are compared as fractions by products of 128 bits: exact, and the same on every
- * machine, unlike logarithms of a C library. E is interpolated in a table, with an error of less than
- * 2^-11 of itself, the same on every machine. It must only be monotonic in h: then with equal weights
- * the lowest h wins, and E need not be computed.
+ * machine, unlike logarithms of a C library. E is interpolated in a table, with an error of less
+ * than 2^-11 of itself, the same on every machine. It must only be monotonic in h: then with equal
+ * weights the lowest h wins, and E need not be computed.
  *
- * E is computed only for nodes that may win. Since E >= h / 2^64, a node is out by one comparison if its
- * lot would not be below the best one even with that value instead of E and with the largest of all
- * weights. Among n nodes in random order about ln(n) pass this test.
+ * E is computed only for nodes that may win. Since E >= h / 2^64, a node is out by one comparison
+ * if its lot would not be below the best one even with that value instead of E and with the largest
+ * of all weights. Among n nodes in random order about ln(n) pass this test.
  */
 #include <string.h>
 
@@ -177,7 +177,8 @@ uint32_t vvi_place_hrw_owners(const struct vv_place *p, uint64_t key, const uint
 
 /* ---- bounded load ---- */
 
-/* True if the node stays within its limit: (load + bytes) / share <= limit, without the division. */
+/* True if the node stays within its limit: (load + bytes) / share <= limit, without the
+ * division. */
 static bool has_room(const struct vv_place *p, uint32_t node, const struct vv_place_loads *loads,
                      uint64_t bytes)
 {

@@ -31,9 +31,9 @@ struct vv_place {
     uint64_t nr_points;
 };
 
-/* XXH3 of the 16 bytes (a, b), little-endian: the same as vv_hash64 of them, which a test checks, but
- * inlined and with the part of b separated. Keys are unambiguous because they are two numbers of fixed
- * width, never concatenated texts. */
+/* XXH3 of the 16 bytes (a, b), little-endian: the same as vv_hash64 of them, which a test checks,
+ * but inlined and with the part of b separated. Keys are unambiguous because they are two numbers
+ * of fixed width, never concatenated texts. */
 static inline uint64_t place_salt(uint64_t b)
 {
     return b ^ (vv_xxh3_key(40) ^ vv_xxh3_key(48));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The hash ring. A node has a number of points on a circle of 2^64 positions, in proportion to its
- * weight; a key belongs to the node of the first point at or after it. A node that is down is skipped,
- * so its keys go to the owners of the next points, and no other key moves.
+ * weight; a key belongs to the node of the first point at or after it. A node that is down is
+ * skipped, so its keys go to the owners of the next points, and no other key moves.
  *
  * The position of a point is the hash of two numbers, the node's identity and the point's own. As
  * concatenated text, "server1" and 23 would equal "server12" and 3: both points would have the same

@@ -11,8 +11,8 @@ void vv_rate_init(struct vv_rate *rate, uint64_t first_estimate)
 void vv_rate_add(struct vv_rate *rate, uint64_t bytes, uint64_t ns)
 {
     /* Weight is limited, so that old samples are forgotten: the last 64 MiB, or the bytes of 10 ms,
-     * count about as much as all before. With a fixed 64 MiB, one delayed copy would outweigh a device
-     * that moves several times that amount in 10 ms. */
+     * count about as much as all before. With a fixed 64 MiB, one delayed copy would outweigh a
+     * device that moves several times that amount in 10 ms. */
     const double start_bytes = 64.0 * 1024 * 1024, memory_s = 0.01;
     double memory, sample, weight = (double)bytes;
 

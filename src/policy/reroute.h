@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A layer of storage that has become slower than the one below it, as shared burst buffers do while
- * others use them, is skipped until it recovers. While it is not used it cannot be measured. So one write
- * now and then is let through, at intervals that grow while the layer stays slow.
+ * others use them, is skipped until it recovers. While it is not used it cannot be measured. So one
+ * write now and then is let through, at intervals that grow while the layer stays slow.
  *
  * Plain data; times are passed in. store/spill/layers.h uses it.
  */

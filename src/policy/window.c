@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both searches move a window [i, j) over the fragments: j advances until the window is large enough,
- * then i drops its first fragment, and so on. Fragments that cannot go are counted instead of having an
- * infinite time, so that sums stay exact when they leave the window again.
+ * Both searches move a window [i, j) over the fragments: j advances until the window is large
+ * enough, then i drops its first fragment, and so on. Fragments that cannot go are counted instead
+ * of having an infinite time, so that sums stay exact when they leave the window again.
  *
- * As printed, the algorithm stops when j reaches n, and so never examines the windows that begin later
- * and end with the last fragment; and its inner loop compares with `size_target`, which is the size of
- * the new checkpoint. Here i advances until the rest is too small.
+ * As printed, the algorithm stops when j reaches n, and so never examines the windows that begin
+ * later and end with the last fragment; and its inner loop compares with `size_target`, which is
+ * the size of the new checkpoint. Here i advances until the rest is too small.
  *
- * Gaps are preferred, as in the text of the paper: one that is large enough is taken as it is, and in a
- * window with other fragments a gap counts as wanted later than any of them. With a distance of 0 it
- * would lose against every copy that may go, and free space would never be used.
+ * Gaps are preferred, as in the text of the paper: one that is large enough is taken as it is, and
+ * in a window with other fragments a gap counts as wanted later than any of them. With a distance
+ * of 0 it would lose against every copy that may go, and free space would never be used.
  */
 #include "policy/window.h"
 

@@ -30,8 +30,8 @@ struct vv_window {
     uint64_t wait_ns;  /* sum over them */
 };
 
-/* Algorithm 1. With `now_only`, fragments that cannot go at once bar a window too. false: there is no
- * window. */
+/* Algorithm 1. With `now_only`, fragments that cannot go at once bar a window too. false: there is
+ * no window. */
 bool vv_window_score(const struct vv_frag *frags, size_t n, uint64_t pages, bool now_only,
                      struct vv_window *ret_window);
 /* The window whose newest fragment is the oldest, among those that may go at once. */

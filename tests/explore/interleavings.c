@@ -3,16 +3,16 @@
  * Every interleaving of small configurations.
  *
  * A configuration is a set of tiers of one or two pages and a few application threads, each with a
- * short script. In every state there is a set of choices: a thread that is not blocked takes its next
- * step, an order in flight ends (well; or badly, as often as the configuration allows), or a tier that
- * grows has one more page. A depth-first search takes all of them. States are identified by a digest of
- * the core, the threads and the files; a state that has been seen is not entered again. The core cannot be
- * copied, so going back means repeating the choices from the start.
+ * short script. In every state there is a set of choices: a thread that is not blocked takes its
+ * next step, an order in flight ends (well; or badly, as often as the configuration allows), or a
+ * tier that grows has one more page. A depth-first search takes all of them. States are identified
+ * by a digest of the core, the threads and the files; a state that has been seen is not entered
+ * again. The core cannot be copied, so going back means repeating the choices from the start.
  *
  * In every state the core's invariants hold (vv_core_check), every byte read is the right one
- * (model/drive), and a thread is blocked only while something is in flight or grows. At the end of every
- * run each thread has finished its script with results that the configuration allows, and each version
- * that should exist is restored once more.
+ * (model/drive), and a thread is blocked only while something is in flight or grows. At the end of
+ * every run each thread has finished its script with results that the configuration allows, and
+ * each version that should exist is restored once more.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -547,7 +547,8 @@ static void take(struct run *r, struct choice c)
         drive_end(&r->d, c.which, c.kind == 2 ? -EIO : 0);
     }
     vv_core_get_stats(r->d.core, &now);
-    /* `next` may give up a copy wanted later for one wanted earlier, `score` has chosen a window. */
+    /* `next` may give up a copy wanted later for one wanted earlier, `score` has chosen a
+     * window. */
     if (r->d.cfg.policy > VV_POLICY_SCORE && c.kind != 0 && !was_blocked &&
         now.revoked_pages > before.revoked_pages)
         broken(r, "a claimed copy was taken while no thread was blocked");

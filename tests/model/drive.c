@@ -67,8 +67,8 @@ static struct drive_file *file_new(struct drive *d, uint32_t hist, uint64_t vers
     return &d->file[i];
 }
 
-/* The memory of a chunk that an order reads or writes; NULL: the application's, or a file that does not
- * exist. */
+/* The memory of a chunk that an order reads or writes; NULL: the application's, or a file that does
+ * not exist. */
 static uint64_t *cell(struct drive *d, const struct vv_order *o, int tier, const uint32_t *page,
                       uint32_t i)
 {

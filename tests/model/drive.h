@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drives an engine core by hand: the test decides when each order is carried out, in which order, and
- * with which result. No bytes are moved; instead, every page of every arena and every chunk of every file
- * holds a tag of the data written last. A transfer's destination is garbage from its start to its
- * successful end. Its source is compared at the start and at the end. A restore that ends well must have
- * delivered every chunk of the generation that was alive when it began.
+ * Drives an engine core by hand: the test decides when each order is carried out, in which order,
+ * and with which result. No bytes are moved; instead, every page of every arena and every chunk of
+ * every file holds a tag of the data written last. A transfer's destination is garbage from its
+ * start to its successful end. Its source is compared at the start and at the end. A restore that
+ * ends well must have delivered every chunk of the generation that was alive when it began.
  *
- * Orders that run ahead are on streams. The first of a stream may run when its dependencies have run: the
- * test takes any of these next, regardless of the core's plans. It runs in one step, so that two orders
- * without a dependency run in either sequence. An order is seen to end when it has run.
+ * Orders that run ahead are on streams. The first of a stream may run when its dependencies have
+ * run: the test takes any of these next, regardless of the core's plans. It runs in one step, so
+ * that two orders without a dependency run in either sequence. An order is seen to end when it has
+ * run.
  */
 #ifndef TESTS_MODEL_DRIVE_H
 #define TESTS_MODEL_DRIVE_H
@@ -116,8 +117,8 @@ int drive_adopt(struct drive *d, uint32_t hist, uint64_t version, uint64_t gener
 /* false: one of its orders is in flight, so that it cannot be cancelled now. */
 bool drive_cancel(struct drive *d, struct drive_call *call, int status);
 
-/* Pages of a version in place, for reading; or empty ones, which the application writes. No order may
- * change them meanwhile. A version may be made of leases. */
+/* Pages of a version in place, for reading; or empty ones, which the application writes. No order
+ * may change them meanwhile. A version may be made of leases. */
 int drive_lend(struct drive *d, struct drive_lend *lend, uint32_t hist, uint64_t version,
                uint32_t chunk0, uint32_t nchunks);
 int drive_lease(struct drive *d, struct drive_call *call, struct drive_lend *lend, uint32_t hist,
@@ -133,8 +134,8 @@ void drive_trim(struct drive *d, struct drive_lend *lend, uint32_t npages);
 
 /* True if the order at place i may end. */
 bool drive_may_end(const struct drive *d, unsigned i);
-/* From here on, work on the stream waits until it is released; `full`: its lanes also refuse to take
- * orders. */
+/* From here on, work on the stream waits until it is released; `full`: its lanes also refuse to
+ * take orders. */
 void drive_hold(struct drive *d, uint64_t stream, bool full);
 void drive_let_go(struct drive *d, uint64_t stream);
 /* Ends the order at place i. */
@@ -148,8 +149,8 @@ bool drive_grow(struct drive *d, unsigned tier);
 void drive_grow_stop(struct drive *d, unsigned tier);
 /* True if a tier grows. */
 bool drive_growing(const struct drive *d);
-/* Ends pending orders, each time the oldest that may end, until none is left; then tiers that grow have all their
- * pages. */
+/* Ends pending orders, each time the oldest that may end, until none is left; then tiers that grow
+ * have all their pages. */
 void drive_run(struct drive *d);
 /* The same, until the call has ended; its status. */
 int drive_finish(struct drive *d, struct drive_call *call);

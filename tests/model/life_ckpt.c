@@ -2,9 +2,9 @@
 /*
  * A life of the library model that uses varve/ckpt.h.
  *
- * After each operation the list of versions is checked, so that a version that disappears or returns
- * without reason is found at once. The test accepts errors only if a fault has struck since the last
- * clean state, and -ENOENT only if the version does not exist.
+ * After each operation the list of versions is checked, so that a version that disappears or
+ * returns without reason is found at once. The test accepts errors only if a fault has struck since
+ * the last clean state, and -ENOENT only if the version does not exist.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -230,15 +230,16 @@ static void do_checkpoint(struct life *l, const struct op *op)
     int rc = op->kind == OP_POLL ? varve_checkpoint_for(l->h, v, 0) : varve_checkpoint(l->h, v);
     memset(l->buf, 0xee, bytes);
     life_note(x, " generation %u: %s", gen, t_errname(rc));
-    /* A put that timed out may have been committing its file: a kill may come before the removal. */
+    /* A put that timed out may have been committing its file: a kill may come before the
+     * removal. */
     if (rc && rc != -ETIMEDOUT)
         ref_failed(&x->ref, v, gen);
     else if (rc == 0)
         ref_written(&x->ref, v, gen);
     if (op->kind == OP_POLL && rc == -ETIMEDOUT)
         return;
-    /* A version found by an opening may have been left unfinished by an earlier life, or precede the resumed
-     * one. A version that retention may have removed need not exist. */
+    /* A version found by an opening may have been left unfinished by an earlier life, or precede
+     * the resumed one. A version that retention may have removed need not exist. */
     check_checkpoint(l, v, rc, existed, spared || x->lives > 1 || l->resumed);
 }
 

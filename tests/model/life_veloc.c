@@ -2,8 +2,8 @@
 /*
  * A life of the library model that uses VELOC's interface.
  *
- * VELOC gives up a version that failed in the background, and reports that once. After a failure, the
- * newest generations of all versions may be gone, but none that was known to be safe.
+ * VELOC gives up a version that failed in the background, and reports that once. After a failure,
+ * the newest generations of all versions may be gone, but none that was known to be safe.
  */
 #include <errno.h>
 #include <stdio.h>

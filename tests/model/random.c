@@ -4,16 +4,17 @@
  *
  * The model of a history is the list of its versions in the order of writing. A put that ends well
  * appends, a discard or a restore that consumes removes, retention removes the oldest, reopening
- * keeps the committed versions. After every operation the core must report the same list (vv_core_each,
- * vv_core_latest), every result must be one that the model allows, no invariant may be broken and no
- * wrong byte read (model/drive). Tiers may grow meanwhile, or stop growing before they reach their full
- * size. In the end all failures stop, and then every version can be restored and, on files, made
- * durable.
+ * keeps the committed versions. After every operation the core must report the same list
+ * (vv_core_each, vv_core_latest), every result must be one that the model allows, no invariant may
+ * be broken and no wrong byte read (model/drive). Tiers may grow meanwhile, or stop growing before
+ * they reach their full size. In the end all failures stop, and then every version can be restored
+ * and, on files, made durable.
  *
- * A workload is a text: one line of configuration, then one operation a line, in numbers that are taken
- * modulo the number of choices, so that every operation is valid whatever the core does in between. A
- * workload that fails is shortened as far as possible and written to model-failure.txt in the working
- * folder. If it is kept under tests/model/failures/, every run of this test runs it again.
+ * A workload is a text: one line of configuration, then one operation a line, in numbers that are
+ * taken modulo the number of choices, so that every operation is valid whatever the core does in
+ * between. A workload that fails is shortened as far as possible and written to model-failure.txt
+ * in the working folder. If it is kept under tests/model/failures/, every run of this test runs it
+ * again.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -224,7 +225,8 @@ static void list_one(void *arg, const struct vv_object_info *info)
     l->version[l->n++] = info->version;
 }
 
-/* Retention may have removed the oldest of those in excess, and a stream that failed any version. */
+/* Retention may have removed the oldest of those in excess, and a stream that failed any
+ * version. */
 static void apply_retention(struct world *x, unsigned i, const struct listing *l)
 {
     struct model_hist *h = &x->hist[i];

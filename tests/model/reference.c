@@ -273,8 +273,8 @@ void ref_seen_as(struct ref *r, unsigned version, unsigned gen)
     x->now = only(gen);
     if (!x->opened)
         return;
-    /* The opening has found this one among all the possible ones. Another node has what was copied there
-     * before, or gets this one. */
+    /* The opening has found this one among all the possible ones. Another node has what was copied
+     * there before, or gets this one. */
     for (unsigned i = 0; i < was.n; i++)
         if (was.gen[i] != gen)
             drop(&x->next, was.gen[i]);

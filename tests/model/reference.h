@@ -3,14 +3,14 @@
  * The reference of the library model: for every version, the contents that may be restored now, and
  * those that the next opening may find.
  *
- * Every attempt to write a version is a generation, numbered from 1 on, and its bytes contain its number.
- * A set of generations, with a flag that the version may be missing, says what is allowed. A set of one
- * without that flag is a known content. A set has several members when the content is uncertain, for
- * example before the first restore of a life that follows a kill.
+ * Every attempt to write a version is a generation, numbered from 1 on, and its bytes contain its
+ * number. A set of generations, with a flag that the version may be missing, says what is allowed.
+ * A set of one without that flag is a known content. A set has several members when the content is
+ * uncertain, for example before the first restore of a life that follows a kill.
  *
- * It is in memory that processes share. It is changed before a call if a kill inside the call may take
- * effect, and after the call if only the result counts.
- * call may take effect, and after it where only the result counts.
+ * It is in memory that processes share. It is changed before a call if a kill inside the call may
+ * take effect, and after the call if only the result counts. call may take effect, and after it
+ * where only the result counts.
  */
 #ifndef TESTS_MODEL_REFERENCE_H
 #define TESTS_MODEL_REFERENCE_H
@@ -31,8 +31,8 @@ struct ref_version {
     struct ref_set now;  /* in this life */
     struct ref_set next; /* at the next opening */
     struct ref_set node; /* the same without the local folder */
-    /* Generations that an opening did not find but that may still be on local disk, superseded by the
-     * shared folder. Without that folder they may be found again. */
+    /* Generations that an opening did not find but that may still be on local disk, superseded by
+     * the shared folder. Without that folder they may be found again. */
     struct ref_set hidden;
     bool opened;         /* `now` is what the opening found */
     bool droppable;      /* retention may have removed it */
@@ -68,8 +68,8 @@ void ref_reached_at_least(struct ref *r, unsigned version, bool level);
 /* Before and after a discard that succeeded. */
 void ref_discarding(struct ref *r, unsigned version);
 void ref_discarded(struct ref *r, unsigned version);
-/* A flush or the end of a life has succeeded: every version has reached the level, and nothing else is
- * left. */
+/* A flush or the end of a life has succeeded: every version has reached the level, and nothing else
+ * is left. */
 void ref_flushed(struct ref *r);
 /* A folder was removed while the library used it; `shared`: the shared one. */
 void ref_removed(struct ref *r, bool shared);

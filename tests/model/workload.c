@@ -167,8 +167,8 @@ static void append(struct workload *w, enum life_op kind, unsigned a, unsigned b
     w->op[w->nops++] = (struct op){kind, a, b};
 }
 
-/* A life leaves a version on local disk that was not copied to the shared folder, and the next life fails to
- * write it again. Operations drawn one by one rarely have this order. */
+/* A life leaves a version on local disk that was not copied to the shared folder, and the next life
+ * fails to write it again. Operations drawn one by one rarely have this order. */
 static void draw_unfinished(struct t_rng *r, struct workload *w, unsigned version)
 {
     append(w, OP_HEAL, 0, 0);

@@ -2,26 +2,27 @@
 /*
  * Orders that run ahead: space planned on the time line of a stream.
  *
- * A program that uses streams enqueues work long before the device comes to it. The ends that the host
- * has seen say nothing about the time at which that work will run. So a stream of the application and
- * two lanes of the library, one down and one up, make a family, and within it a copy counts as done when
- * it is queued on its lane. It leaves a stamp on the pages that it reads and writes, and everything that
- * the family queues later waits for that stamp. This is the planned view. It decides about pages of the
- * device only, and only for the same family. For everything else a page is being filled, or pinned,
- * until the host has seen the copy end.
+ * A program that uses streams enqueues work long before the device comes to it. The ends that the
+ * host has seen say nothing about the time at which that work will run. So a stream of the
+ * application and two lanes of the library, one down and one up, make a family, and within it a
+ * copy counts as done when it is queued on its lane. It leaves a stamp on the pages that it reads
+ * and writes, and everything that the family queues later waits for that stamp. This is the planned
+ * view. It decides about pages of the device only, and only for the same family. For everything
+ * else a page is being filled, or pinned, until the host has seen the copy end.
  *
  * Invariants:
- *  - An order of a family waits for its own lanes and for EARLY, never for another family. EARLY waits
- *    for nothing: the data copied there is finished and no order writes it. So every wait leads into the
- *    past of one stream, and no two streams can wait for each other.
- *  - A page goes to another chunk by plan only after the copy that saves its bytes is queued on a lane
- *    (vv_core_enqueued). If a lane refuses a copy, nothing is lost.
+ *  - An order of a family waits for its own lanes and for EARLY, never for another family. EARLY
+ *    waits for nothing: the data copied there is finished and no order writes it. So every wait
+ *    leads into the past of one stream, and no two streams can wait for each other.
+ *  - A page goes to another chunk by plan only after the copy that saves its bytes is queued on a
+ *    lane (vv_core_enqueued). If a lane refuses a copy, nothing is lost.
  *  - A page keeps its pins and stamps when it changes hands. An order that ends looks for its chunk
  *    only if its output is still there (vvi_ahead_wrote).
- *  - Limbo: pages without an owner that orders still use. They are free for their family, by stamp, and
- *    for all others when the last use has been seen to end.
+ *  - Limbo: pages without an owner that orders still use. They are free for their family, by stamp,
+ *    and for all others when the last use has been seen to end.
  *  - Pages of the host are given away only by observation.
- *  - A copy that fails spoils copies that were enqueued after it for the same object, and nothing else.
+ *  - A copy that fails spoils copies that were enqueued after it for the same object, and nothing
+ *    else.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -95,8 +96,8 @@ static bool in_use(const struct vv_core *core, const struct family *f)
     return f->id && (f->orders > 0 || core->now_ns - f->used_ns < STREAM_IDLE_NS);
 }
 
-/* Pages used by one stream are not available to others until it has ended its work. A stream that takes
- * all free pages would leave nothing to those that come a moment later. */
+/* Pages used by one stream are not available to others until it has ended its work. A stream that
+ * takes all free pages would leave nothing to those that come a moment later. */
 bool vvi_ahead_has_share(const struct vv_core *core, unsigned family)
 {
     uint32_t n = 0;
@@ -149,13 +150,13 @@ void vvi_ahead_limbo(struct vv_core *core, unsigned tier, uint32_t page)
 /* ---- data due to be copied down ---- */
 
 /*
- * The lane down copies in the order in which copies were put there. A copy that waits for bytes that are
- * not written yet holds up all behind it, and the link is idle for that time: when the stream comes to
- * the puts that need the room, it stalls. So planned copies down take only data that the stream has
- * written by the time the lane comes to them. The duration of kernels is unknown. The bytes that the
- * stream puts serve as a clock: a copy down takes as long as the stream needs to put a little more than
- * it copies. A stream that puts faster loses nothing, because the data was written before it was due; a
- * slower stream has time.
+ * The lane down copies in the order in which copies were put there. A copy that waits for bytes
+ * that are not written yet holds up all behind it, and the link is idle for that time: when the
+ * stream comes to the puts that need the room, it stalls. So planned copies down take only data
+ * that the stream has written by the time the lane comes to them. The duration of kernels is
+ * unknown. The bytes that the stream puts serve as a clock: a copy down takes as long as the stream
+ * needs to put a little more than it copies. A stream that puts faster loses nothing, because the
+ * data was written before it was due; a slower stream has time.
  */
 uint64_t vvi_ahead_due(const struct vv_core *core, unsigned family)
 {
@@ -535,8 +536,8 @@ static bool take_victim(const struct vv_core *core, struct victim *v, struct vv_
     uint32_t c;
 
     v->looked_at++;
-    /* The usable chunk may be wanted sooner than the last one: two objects would take pages from each
-     * other for ever. */
+    /* The usable chunk may be wanted sooner than the last one: two objects would take pages from
+     * each other for ever. */
     if (!last_usable(core, v->family, v->own, copy, &c) ||
         (v->least && vvi_rank(core, copy->obj, copy->tier, c) <= v->least))
         return false;
@@ -581,9 +582,9 @@ static void search_all(const struct vv_core *core, struct victim *v)
     }
 }
 
-/* The copy on the device that is wanted last, among those with a page for the family; for a prefetch,
- * later than `obj`. If none is due, the one that will be due first. A family that has its share gives up
- * its own pages as long as it can. */
+/* The copy on the device that is wanted last, among those with a page for the family; for a
+ * prefetch, later than `obj`. If none is due, the one that will be due first. A family that has its
+ * share gives up its own pages as long as it can. */
 static struct vv_copy *farthest(struct vv_core *core, unsigned family, const struct vv_object *obj,
                                 uint32_t chunk, enum vv_purpose purpose, uint32_t *ret_c)
 {
@@ -685,8 +686,8 @@ bool vvi_ahead_flush(struct vv_core *core, unsigned family, struct vv_object *ob
         put_at = copy->put_at;
         n = unsaved_run(core, family, copy, c,
                         VV_MIN(want - done, AHEAD_BATCHES * core->hop[VV_HOP_D2H].batch));
-        /* Data that is already written depends on no stream: copies of it may go on EARLY, for which
-         * other families can wait. */
+        /* Data that is already written depends on no stream: copies of it may go on EARLY, for
+         * which other families can wait. */
         lane = vvi_chunk_valid(core, copy->obj, device, c) ? VV_LANE_EARLY : VV_LANE_DOWN;
         n = VV_MIN(n, (uint32_t)VV_ORDER_MAX_PAGES);
         got = vvi_space_take(core, host, copy->obj, c, n, VV_FOR_FLUSH, pages);

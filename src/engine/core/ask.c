@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Queries: versions, late errors and figures. Nothing here starts or decides anything; taking a late
- * error marks it as reported.
+ * Queries: versions, late errors and figures. Nothing here starts or decides anything; taking a
+ * late error marks it as reported.
  */
 #include <errno.h>
 

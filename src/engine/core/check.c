@@ -2,18 +2,18 @@
 /*
  * The invariants of the core, and a digest of its state.
  *
- * vv_core_check() relies on no counter, no heap and no derived bit: it starts from the page tables, the
- * orders in flight and the pending requests, counts everything again and compares. It changes
+ * vv_core_check() relies on no counter, no heap and no derived bit: it starts from the page tables,
+ * the orders in flight and the pending requests, counts everything again and compares. It changes
  * nothing and allocates nothing, so that it may run after every call. Its cost grows with the whole
  * state, and with the square of the orders in flight.
  *
- * Properties that concern two states are checked by the code that drives the core: that a claimed copy
- * is not taken by a prefetch, and that a restore returns the bytes that were put (tests/explore,
- * tests/model).
+ * Properties that concern two states are checked by the code that drives the core: that a claimed
+ * copy is not taken by a prefetch, and that a restore returns the bytes that were put
+ * (tests/explore, tests/model).
  *
- * vv_core_digest() hashes the state that affects later decisions and leaves out the rest: addresses,
- * absolute stamps, sequence numbers and generations. Where only an order counts (stamps), it hashes
- * places in that order.
+ * vv_core_digest() hashes the state that affects later decisions and leaves out the rest:
+ * addresses, absolute stamps, sequence numbers and generations. Where only an order counts
+ * (stamps), it hashes places in that order.
  */
 #include <errno.h>
 
@@ -37,8 +37,9 @@ static const struct vv_object *next_version(const struct hist *h, const struct v
 
 /* ---- tiers ---- */
 
-/* Each free transit page is once on the stack of its direction, and no other page is. Pages are checked in pieces,
- * with a set of those on the stack: a search for each page would take the square of their number, at each call. */
+/* Each free transit page is once on the stack of its direction, and no other page is. Pages are
+ * checked in pieces, with a set of those on the stack: a search for each page would take the square
+ * of their number, at each call. */
 static const char *check_transit_way(const struct tier *t, bool up)
 {
     enum { PIECE = 1024 };
@@ -140,8 +141,8 @@ static bool uses_page(const struct vv_order *o, int tier, uint32_t page, bool wr
     return false;
 }
 
-/* True if the order comes after that write: by its place on the lane, by a dependency, or because the write
- * has been seen to end. */
+/* True if the order comes after that write: by its place on the lane, by a dependency, or because
+ * the write has been seen to end. */
 static bool behind(const struct vv_core *core, const struct vv_order *o, unsigned lane,
                    uint64_t seq)
 {
@@ -782,8 +783,8 @@ static const char *check_hints(const struct hist *h)
     return NULL;
 }
 
-/* Prefetching looks at open hints only, so the versions that it skips must need nothing. A discarded
- * version that will be written again is opened then. */
+/* Prefetching looks at open hints only, so the versions that it skips must need nothing. A
+ * discarded version that will be written again is opened then. */
 static const char *check_open_hints(const struct hist *h)
 {
     for (unsigned set = 0; set < h->nopen; set++)
@@ -1013,8 +1014,8 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
             d = mix(d, page);
             continue;
         }
-        /* Transit pages of one direction are equivalent, and under `next` so are all pages, unless a
-         * request wants a run of them. */
+        /* Transit pages of one direction are equivalent, and under `next` so are all pages, unless
+         * a request wants a run of them. */
         if (vvi_ahead_busy(core, copy->tier, page))
             d = mix(d, digest_stamp(core, copy->tier, page));
         if (vvi_transit_page(t, page))

@@ -2,8 +2,9 @@
 /*
  * Requests and completions: the surface of the state machine.
  *
- * Every entry that changes something has the same shape: take the time, update the state, let sched.c
- * start the orders that can be started now. A request ends in vvi_req_end() and nowhere else.
+ * Every entry that changes something has the same shape: take the time, update the state, let
+ * sched.c start the orders that can be started now. A request ends in vvi_req_end() and nowhere
+ * else.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +15,8 @@
 
 /* ---- opening and closing ---- */
 
-/* Parts of a page are 4 KiB or a multiple of it: the records of more parts would outweigh the gain. */
+/* Parts of a page are 4 KiB or a multiple of it: the records of more parts would outweigh the
+ * gain. */
 static uint32_t units_of_page(const struct vv_core *core)
 {
     enum { UNIT_LEAST = 4096, UNITS_MOST = 64 };
@@ -369,7 +371,8 @@ static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj,
     return (uint8_t)core->host;
 }
 
-/* True if it is too large to stay in memory until its file is committed. Its put ends with the commit. */
+/* True if it is too large to stay in memory until its file is committed. Its put ends with the
+ * commit. */
 static bool streams(const struct vv_core *core, const struct vv_object *obj)
 {
     uint64_t pages = core->tier[core->host].arena.npromised;
@@ -413,8 +416,8 @@ static void retry_flushes(struct vv_core *core, struct hist *h)
         flush_again(core, obj);
 }
 
-/* A flush that failed after its first half keeps a transit page from all others: each new request that
- * may need one tries that flush again. */
+/* A flush that failed after its first half keeps a transit page from all others: each new request
+ * that may need one tries that flush again. */
 static void retry_transit(struct vv_core *core)
 {
     struct tier *t = &core->tier[core->host];
@@ -766,7 +769,8 @@ void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns)
 
 /* ---- orders and their ends ---- */
 
-/* Leaves the page numbers, several KiB, uninitialised: only those of the order's chunks are used. */
+/* Leaves the page numbers, several KiB, uninitialised: only those of the order's chunks are
+ * used. */
 static void order_init(struct vv_order *o, enum vv_order_kind kind, struct vv_req *req)
 {
     memset(o, 0, offsetof(struct vv_order, src_page));
@@ -852,9 +856,9 @@ static bool only_copy(const struct vv_core *core, const struct vv_copy *copy, ui
     return true;
 }
 
-/* A transfer that failed leaves no half-filled run behind, once no other transfer uses it: under the
- * contiguous policies a copy is whole or absent. Chunks that came through transit pages may have their
- * only copy here, and stay. */
+/* A transfer that failed leaves no half-filled run behind, once no other transfer uses it: under
+ * the contiguous policies a copy is whole or absent. Chunks that came through transit pages may
+ * have their only copy here, and stay. */
 static void abandon_whole(struct vv_core *core, struct vv_copy *copy)
 {
     struct vv_object *obj = copy->obj;
@@ -970,9 +974,9 @@ void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int
         late_error(core, obj, tier, status);
 }
 
-/* A flush that ran ahead has failed, or an order that would have brought its bytes up again. If pages
- * were reused that it should have saved, the version is lost: a version that cannot be restored must
- * not stay listed, nor count for retention. A put that has not ended fails. */
+/* A flush that ran ahead has failed, or an order that would have brought its bytes up again. If
+ * pages were reused that it should have saved, the version is lost: a version that cannot be
+ * restored must not stay listed, nor count for retention. A put that has not ended fails. */
 static void lose(struct vv_core *core, const struct vv_order *o, int status)
 {
     struct vv_object *obj = o->obj;
@@ -1025,16 +1029,16 @@ static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
             vvi_flush_failed(core, o->obj, o->dst_tier, status);
         o->obj->spoiled |= file;
     } else {
-        /* The bytes stay where they are and are no longer prefetched. A restore that needs them fails
-         * now and may be tried again. */
+        /* The bytes stay where they are and are no longer prefetched. A restore that needs them
+         * fails now and may be tried again. */
         o->obj->no_prefetch = true;
         if (o->src_tier == core->disk)
             fail_gets_behind(core, o, status);
     }
 }
 
-/* All bytes of the request have moved. If memory cannot hold the version until its commit, the put waits
- * for the commit: until then the version could be lost. */
+/* All bytes of the request have moved. If memory cannot hold the version until its commit, the put
+ * waits for the commit: until then the version could be lost. */
 static void req_filled(struct vv_core *core, struct vv_req *req)
 {
     if (!vv_core_put_waits(req) || req->obj->dead) {
@@ -1086,9 +1090,9 @@ static void remove_done(struct vv_core *core, const struct vv_order *o, int stat
         vvi_removal_done(core, o->obj);
 }
 
-/* True for part of a restore whose other part comes over the link: the caller waits for both, and may
- * report the end of this one late. Taken as the speed of the device, that would leave more to the link
- * the next time, and so on. */
+/* True for part of a restore whose other part comes over the link: the caller waits for both, and
+ * may report the end of this one late. Taken as the speed of the device, that would leave more to
+ * the link the next time, and so on. */
 static bool partial(const struct vv_core *core, const struct vv_order *o)
 {
     const struct vv_copy *from = o->src_tier == VV_TIER_APP ? NULL : o->obj->copy[o->src_tier];

@@ -110,8 +110,9 @@ struct vv_core_cfg {
      * is the device. Downwards whole pages only. Under paged policies only. */
     bool gds;
     bool disk_shared; /* reads and writes of the disk share its bandwidth */
-    /* VV_TIER_FILES: data written to a file can be read back before the commit, while the disk keeps
-     * it, so memory releases it page by page. If false, memory keeps all of it until the commit. */
+    /* VV_TIER_FILES: data written to a file can be read back before the commit, while the disk
+     * keeps it, so memory releases it page by page. If false, memory keeps all of it until the
+     * commit. */
     bool written_stays;
     bool check; /* assert every invariant after every call: tests and debugging */
     /* Called when an object with this `user` word has been freed. May be NULL. */
@@ -157,9 +158,9 @@ struct vv_order {
     bool uncommitted;         /* reads a file that was not committed when it was issued */
     uint32_t chunk0, nchunks; /* consecutive chunks of the object */
     uint64_t bytes;           /* sum of their sizes */
-    /* Above 0: the order runs ahead. It is queued on this lane of the family, and begins when each of
-     * the family's lanes has ended everything up to wait[lane]. The carrier calls vv_core_enqueued()
-     * when it has queued it. */
+    /* Above 0: the order runs ahead. It is queued on this lane of the family, and begins when each
+     * of the family's lanes has ended everything up to wait[lane]. The carrier calls
+     * vv_core_enqueued() when it has queued it. */
     uint8_t family, lane;
     uint64_t wait[VV_LANES];
     uint64_t seq;    /* its place on the lane; 0: not queued yet */
@@ -189,8 +190,8 @@ struct vv_lend {
 };
 
 /* A request that may take time. Caller-owned memory, the same from the call that starts it until
- * its WAKE order is handed out; status is -EINPROGRESS until then. A request may end within the call
- * that starts it. */
+ * its WAKE order is handed out; status is -EINPROGRESS until then. A request may end within the
+ * call that starts it. */
 struct vv_req {
     enum vv_req_kind kind;
     int status;
@@ -198,9 +199,9 @@ struct vv_req {
         distance; /* GET: successive hinted versions that were complete on the fastest tier when
                           the request arrived */
     void *user;   /* the caller's */
-    /* PUT and GET, set by the caller: its orders are put on a stream of the application and may take
-     * long to end. Any number of them is issued at once. When `unissued` has reached 0 the request
-     * waits for that stream only and no longer counts as blocked. */
+    /* PUT and GET, set by the caller: its orders are put on a stream of the application and may
+     * take long to end. Any number of them is issued at once. When `unissued` has reached 0 the
+     * request waits for that stream only and no longer counts as blocked. */
     bool ordered;
     /* GET, set by the caller. keep: it does not make the version consumed. again: it is part of a
      * restore that has already begun, and uses up no hint. */
@@ -232,13 +233,14 @@ struct vv_req {
 
 /* On arena tiers: pages the tier's buffer must hold, transit pages included (they come last). */
 uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
-/* Records of pages and parts of pages: numbers behind the pages are parts, which hold small objects.
- * Total of these numbers, and the offset in the buffer at which a page or a part begins. */
+/* Records of pages and parts of pages: numbers behind the pages are parts, which hold small
+ * objects. Total of these numbers, and the offset in the buffer at which a page or a part
+ * begins. */
 uint64_t vv_core_tier_records(const struct vv_core *core, unsigned tier);
 uint64_t vv_core_page_offset(const struct vv_core *core, unsigned tier, uint32_t page);
 
-/* The page size for caches of these sizes: small caches need small pages, because the ends of objects
- * waste part of a page. 64 KiB to 1 MiB. */
+/* The page size for caches of these sizes: small caches need small pages, because the ends of
+ * objects waste part of a page. 64 KiB to 1 MiB. */
 uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes);
 /* Fills in slots, batches and transit pages that are 0, from the page size and the rates. The transit
  * pages of a host cache of 16 MiB or more are taken from its capacity, a quarter at most. */
@@ -251,10 +253,10 @@ void vv_core_free(struct vv_core *core);
 
 /*
  * A tier that grows: its first `npages` pages are ready. The number never falls, and is at most
- * vv_core_tier_pages() less the transit pages. The full size decides which objects fit and which can
- * never fit; a put that finds too few pages ready waits. The opener of a core with a tier that grows
- * must make all of it ready, or call vv_core_grow_stop(): then the ready pages are all that the tier
- * will have, and requests that need more fail.
+ * vv_core_tier_pages() less the transit pages. The full size decides which objects fit and which
+ * can never fit; a put that finds too few pages ready waits. The opener of a core with a tier that
+ * grows must make all of it ready, or call vv_core_grow_stop(): then the ready pages are all that
+ * the tier will have, and requests that need more fail.
  */
 void vv_core_grow(struct vv_core *core, unsigned tier, uint64_t npages, uint64_t now_ns);
 void vv_core_grow_stop(struct vv_core *core, unsigned tier, uint64_t now_ns);
@@ -275,8 +277,9 @@ struct vv_core_hist_cfg {
     enum vv_core_level level;
     uint64_t first_generation; /* of new objects: above every generation its files ever had; 0: 1 */
     bool hold;                 /* the level is reached by vv_core_reached, not by the commit */
-    /* With `hold`: a committed file is at the level, and vv_core_reached reports that it has a copy as
-     * well. Versions without one count for vv_core_latest, but not for retention, and replace none. */
+    /* With `hold`: a committed file is at the level, and vv_core_reached reports that it has a copy
+     * as well. Versions without one count for vv_core_latest, but not for retention, and replace
+     * none. */
     bool copies;
     bool confirm; /* a version that replaces another is provisional until vv_core_confirm */
     /* Count how often each version was written. Takes memory for each version that was discarded,
@@ -287,13 +290,13 @@ struct vv_core_hist_cfg {
 
 int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg,
                         uint32_t *ret_hist) VV_WARN_UNUSED;
-/* Forgets the history: data that is only in memory is dropped, committed files stay. No request on it
- * may be pending except `ordered` ones, which end when their orders do. Orders in flight for it still
- * complete. */
+/* Forgets the history: data that is only in memory is dropped, committed files stay. No request on
+ * it may be pending except `ordered` ones, which end when their orders do. Orders in flight for it
+ * still complete. */
 void vv_core_history_drop(struct vv_core *core, uint32_t hist, uint64_t now_ns);
 /* Declares a version found committed on the files tier when the history was opened, oldest first; a
- * later generation of the same version replaces the one before. `reached`: it has reached the level,
- * and has its copy. */
+ * later generation of the same version replaces the one before. `reached`: it has reached the
+ * level, and has its copy. */
 int vv_core_adopt(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
                   uint64_t size, uint64_t user, bool reached) VV_WARN_UNUSED;
 
@@ -317,12 +320,12 @@ int vv_core_wait(struct vv_core *core, uint32_t hist, uint64_t version, enum vv_
 int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns,
                      struct vv_req *req) VV_WARN_UNUSED;
 /* Ends a pending request with `status`, through its WAKE order. A cancelled put leaves no version
- * behind. No APP order of the request may be in flight, unless it is `ordered`: then it gets no more
- * orders and ends when those in flight have ended. */
+ * behind. No APP order of the request may be in flight, unless it is `ordered`: then it gets no
+ * more orders and ends when those in flight have ended. */
 void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64_t now_ns);
 /* The put or get has returned success to its caller, because all its APP orders have been carried
- * out; their completions with status 0 follow at once. Any other failure of the version by now, of a
- * flush that ran ahead, becomes its late error. */
+ * out; their completions with status 0 follow at once. Any other failure of the version by now, of
+ * a flush that ran ahead, becomes its late error. */
 void vv_core_promise(struct vv_core *core, struct vv_req *req);
 /* True if the put ends only with the commit of its file. Final once all its orders are out. */
 bool vv_core_put_waits(const struct vv_req *req);
@@ -354,9 +357,9 @@ int vv_core_put_lent(struct vv_core *core, uint32_t hist, uint64_t version, uint
 /*
  * A whole version, for the application to keep and to write: its pages in the first tier become a
  * lease, and `old`, if not NULL, is given back in exchange. It counts as restored. -EAGAIN, with
- * nothing changed: the pages are not one run in this tier, a transfer reads them, no slower tier has
- * the version and a restore would not consume it, or it is hinted again. -ENOENT, -ESTALE, -ENOSPC
- * (half of the tier), -ENOMEM. On success `old` is the caller's memory again.
+ * nothing changed: the pages are not one run in this tier, a transfer reads them, no slower tier
+ * has the version and a restore would not consume it, or it is hinted again. -ENOENT, -ESTALE,
+ * -ENOSPC (half of the tier), -ENOMEM. On success `old` is the caller's memory again.
  */
 int vv_core_swap(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
                  struct vv_lend *old, uint64_t now_ns, struct vv_lend *lend) VV_WARN_UNUSED;
@@ -411,27 +414,27 @@ int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version,
 struct vv_order *vv_core_next_order(struct vv_core *core);
 /* COPY, APP, COMMIT, REMOVE. status 0 or a negative errno. The bytes of a failed COPY or APP do not
  * count, and its source stays valid. After a failed read from disk, pending restores of the version
- * fail with `status`, it is no longer prefetched, and a later restore reads it again. After a failed
- * write the version stays where it was, and the error is reported once, late. */
+ * fail with `status`, it is no longer prefetched, and a later restore reads it again. After a
+ * failed write the version stays where it was, and the error is reported once, late. */
 void vv_core_complete(struct vv_core *core, struct vv_order *order, int status, uint64_t now_ns);
 
 /*
- * The family of a stream of the application: its present one, or an unused one. 0: none is unused, and
- * the stream cannot run ahead. `id` is never given to another stream, and never 0.
+ * The family of a stream of the application: its present one, or an unused one. 0: none is unused,
+ * and the stream cannot run ahead. `id` is never given to another stream, and never 0.
  */
 unsigned vv_core_family(struct vv_core *core, uint64_t id);
-/* The order is queued on its lane as number `seq`, which only grows on one lane; several orders that end
- * together may share one. From now on it counts as done in plans on the time line of its family. It is
- * completed after all before it on its lane and all that it waited for. An order that could not be
- * queued is completed with an error instead, and nothing depends on it. */
+/* The order is queued on its lane as number `seq`, which only grows on one lane; several orders
+ * that end together may share one. From now on it counts as done in plans on the time line of its
+ * family. It is completed after all before it on its lane and all that it waited for. An order that
+ * could not be queued is completed with an error instead, and nothing depends on it. */
 void vv_core_enqueued(struct vv_core *core, struct vv_order *order, uint64_t seq, uint64_t now_ns);
 
 /* Queries. */
 struct vv_object_info {
     uint64_t version, generation, size, user;
     uint64_t file_generation;
-    /* 0: adopted. 1: the first write of the version, or the history does not count. Each later one has
-     * a higher number, which does not depend on failures in between. */
+    /* 0: adopted. 1: the first write of the version, or the history does not count. Each later one
+     * has a higher number, which does not depend on failures in between. */
     uint32_t edition;
     bool durable;    /* committed on the files tier */
     bool safe;       /* it has reached the level of its history */
@@ -463,8 +466,9 @@ bool vv_core_has_error(struct vv_core *core, uint32_t hist);
 /* Takes the oldest late error of the history (a flush that failed after its put had returned): 0
  * when none. */
 int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier);
-/* True if anything is in flight for discarded versions of the history, or to remove a file: their files
- * go when it has ended. Reads by the application do not count: they may last as long as it likes. */
+/* True if anything is in flight for discarded versions of the history, or to remove a file: their
+ * files go when it has ended. Reads by the application do not count: they may last as long as it
+ * likes. */
 bool vv_core_dying(const struct vv_core *core, uint32_t hist);
 /* True if anything waits for space on the disk, or takes it. */
 bool vv_core_space_wanted(const struct vv_core *core);
@@ -485,7 +489,8 @@ struct vv_core_stats {
     uint64_t tier_evictable_pages[VV_MAX_TIERS]; /* that may go */
     uint64_t tier_copies[VV_MAX_TIERS];          /* of versions, whole or in part */
     uint64_t transit_pages; /* beside those of the host tier, both directions together */
-    /* Orders of each hop: number under way, time with at least one under way, number that failed. */
+    /* Orders of each hop: number under way, time with at least one under way, number that
+     * failed. */
     uint64_t hop_orders[VV_HOP_COUNT], hop_busy_ns[VV_HOP_COUNT], hop_errors[VV_HOP_COUNT];
     uint64_t waiting_puts, waiting_gets; /* requests that have not ended */
     uint64_t waiting_since_ns;           /* the oldest of them; 0: there is none */
@@ -513,7 +518,8 @@ struct vv_core_hist_stats {
 void vv_core_get_hist_stats(const struct vv_core *core, uint32_t hist,
                             struct vv_core_hist_stats *ret_stats);
 
-/* Checks every invariant; cost grows with the whole state. Returns NULL, or the violated invariant. */
+/* Checks every invariant; cost grows with the whole state. Returns NULL, or the violated
+ * invariant. */
 const char *vv_core_check(const struct vv_core *core);
 /* A digest of all state that affects later decisions, equal for equal states: for exhaustive
  * exploration. */

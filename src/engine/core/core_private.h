@@ -50,8 +50,8 @@ enum {
     APP_SLOTS = 2,   /* orders in flight for one request on one hop */
     AHEAD_PART = 24, /* room for one object is made ahead if it is at most this part of a tier */
     SHARE_LEAST = 16, /* a device this many times faster than its link restores without its help */
-    /* File numbers reserved for each put, for one attempt after the other as its writes fail: at the
-     * next opening the numbers give the order of writing. */
+    /* File numbers reserved for each put, for one attempt after the other as its writes fail: at
+     * the next opening the numbers give the order of writing. */
     GENERATION_STEP = 8,
     AHEAD_BATCHES = 4, /* an order that runs ahead moves as much as this many others */
     PARTS = 32,        /* an object of unknown order loses this part of itself at a time */
@@ -190,7 +190,8 @@ struct vv_object {
 _Static_assert(sizeof(struct vv_object) <= 184,
                "an object and its allocator's header take more than three cache lines");
 
-/* Sets of open hints; OPEN_TIER + t is that of memory tier t. There are at most two memory tiers. */
+/* Sets of open hints; OPEN_TIER + t is that of memory tier t. There are at most two memory
+ * tiers. */
 enum { OPEN_READY, OPEN_TIER, OPEN_SETS = OPEN_TIER + 2 };
 
 struct hint {
@@ -229,13 +230,13 @@ struct hist {
     uint64_t ngiven, npredicted;    /* hints of the application, then the detector's */
     uint64_t predicted_at;          /* no predicted hint is before it */
     uint64_t judge[OVERTAKEN_MOST]; /* the highest places of hints that came true, ascending */
-    /* Ring places of first hints whose version is not known to be complete: in the tier from which it
-     * is restored; for each memory tier, in that tier or a faster one. */
+    /* Ring places of first hints whose version is not known to be complete: in the tier from which
+     * it is restored; for each memory tier, in that tier or a faster one. */
     struct vv_bitset open[OPEN_SETS];
     uint64_t first_open[OPEN_SETS]; /* no hint before it is open */
     unsigned nopen;                 /* sets in use */
-    /* The first LOOK_AHEAD open hints of the tier can bring nothing up: skipped until a hint is opened
-     * or closed. */
+    /* The first LOOK_AHEAD open hints of the tier can bring nothing up: skipped until a hint is
+     * opened or closed. */
     bool idle[OPEN_SETS];
     uint64_t round;   /* the value of core->round when nothing was left to prefetch */
     uint8_t family;   /* of the stream that ordered its last request; 0: no stream did */
@@ -292,8 +293,9 @@ struct hop_state {
     uint64_t orders, busy_ns, busy_since_ns, errors;
 };
 
-/* Uses of a page by orders that run ahead, of those that are on their lanes and have not been seen to
- * end: they say when its bytes are valid and when it may be overwritten. All 0: no such order. */
+/* Uses of a page by orders that run ahead, of those that are on their lanes and have not been seen
+ * to end: they say when its bytes are valid and when it may be overwritten. All 0: no such
+ * order. */
 struct stamp {
     uint64_t last[VV_LANES]; /* the last use by each lane of the family */
     uint64_t wrote;          /* the last write, on the stream `writer` */
@@ -317,8 +319,8 @@ struct family {
     uint32_t flushes;               /* orders down, issued and not yet on their lane */
     uint32_t down;                  /* orders down that have not been seen to end */
     uint64_t put_bytes, seen_bytes; /* put by its stream; the part that was seen to end */
-    /* down_at: put_bytes when the lane down will have copied all that is on it. due_at: the same when
-     * the last search for copies to make began. See ahead.c. */
+    /* down_at: put_bytes when the lane down will have copied all that is on it. due_at: the same
+     * when the last search for copies to make began. See ahead.c. */
     uint64_t down_at, due_at;
     struct vv_copy *recent, *recent_last; /* not due yet, in the order in which they were put */
     bool refused; /* a lane did not take a flush: no more of them before the next request */
@@ -353,10 +355,10 @@ struct vv_core {
     struct vv_order *free_orders, wake_order;
     struct vv_req *wake_head, *wake_tail; /* ended, without a WAKE order yet */
     struct vv_req *puts, *gets, *waits;   /* pending, oldest first */
-    /* Puts and gets whose orders are all issued and that wait for a stream of the application, newest
-     * first; and waits for such puts. None of them is blocked on anything that the core could do.
-     * `ordered` may have thousands of entries: no call walks it, except when something fails or a
-     * history ends. */
+    /* Puts and gets whose orders are all issued and that wait for a stream of the application,
+     * newest first; and waits for such puts. None of them is blocked on anything that the core
+     * could do. `ordered` may have thousands of entries: no call walks it, except when something
+     * fails or a history ends. */
     struct vv_req *ordered, *stream_waits;
     struct vv_lend *lends; /* all of them */
     uint32_t nending;      /* those whose return is under way */
@@ -437,7 +439,8 @@ static inline bool vvi_chunk_valid(const struct vv_core *core, const struct vv_o
     return vvi_chunk_state(core, obj, tier, c) == VV_PAGE_VALID;
 }
 
-/* True if nothing of it is flushed: flushing has ended, or something still uses the file that failed. */
+/* True if nothing of it is flushed: flushing has ended, or something still uses the file that
+ * failed. */
 static inline bool vvi_flush_stopped(const struct vv_object *obj)
 {
     return obj->flush_err || obj->spoiled;
@@ -459,8 +462,8 @@ static inline bool vvi_chunk_in_transit(const struct vv_core *core, const struct
            vvi_transit_page(&core->tier[tier], copy->page[c]);
 }
 
-/* True if chunks written to its uncommitted file let faster copies go. Only those of the first file:
- * when one has failed, memory keeps what it has until the next is committed. */
+/* True if chunks written to its uncommitted file let faster copies go. Only those of the first
+ * file: when one has failed, memory keeps what it has until the next is committed. */
 static inline bool vvi_file_keeps(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_copy *file = obj->copy[core->disk];
@@ -468,9 +471,10 @@ static inline bool vvi_file_keeps(const struct vv_core *core, const struct vv_ob
     return core->cfg.written_stays && file && !file->old_generation && !obj->spoiled;
 }
 
-/* True if a chunk that is valid on this slower tier lets faster copies go. Data written to a file may
- * be lost until the file is committed. Where it can be read back until then, it lets them go; elsewhere
- * memory keeps it, not counting transit pages, unless memory could never hold all of the object. */
+/* True if a chunk that is valid on this slower tier lets faster copies go. Data written to a file
+ * may be lost until the file is committed. Where it can be read back until then, it lets them go;
+ * elsewhere memory keeps it, not counting transit pages, unless memory could never hold all of the
+ * object. */
 static inline bool vvi_chunk_kept_by(const struct vv_core *core, const struct vv_object *obj,
                                      unsigned tier, uint32_t c)
 {
@@ -554,8 +558,8 @@ bool vvi_object_complete_at(const struct vv_core *core, const struct vv_object *
 bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object *obj);
 
 /* ask.c */
-/* Traces how full the tiers are: a change of more than a small part of a tier at once, a smaller one
- * after a millisecond. */
+/* Traces how full the tiers are: a change of more than a small part of a tier at once, a smaller
+ * one after a millisecond. */
 void vvi_trace_occupancy(struct vv_core *core);
 
 /* states.c */
@@ -573,7 +577,8 @@ void vvi_hint_restored(struct vv_core *core, struct vv_object *obj);
 void vvi_hint_moved(struct vv_core *core, struct vv_object *from, struct vv_object *to);
 void vvi_hint_account(struct vv_core *core, const struct vv_object *obj, int sign);
 struct vv_object *vvi_hint_at(const struct hist *h, uint64_t seq);
-/* The version may be incomplete now: prefetching and the count of ready versions examine it again. */
+/* The version may be incomplete now: prefetching and the count of ready versions examine it
+ * again. */
 void vvi_hint_reopen(struct vv_core *core, const struct vv_object *obj);
 void vvi_hint_reopen_at(struct vv_core *core, const struct vv_object *obj, unsigned tier);
 /* Open hints of a set from `seq` on; the tail if there is none. A hint found complete is closed. */
@@ -604,8 +609,8 @@ static inline bool vvi_ahead_busy(const struct vv_core *core, unsigned tier, uin
 
     return st && st->reads + st->writes > 0;
 }
-/* The page has no owner any more, but orders on lanes still use it: it is free when they have been seen
- * to end, and before that for their family. */
+/* The page has no owner any more, but orders on lanes still use it: it is free when they have been
+ * seen to end, and before that for their family. */
 void vvi_ahead_limbo(struct vv_core *core, unsigned tier, uint32_t page);
 /* True if orders that the family queues now may overwrite the page. */
 bool vvi_ahead_writable(const struct vv_core *core, unsigned family, const struct vv_copy *copy,
@@ -628,8 +633,8 @@ bool vvi_ahead_wrote(const struct vv_core *core, const struct vv_order *o, uint3
 bool vvi_ahead_somewhere(const struct vv_core *core, const struct vv_object *obj, uint32_t c);
 /* The order has failed: all orders that read its output fail as well. */
 void vvi_ahead_poison(struct vv_core *core, const struct vv_order *o);
-/* Pages of the device that are free on the time line of the family: unused by now, or holding data that
- * other tiers have too and that is wanted later. */
+/* Pages of the device that are free on the time line of the family: unused by now, or holding data
+ * that other tiers have too and that is wanted later. */
 uint32_t vvi_ahead_take(struct vv_core *core, unsigned family, struct vv_object *obj,
                         uint32_t chunk, uint32_t want, enum vv_purpose purpose, uint32_t *pages);
 /* Copies down the data wanted last, so that its pages can be taken. False: there is none. */
@@ -649,14 +654,16 @@ enum fetch vvi_ahead_fetch(struct vv_core *core, unsigned family, struct vv_obje
 bool vvi_ahead_has_share(const struct vv_core *core, unsigned family);
 /* The copy is about to be freed. */
 void vvi_ahead_forget(struct vv_core *core, struct vv_copy *copy);
-/* Data that the stream of the family has put up to here may be copied down by orders planned now. */
+/* Data that the stream of the family has put up to here may be copied down by orders planned
+ * now. */
 uint64_t vvi_ahead_due(const struct vv_core *core, unsigned family);
 void vvi_ahead_fini(struct vv_core *core);
 
 /* space.c */
 uint32_t vvi_space_take(struct vv_core *core, unsigned tier, struct vv_object *obj, uint32_t chunk0,
                         uint32_t want, enum vv_purpose purpose, uint32_t *pages);
-/* Transit pages, [0] down, [1] up; `reclaim`: for a blocked restore, may take them from a prefetch. */
+/* Transit pages, [0] down, [1] up; `reclaim`: for a blocked restore, may take them from a
+ * prefetch. */
 uint32_t vvi_space_transit(struct vv_core *core, int up, bool reclaim, uint32_t want,
                            uint32_t *pages);
 /* The copy whose farthest evictable page is the farthest on the tier. */
@@ -683,18 +690,18 @@ bool vvi_room_may_come(const struct vv_core *core);
 struct vv_order *vvi_order_for(struct vv_core *core, enum vv_order_kind kind,
                                struct vv_object *obj);
 void vvi_core_push(struct vv_core *core, struct vv_order *o);
-/* Issues an order that moves chunks [c0, c0 + n) ahead, on a lane of the family. `pages`: their places
- * on dst; given back if there is no memory for the order. */
+/* Issues an order that moves chunks [c0, c0 + n) ahead, on a lane of the family. `pages`: their
+ * places on dst; given back if there is no memory for the order. */
 bool vvi_issue_ahead(struct vv_core *core, unsigned family, enum vv_lane lane,
                      struct vv_object *obj, int src, int dst, uint32_t c0, uint32_t n,
                      const uint32_t *pages, enum vv_copy_state born);
 /* True if the tier could give this chunk to the restore now. */
 bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c);
-/* True if the object is where a restore gets it fastest: on the device, except for the share that the
- * link delivers in the same time, or in whatever tier it is restored from. */
+/* True if the object is where a restore gets it fastest: on the device, except for the share that
+ * the link delivers in the same time, or in whatever tier it is restored from. */
 bool vvi_object_ready(const struct vv_core *core, const struct vv_object *obj);
-/* Checks all invariants, which reads the whole state: with large tiers or long histories only at some
- * calls, so that the cost for each call stays bounded. */
+/* Checks all invariants, which reads the whole state: with large tiers or long histories only at
+ * some calls, so that the cost for each call stays bounded. */
 void vvi_core_check_sometimes(struct vv_core *core);
 void vvi_sched(struct vv_core *core);
 
@@ -702,12 +709,12 @@ void vvi_sched(struct vv_core *core);
 
 /* Ends the waits whose version or history has reached its level, or has failed. */
 void vvi_end_waits(struct vv_core *core);
-/* Nothing can be started: fails a request that nothing under way can help, or lets a put take another
- * path. True: something has changed, and the scheduler looks again. */
+/* Nothing can be started: fails a request that nothing under way can help, or lets a put take
+ * another path. True: something has changed, and the scheduler looks again. */
 bool vvi_fail_stuck(struct vv_core *core);
-/* Issues all of a new request at once if it is the only one and only the device is involved. True: the
- * caller may skip the scheduler. Other work can start when the request ends, in less than a hundred
- * microseconds, instead of while the application waits. */
+/* Issues all of a new request at once if it is the only one and only the device is involved. True:
+ * the caller may skip the scheduler. Other work can start when the request ends, in less than a
+ * hundred microseconds, instead of while the application waits. */
 bool vvi_sched_quick(struct vv_core *core, struct vv_req *req);
 /* Takes a put's share of a files tier with a capacity; false: not yet. */
 bool vvi_charge_file(struct vv_core *core, struct vv_req *req);
@@ -718,24 +725,25 @@ uint32_t vvi_on_device(const struct vv_core *core, const struct vv_object *obj);
 /* filing.c */
 void vvi_sched_commit(struct vv_core *core, struct vv_object *obj);
 void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj, uint64_t file_generation);
-/* Takes back the chunks written to a spoiled file, once nothing uses it, and has the file removed. If
- * only that file has some chunks, it stays until another one is committed. */
+/* Takes back the chunks written to a spoiled file, once nothing uses it, and has the file removed.
+ * If only that file has some chunks, it stays until another one is committed. */
 void vvi_file_clean(struct vv_core *core, struct vv_object *obj);
-/* Copies the chunks that only the failed file has into the file that replaces it, order by order. */
+/* Copies the chunks that only the failed file has into the file that replaces it, order by
+ * order. */
 void vvi_sched_salvage(struct vv_core *core, struct vv_object *obj);
 void vvi_commit_done(struct vv_core *core, struct vv_object *obj, int status);
 void vvi_salvage_done(struct vv_core *core, const struct vv_order *o, int status);
 
 /* removals.c */
-/* The object has ended: its file is removed when it can be. `dropped`: no opening may find it any more,
- * and it need not wait for older ones. */
+/* The object has ended: its file is removed when it can be. `dropped`: no opening may find it any
+ * more, and it need not wait for older ones. */
 void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped);
 /* No order uses its file any more. False: it has none. */
 bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj);
 void vvi_removal_done(struct vv_core *core, struct vv_object *obj);
-/* The file could not be removed: it still takes its space, and its version would exist again when the
- * history is opened next. The next caller gets the error, and the next wait for all versions tries
- * again. */
+/* The file could not be removed: it still takes its space, and its version would exist again when
+ * the history is opened next. The next caller gets the error, and the next wait for all versions
+ * tries again. */
 void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
                         int status);
 /* For failed removals: tries again; leaves the files, because the history ends. */
@@ -748,8 +756,9 @@ bool vvi_lend_serve(struct vv_core *core, struct vv_req *req);
 /* A lease is first in the queue for this tier. */
 bool vvi_lend_waits(const struct vv_core *core, unsigned tier);
 void vvi_lend_failed(struct vv_core *core, const struct vv_req *req);
-/* A version takes leases over together with its share of the disk, or not at all: if it waited for that
- * share and failed, the leases would be lost. -EAGAIN: not yet; -ENOSPC: nothing will make room. */
+/* A version takes leases over together with its share of the disk, or not at all: if it waited for
+ * that share and failed, the leases would be lost. -EAGAIN: not yet; -ENOSPC: nothing will make
+ * room. */
 int vvi_lend_admit(const struct vv_core *core, uint64_t file_bytes);
 /* Leases become the pages of an object that is about to be put. */
 int vvi_lend_take_over(struct vv_core *core, struct vv_object *obj, struct vv_lend *const *lends,
@@ -772,7 +781,8 @@ void vvi_lease_start(struct vv_core *core, uint32_t hist, struct vv_object *obj,
                      struct vv_req *req);
 void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
-/* A flush to the tier, or a commit, has failed: the put gets the error, otherwise the next caller. */
+/* A flush to the tier, or a commit, has failed: the put gets the error, otherwise the next
+ * caller. */
 struct vv_req *vvi_put_of(const struct vv_core *core, const struct vv_object *obj);
 void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status);
 /* A put or a get of an object without chunks, which no order would end. */
@@ -806,8 +816,8 @@ static inline struct vv_object *vvi_gen_replacement(const struct vv_core *core,
     return in_table ? vv_table_find(&vvi_hist(core, obj->hist)->replacements, obj->version) : NULL;
 }
 
-/* The newest generation that a caller may name: a version to be written by a stream counts before it is
- * written. NULL: the version does not exist. */
+/* The newest generation that a caller may name: a version to be written by a stream counts before
+ * it is written. NULL: the version does not exist. */
 static inline struct vv_object *vvi_gen_last(const struct vv_core *core, uint32_t hist,
                                              uint64_t version)
 {
@@ -819,9 +829,9 @@ static inline struct vv_object *vvi_gen_last(const struct vv_core *core, uint32_
 
 /* True if the version exists or is being written, and may not be replaced. */
 bool vvi_gen_refuses(const struct vv_core *core, uint32_t hist, uint64_t version, bool replace);
-/* The object that a put writes: beside the version that it replaces, or the object that holds its hints.
- * A put that a stream has still to carry out is dropped in its favour. Where nothing outlives the
- * process, so is the replaced version, to make room. NULL: no memory. */
+/* The object that a put writes: beside the version that it replaces, or the object that holds its
+ * hints. A put that a stream has still to carry out is dropped in its favour. Where nothing
+ * outlives the process, so is the replaced version, to make room. NULL: no memory. */
 struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t version);
 /* The edition of an object that is about to be written. */
 uint32_t vvi_edition_next(const struct vv_core *core, const struct vv_object *obj);
@@ -838,8 +848,8 @@ void vvi_gen_durable(struct vv_core *core, struct vv_object *obj);
 void vvi_gen_retain(struct vv_core *core, struct hist *h);
 /* The history ends: its files stay. */
 void vvi_gen_close(struct vv_core *core, struct vv_object *obj);
-/* A put of a live object has failed or was taken back, or its bytes are lost. True: a wait has ended with
- * `status`. */
+/* A put of a live object has failed or was taken back, or its bytes are lost. True: a wait has
+ * ended with `status`. */
 bool vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status);
 
 #endif

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of versions that are being written: commits, and recovery from a write or commit that failed.
+ * Files of versions that are being written: commits, and recovery from a write or commit that
+ * failed.
  *
- * A file that failed cannot be committed. Chunks in memory are written to another file; chunks that only
- * the failed file has are copied from it, read back and verified (SALVAGE). Until another file is
- * committed the old one stays, and memory keeps what it has: so there is never more than one old file.
+ * A file that failed cannot be committed. Chunks in memory are written to another file; chunks that
+ * only the failed file has are copied from it, read back and verified (SALVAGE). Until another file
+ * is committed the old one stays, and memory keeps what it has: so there is never more than one old
+ * file.
  */
 #include <errno.h>
 
@@ -12,8 +14,8 @@
 
 /* ---- a file that failed ---- */
 
-/* True if the chunk is in a page of a memory tier, transit pages excluded, or an order on a lane brings it
- * there: in that case its page on the device may have been given away. */
+/* True if the chunk is in a page of a memory tier, transit pages excluded, or an order on a lane
+ * brings it there: in that case its page on the device may have been given away. */
 static bool in_memory(const struct vv_core *core, const struct vv_object *obj, uint32_t c)
 {
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++) {
@@ -27,9 +29,10 @@ static bool in_memory(const struct vv_core *core, const struct vv_object *obj, u
     return false;
 }
 
-/* Chunks in memory are written again; the others are read from the file that has them. That is always the
- * first file that failed: for later ones memory keeps what it had (vvi_file_keeps), and the other chunks
- * were copied from the first. True if the file has chunks that memory does not have. */
+/* Chunks in memory are written again; the others are read from the file that has them. That is
+ * always the first file that failed: for later ones memory keeps what it had (vvi_file_keeps), and
+ * the other chunks were copied from the first. True if the file has chunks that memory does not
+ * have. */
 static bool take_back(struct vv_core *core, struct vv_object *obj, struct vv_copy *copy)
 {
     copy->nold = 0;
@@ -84,8 +87,8 @@ static bool begins_with_commit(const struct vv_core *core, const struct vv_objec
            !obj->flush_err && core->tier[core->disk].kind == VV_TIER_FILES;
 }
 
-/* There is no memory for the order, and no other order will end with a commit: a wait for the version
- * tries again. */
+/* There is no memory for the order, and no other order will end with a commit: a wait for the
+ * version tries again. */
 static void no_commit(struct vv_core *core, struct vv_object *obj)
 {
     vvi_flush_failed(core, obj, core->disk, -ENOMEM);
@@ -161,7 +164,8 @@ void vvi_sched_remove_file(struct vv_core *core, struct vv_object *obj, uint64_t
 
 static void commit_failed(struct vv_core *core, struct vv_object *obj, int status)
 {
-    /* The kernel may have dropped pages that it could not write: another sync would report success. */
+    /* The kernel may have dropped pages that it could not write: another sync would report
+     * success. */
     obj->spoiled = true;
     vvi_flush_failed(core, obj, core->disk, status);
     vvi_core_reclass(core, obj, 0, obj->nchunks);

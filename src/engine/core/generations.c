@@ -148,7 +148,8 @@ bool vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
 {
     bool notified = fail_waits_of(core, obj, status);
 
-    /* The next edition must not be mistaken for it while its file exists. Without memory it may be. */
+    /* The next edition must not be mistaken for it while its file exists. Without memory it may
+     * be. */
     if (may_be_committed(core, obj))
         (void)!vvi_edition_ends(core, obj);
     vvi_gen_end(core, obj, VV_GEN_DROPPED);
@@ -198,8 +199,9 @@ struct vv_object *vvi_gen_begin(struct vv_core *core, uint32_t hist, uint64_t ve
 
 /* ---- editions ---- */
 
-/* The highest edition that has ended is kept as long as the history is open, even when the files are gone:
- * each process removes its own at its own time, and all must find the same number for the next put. */
+/* The highest edition that has ended is kept as long as the history is open, even when the files
+ * are gone: each process removes its own at its own time, and all must find the same number for the
+ * next put. */
 uint32_t vvi_edition_next(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -232,8 +234,8 @@ int vvi_edition_ends(struct vv_core *core, const struct vv_object *obj)
 
 /* ---- the level ---- */
 
-/* Releases generations behind it: all once it is safe; before that all but the last one, which returns if
- * this one is dropped, and the oldest, which may be the only one that is safe. */
+/* Releases generations behind it: all once it is safe; before that all but the last one, which
+ * returns if this one is dropped, and the oldest, which may be the only one that is safe. */
 static void release_old(struct vv_core *core, struct vv_object *obj)
 {
     struct vv_object *last = obj->old;
@@ -275,9 +277,9 @@ void vvi_gen_expire(struct vv_core *core, struct vv_object *obj)
         vvi_gen_end(core, obj, VV_GEN_DISCARDED);
 }
 
-/* An older version that is safe ends when enough newer ones are safe, and so does one that never will be.
- * Multiples of keep_every that are no longer among the newest leave the list, which every completion
- * looks at. */
+/* An older version that is safe ends when enough newer ones are safe, and so does one that never
+ * will be. Multiples of keep_every that are no longer among the newest leave the list, which every
+ * completion looks at. */
 void vvi_gen_retain(struct vv_core *core, struct hist *h)
 {
     struct vv_object *next;
@@ -311,8 +313,8 @@ static bool safe_behind(const struct hist *h, const struct vv_object *obj)
     return old != NULL;
 }
 
-/* When copies fail, no version becomes safe, and versions without a copy would stay for ever. Such a
- * version ends when enough newer ones are committed. The newest that are safe stay, as above. */
+/* When copies fail, no version becomes safe, and versions without a copy would stay for ever. Such
+ * a version ends when enough newer ones are committed. The newest that are safe stay, as above. */
 static void retain_missed(struct vv_core *core, struct hist *h)
 {
     struct vv_object *obj = h->cfg.keep ? h->newest : NULL, *older;

@@ -1,31 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The restore order of each history: a queue of hints, each with a sequence number that never
- * changes. An object refers to its first live hint, and each hint to the next one of the same version,
- * so that the distance of an object is one subtraction.
+ * changes. An object refers to its first live hint, and each hint to the next one of the same
+ * version, so that the distance of an object is one subtraction.
  *
  * A hint may name a version that does not exist yet: then an empty object holds its place in the
  * table of versions and becomes the real one when it is written. hist->ready and ->missing_chunks
- * count versions that are hinted and written, hist->unwritten those that are hinted and still to come;
- * vvi_hint_account() removes an object from the counts before a change and adds it again after it.
+ * count versions that are hinted and written, hist->unwritten those that are hinted and still to
+ * come; vvi_hint_account() removes an object from the counts before a change and adds it again
+ * after it.
  *
  * Prefetching skips hints whose versions are complete. It remembers them, so that its cost does not
- * grow with the number of hints: h->open has, for each tier, the hints that it must look at. It contains
- * only the first hint of a version, because completeness is the same for all of them. A hint is closed
- * when its version is found complete, and opened again when that may have changed.
+ * grow with the number of hints: h->open has, for each tier, the hints that it must look at. It
+ * contains only the first hint of a version, because completeness is the same for all of them. A
+ * hint is closed when its version is found complete, and opened again when that may have changed.
  *
- * Hints are advice. The detector watches all restores, hinted or not. Its predictions follow the hints in
- * the queue, as hints of its own; a restore that it did not predict removes them. Hints are judged by how
- * well they predict:
- *   - A restore out of turn leaves the hints before it alone, except those that OVERTAKEN_MOST restores
- *     have overtaken: they are passed over, and are prefetched after all others.
- *   - When the detector has been right about SURPRISES_MOST restores that the hints did not predict,
- *     its predictions replace them, and new hints do not count until a prediction is wrong.
+ * Hints are advice. The detector watches all restores, hinted or not. Its predictions follow the
+ * hints in the queue, as hints of its own; a restore that it did not predict removes them. Hints
+ * are judged by how well they predict:
+ *   - A restore out of turn leaves the hints before it alone, except those that OVERTAKEN_MOST
+ *     restores have overtaken: they are passed over, and are prefetched after all others.
+ *   - When the detector has been right about SURPRISES_MOST restores that the hints did not
+ *     predict, its predictions replace them, and new hints do not count until a prediction is
+ *     wrong.
  *   - When hints predicted none of the last WRONG_MOST restores, all of them are passed over.
  *
  * In a history with a declared order every version is hinted as it is written: behind all others
- * (first in, first out), or before them (last in, first out). For the latter, sequence numbers begin high
- * enough to count down. Such a hint is removed with its version.
+ * (first in, first out), or before them (last in, first out). For the latter, sequence numbers
+ * begin high enough to count down. Such a hint is removed with its version.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -159,7 +161,8 @@ static int ring_reserve(struct hist *h)
     return h->tail - h->head < h->ring_size ? 0 : ring_grow(h);
 }
 
-/* Adds a hint before all others. Earlier restores were of hints behind it, so none has overtaken it. */
+/* Adds a hint before all others. Earlier restores were of hints behind it, so none has overtaken
+ * it. */
 static int hint_prepend(struct vv_core *core, struct vv_object *obj, bool predicted)
 {
     struct hist *h = vvi_hist(core, obj->hist);
@@ -214,8 +217,8 @@ static int hint_append(struct vv_core *core, struct vv_object *obj, bool predict
     return 0;
 }
 
-/* The first versions have a rank of their own until a restore or a hint comes: ranks them again after
- * such a change. */
+/* The first versions have a rank of their own until a restore or a hint comes: ranks them again
+ * after such a change. */
 void vvi_hint_refresh_first(struct vv_core *core, struct hist *h)
 {
     struct vv_object *obj = h->oldest;
@@ -356,8 +359,8 @@ static void remember_passed(struct hist *h, uint64_t version)
     h->passed[h->npassed++] = version;
 }
 
-/* Removes the first hint of the object hinted at `seq` from the queue. `pass`: it was passed over, and the
- * version is prefetched after all others. */
+/* Removes the first hint of the object hinted at `seq` from the queue. `pass`: it was passed over,
+ * and the version is prefetched after all others. */
 static void hint_drop(struct vv_core *core, struct hist *h, uint64_t seq, bool pass)
 {
     struct vv_object *obj = vvi_hint_at(h, seq);
@@ -527,8 +530,8 @@ static struct vv_object *walk(struct vv_object *obj, int64_t stride)
     return obj;
 }
 
-/* The version after which predictions continue: this restore, or the last hint if the hints follow the
- * pattern. NULL: they do not, or the history ends there. */
+/* The version after which predictions continue: this restore, or the last hint if the hints follow
+ * the pattern. NULL: they do not, or the history ends there. */
 static struct vv_object *predict_after(const struct hist *h, struct vv_object *obj)
 {
     struct vv_object *last = h->head < h->tail ? vvi_hint_at(h, h->tail - 1) : NULL;
@@ -553,8 +556,8 @@ static void predict_more(struct vv_core *core, struct hist *h)
     }
 }
 
-/* Some programs restore a version several times. Once that was seen, a restored version is expected again
- * until another one is restored. */
+/* Some programs restore a version several times. Once that was seen, a restored version is expected
+ * again until another one is restored. */
 static void predict_again(struct vv_core *core, struct hist *h, struct vv_object *obj)
 {
     if (h->reuse > 0 && h->ngiven == 0 && h->npredicted > 0 && !obj->hint_first)
@@ -573,7 +576,8 @@ static bool among_first_hints(const struct hist *h, const struct vv_object *obj)
     return before < OVERTAKEN_MOST;
 }
 
-/* Judges the hints after a restore. `by_hints`: they predicted it; `by_pattern`: the detector did. */
+/* Judges the hints after a restore. `by_hints`: they predicted it; `by_pattern`: the detector
+ * did. */
 static void judge_hints(struct vv_core *core, struct hist *h, bool by_hints, bool by_pattern)
 {
     /* Without hints there is nothing to judge; the last one may have come true just now. */
@@ -603,8 +607,8 @@ static enum vv_detect_verdict see_restore(struct hist *h, const struct vv_object
     return VV_DETECT_HELD;
 }
 
-/* True if the restore was predicted to come next. Versions that were already restored and are expected
- * again may be before it. */
+/* True if the restore was predicted to come next. Versions that were already restored and are
+ * expected again may be before it. */
 static bool predicted_next(const struct hist *h, const struct vv_object *obj)
 {
     if (!obj->hint_first || h->ngiven > 0)

@@ -48,8 +48,8 @@ int vv_core_history_new(struct vv_core *core, const struct vv_core_hist_cfg *cfg
     return 0;
 }
 
-/* Counts the requests of the history whose calls have returned: all of them are on a stream, and end
- * when the stream has carried them out. Versions that they write will not exist. */
+/* Counts the requests of the history whose calls have returned: all of them are on a stream, and
+ * end when the stream has carried them out. Versions that they write will not exist. */
 static uint32_t leave_to_streams(struct vv_core *core, struct vv_req *list, uint32_t hist)
 {
     uint32_t n = 0;

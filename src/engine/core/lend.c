@@ -2,28 +2,28 @@
 /*
  * Lending: pages of the first tier that the application reads or writes directly, always one run.
  *
- * In place: the pages of a version, if its chunks are there one after the other. They are pinned like
- * pages that a transfer reads, and flushed meanwhile like any others.
+ * In place: the pages of a version, if its chunks are there one after the other. They are pinned
+ * like pages that a transfer reads, and flushed meanwhile like any others.
  *
- * A lease: pages of no version. They belong to an object without a name, which is in no table and dead
- * from the start, so that nothing flushes, fetches or evicts it. Its pages are RESERVED, which bars
- * every window that contains them. A lease is filled with a copy of a version, or by the application,
- * and may become the pages of a new version (vv_core_put_lent). It is a request in the queue of the
- * puts: blocked like them, and failed like them when no room can come.
+ * A lease: pages of no version. They belong to an object without a name, which is in no table and
+ * dead from the start, so that nothing flushes, fetches or evicts it. Its pages are RESERVED, which
+ * bars every window that contains them. A lease is filled with a copy of a version, or by the
+ * application, and may become the pages of a new version (vv_core_put_lent). It is a request in the
+ * queue of the puts: blocked like them, and failed like them when no room can come.
  *
- * Leases are contiguous under every policy. The window searches of policy/window.h look for them among
- * pages that may go at once; if there is no window, the next completion searches again. Where copies are
- * in pages, the search takes the run whose soonest use is the latest. Reason: the sum that the paper's
- * search uses grows with the number of fragments, so it prefers small pieces of many versions, including
- * those that are wanted next. While a lease is first in the queue no prefetch enters its tier, so that
- * the number of pages that may go only grows.
+ * Leases are contiguous under every policy. The window searches of policy/window.h look for them
+ * among pages that may go at once; if there is no window, the next completion searches again. Where
+ * copies are in pages, the search takes the run whose soonest use is the latest. Reason: the sum
+ * that the paper's search uses grows with the number of fragments, so it prefers small pieces of
+ * many versions, including those that are wanted next. While a lease is first in the queue no
+ * prefetch enters its tier, so that the number of pages that may go only grows.
  *
- * A version may become a lease as well (vv_core_swap): if a slower tier has its bytes too, or it is not
- * wanted any more, its pages are handed over instead of copied.
+ * A version may become a lease as well (vv_core_swap): if a slower tier has its bytes too, or it is
+ * not wanted any more, its pages are handed over instead of copied.
  *
- * Risk: an application that waits for room may hold that room itself, as leases. So at most half of the
- * tier is lent, and a request beyond that is refused instead of waiting. Leases whose return is under way
- * do not count.
+ * Risk: an application that waits for room may hold that room itself, as leases. So at most half of
+ * the tier is lent, and a request beyond that is refused instead of waiting. Leases whose return is
+ * under way do not count.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -251,7 +251,8 @@ static void clear_run(struct vv_core *core, uint32_t first, uint32_t n)
     }
 }
 
-/* Takes a run of free pages, or one made from pages that may go. VV_PAGE_NONE: there is none now. */
+/* Takes a run of free pages, or one made from pages that may go. VV_PAGE_NONE: there is none
+ * now. */
 static uint32_t take_run(struct vv_core *core, uint32_t n)
 {
     struct tier *t = &core->tier[LEND_TIER];

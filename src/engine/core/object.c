@@ -8,8 +8,8 @@
  *  - copy->page[c] names a page exactly when that page's owner and chunk name the copy and c;
  *  - the counters of a copy (nvalid, nfilling, nreserved, nevict, ndirty, nup, ndup) and of an
  *    object (nmem) equal a recount;
- *  - a copy is in a heap of its history exactly when it has pages of that kind, and its key is that of
- *    its farthest page.
+ *  - a copy is in a heap of its history exactly when it has pages of that kind, and its key is that
+ *    of its farthest page.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -327,10 +327,10 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
 
 /* ---- classes of pages ---- */
 
-/* The only predicate for this: may the page go? No transfer reads it, and the object is discarded or
- * another tier has the same bytes complete. Under the contiguous policies that must be a slower tier,
- * except for transit pages: these policies never go back to flush a copy again. Whether the page
- * *should* go, and for which request, the policy decides. */
+/* The only predicate for this: may the page go? No transfer reads it, and the object is discarded
+ * or another tier has the same bytes complete. Under the contiguous policies that must be a slower
+ * tier, except for transit pages: these policies never go back to flush a copy again. Whether the
+ * page *should* go, and for which request, the policy decides. */
 static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj, bool pinned,
                          bool on_faster, bool on_slower, bool transit)
 {
@@ -340,9 +340,9 @@ static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj
 }
 
 /* True while its file must not be begun, because its put has not ended. A file begun earlier would
- * hold disk space while the put may wait for memory, and thereby for another file to be written, which
- * waits for that space. Memory keeps the pages until the commit in any case; those that it cannot keep
- * are flushed at once. */
+ * hold disk space while the put may wait for memory, and thereby for another file to be written,
+ * which waits for that space. Memory keeps the pages until the commit in any case; those that it
+ * cannot keep are flushed at once. */
 static inline bool file_waits(const struct vv_core *core, const struct vv_object *obj,
                               unsigned tier, bool transit)
 {
@@ -375,8 +375,8 @@ static inline unsigned class_of(const struct vv_core *core, const struct vv_obje
     if ((bits & CHUNK_STATE) != VV_PAGE_VALID)
         return 0;
     if (chunk_may_go(core, obj, bits & CHUNK_PINNED, e.on_faster, e.on_slower, transit)) {
-        /* If only a faster tier has the bytes as well, the page is no general candidate for eviction:
-         * its bytes would have to be flushed again at once. It goes as a duplicate. */
+        /* If only a faster tier has the bytes as well, the page is no general candidate for
+         * eviction: its bytes would have to be flushed again at once. It goes as a duplicate. */
         class |= obj->dead || e.on_slower ? CLASS_EVICT : 0;
         class |= e.on_faster ? CLASS_DUP : 0;
         if (transit)
@@ -530,7 +530,8 @@ static unsigned views_of(const struct vv_core *core, const struct vv_object *obj
     return n;
 }
 
-/* Everything that the classes of a chunk depend on except its object, for one copy; and its page. */
+/* Everything that the classes of a chunk depend on except its object, for one copy; and its
+ * page. */
 static inline uint32_t chunk_bits(const struct view *v, uint32_t c, struct vv_page **ret_page)
 {
     uint32_t page = v->copy->page[c];
@@ -600,8 +601,8 @@ static inline void set_class(struct view *v, uint32_t c, struct vv_page *p, unsi
         copy->up_low = VV_MIN(copy->up_low, c);
 }
 
-/* Called for every change of a chunk, and therefore made cheap: an object of many chunks passes here a
- * dozen times in its life. Neighbours are mostly alike, and then so are their classes. */
+/* Called for every change of a chunk, and therefore made cheap: an object of many chunks passes
+ * here a dozen times in its life. Neighbours are mostly alike, and then so are their classes. */
 void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n)
 {
     struct view view[VV_MAX_TIERS];
@@ -839,8 +840,8 @@ static bool copy_busy(const struct vv_core *core, const struct vv_copy *copy)
     return false;
 }
 
-/* Frees the pages that no transfer uses. The others follow as the orders in flight end. A run that was
- * taken whole is freed whole: the window searches rely on it. */
+/* Frees the pages that no transfer uses. The others follow as the orders in flight end. A run that
+ * was taken whole is freed whole: the window searches rely on it. */
 static void drop_idle_pages(struct vv_core *core, struct vv_object *obj)
 {
     for (unsigned t = 0; t < core->ntiers; t++) {
@@ -871,7 +872,8 @@ static void list_unlink(struct hist *h, struct vv_object *obj)
         h->newest = obj->older;
 }
 
-/* The hints stay, because the version may be written again; those of a declared order are removed. */
+/* The hints stay, because the version may be written again; those of a declared order are
+ * removed. */
 static void hints_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor)
 {
     if (!obj->hint_first)

@@ -2,14 +2,14 @@
 /*
  * The files of generations that have ended, until they are removed.
  *
- * Those of a version are removed one after the other, the oldest first. Wherever that stops, by an error or
- * by a kill, the next opening finds what it would have found before, or nothing, but never older bytes. No
- * opening may find a dropped generation, so its file does not wait for others.
+ * Those of a version are removed one after the other, the oldest first. Wherever that stops, by an
+ * error or by a kill, the next opening finds what it would have found before, or nothing, but never
+ * older bytes. No opening may find a dropped generation, so its file does not wait for others.
  *
- * Each history has a table of such objects by version (hist->ending). An object in it has left the table of
- * live ones, and may have no reference. Its removal begins when no order uses its file any more. A removal
- * that fails holds up those behind it; it is tried again when another one joins them, and by the next wait
- * for all versions.
+ * Each history has a table of such objects by version (hist->ending). An object in it has left the
+ * table of live ones, and may have no reference. Its removal begins when no order uses its file any
+ * more. A removal that fails holds up those behind it; it is tried again when another one joins
+ * them, and by the next wait for all versions.
  */
 #include "engine/core/core_private.h"
 
@@ -25,8 +25,9 @@ void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped)
     obj->dropped = dropped;
 }
 
-/* A failed write may have left something on the disk that is not recorded here. The result does not become
- * false while the object is in the table: the removals behind it continue only after its own. */
+/* A failed write may have left something on the disk that is not recorded here. The result does not
+ * become false while the object is in the table: the removals behind it continue only after its
+ * own. */
 static bool on_disk(const struct vv_core *core, const struct vv_object *obj)
 {
     return obj->durable || obj->spoiled || obj->left || obj->copy[core->disk];
@@ -61,7 +62,8 @@ static void let_go(struct vv_core *core, struct vv_object *obj)
     vvi_object_unref(core, obj);
 }
 
-/* The file stays, and so do those of newer generations, except dropped ones, which no opening may find. */
+/* The file stays, and so do those of newer generations, except dropped ones, which no opening may
+ * find. */
 static void give_up(struct vv_core *core, struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -102,8 +104,8 @@ bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj)
     }
     if (obj->removal == REMOVAL_DUE) {
         first = obj->dropped ? obj : oldest(core, obj->hist, obj->version);
-        /* A failed removal is tried again whenever another one joins the queue behind it: a single error
-         * must not keep the files of all later generations. */
+        /* A failed removal is tried again whenever another one joins the queue behind it: a single
+         * error must not keep the files of all later generations. */
         if (first == obj || first->removal == REMOVAL_FAILED)
             ask(core, first);
     }
@@ -126,8 +128,8 @@ void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t fi
     struct hist *h = vvi_hist(core, obj->hist);
     const struct vv_object *there = vvi_object_find(core, obj->hist, obj->version);
 
-    /* A version that should be gone matters more than an old generation of an existing one, or than a
-     * failed flush, whose error the version itself has. */
+    /* A version that should be gone matters more than an old generation of an existing one, or than
+     * a failed flush, whose error the version itself has. */
     if (!h->late_err || !there || !there->written) {
         h->late_err = status;
         h->late_tier = core->disk;

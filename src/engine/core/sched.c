@@ -3,15 +3,15 @@
  * The next order on each hop.
  *
  * Every call into the core ends here. Each hop has a few slots for orders in flight. A free slot is
- * filled with the most urgent chunks of the moment, and nothing is queued behind it: the next completion
- * decides again. The order of urgency is:
+ * filled with the most urgent chunks of the moment, and nothing is queued behind it: the next
+ * completion decides again. The order of urgency is:
  *
  *   restores that wait (APP orders, then disk reads for them), puts that wait, prefetches by
  *   distance, flushes farthest next use first.
  *
- * Where reads and writes share the bandwidth of the disk, a flush goes out only when no read is under
- * way, unless something waits for it: a blocked put, a wait for a level, or a history whose level is
- * durable.
+ * Where reads and writes share the bandwidth of the disk, a flush goes out only when no read is
+ * under way, unless something waits for it: a blocked put, a wait for a level, or a history whose
+ * level is durable.
  *
  * Progress: orders in flight always end, and so does the growing of a tier. With none in flight,
  * none to be started and no tier that grows, a request that is still pending can never end, and
@@ -179,8 +179,8 @@ static bool issue_on(struct vv_core *core, unsigned family, enum vv_lane lane,
     return true;
 }
 
-/* Issues an order that moves chunks [c0, c0 + n). `pages`: their places on dst, if that is an arena;
- * given back if there is no memory for the order. */
+/* Issues an order that moves chunks [c0, c0 + n). `pages`: their places on dst, if that is an
+ * arena; given back if there is no memory for the order. */
 static bool issue(struct vv_core *core, struct vv_object *obj, int src, int dst, uint32_t c0,
                   uint32_t n, const uint32_t *pages, struct vv_req *req, enum vv_copy_state born)
 {
@@ -209,8 +209,8 @@ static bool bit(const uint64_t *bits, uint32_t i)
     return bits[i / 64] >> (i % 64) & 1;
 }
 
-/* True if this tier can give the chunk to the restore now. A chunk that a faster tier has, or is about
- * to have, comes from there. */
+/* True if this tier can give the chunk to the restore now. A chunk that a faster tier has, or is
+ * about to have, comes from there. */
 bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigned tier, uint32_t c)
 {
     if (bit(req->issued, c) || !vvi_ahead_readable(core, req->family, req->obj, tier, c))
@@ -224,8 +224,8 @@ bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigne
     return true;
 }
 
-/* If all of the object is on the device and no chunk has been issued: one order that holds the copy as a
- * whole. This is the fast path of a restore, which all prefetching aims at. */
+/* If all of the object is on the device and no chunk has been issued: one order that holds the copy
+ * as a whole. This is the fast path of a restore, which all prefetching aims at. */
 static bool serve_get_whole(struct vv_core *core, struct vv_req *req, unsigned tier)
 {
     struct vv_object *obj = req->obj;
@@ -330,8 +330,8 @@ static void end_failed_puts(struct vv_core *core)
     }
 }
 
-/* The files tier never exceeds its configured capacity: a put waits for its share as long as flushes,
- * commits or removals under way may yield it. */
+/* The files tier never exceeds its configured capacity: a put waits for its share as long as
+ * flushes, commits or removals under way may yield it. */
 bool vvi_charge_file(struct vv_core *core, struct vv_req *req)
 {
     struct tier *t;
@@ -347,10 +347,10 @@ bool vvi_charge_file(struct vv_core *core, struct vv_req *req)
     return true;
 }
 
-/* Finds pages for the next chunks of a put, on its home tier or, in *tier, on another. Flushes from a full
- * device make room there as fast as the link allows, so sending chunks over the link straight to the host
- * would gain nothing. But while nothing can be flushed, because all of it is lent or being read or
- * filled, the host takes what the device cannot. */
+/* Finds pages for the next chunks of a put, on its home tier or, in *tier, on another. Flushes from
+ * a full device make room there as fast as the link allows, so sending chunks over the link
+ * straight to the host would gain nothing. But while nothing can be flushed, because all of it is
+ * lent or being read or filled, the host takes what the device cannot. */
 static uint32_t put_room(struct vv_core *core, const struct vv_req *req, unsigned *tier,
                          uint32_t *pages)
 {
@@ -422,8 +422,8 @@ static bool serve_put(struct vv_core *core, struct vv_req *req, bool *any)
     return true;
 }
 
-/* Puts are served in order: a later one begins when space for all before it has been found. A put whose
- * bytes are already in its pages needs no space, and the others may wait for its end. */
+/* Puts are served in order: a later one begins when space for all before it has been found. A put
+ * whose bytes are already in its pages needs no space, and the others may wait for its end. */
 static bool serve_puts(struct vv_core *core)
 {
     bool any = false, blocked = false;
@@ -442,7 +442,8 @@ static bool serve_puts(struct vv_core *core)
 
 /* ---- up ---- */
 
-/* The number of the chunks [c, c + n) that are in the same file: after a failure there may be two. */
+/* The number of the chunks [c, c + n) that are in the same file: after a failure there may be
+ * two. */
 static uint32_t of_one_file(const struct vv_core *core, const struct vv_object *obj, uint32_t c,
                             uint32_t n)
 {
@@ -517,11 +518,11 @@ static void claim(struct vv_core *core, struct vv_object *obj, unsigned tier)
         vvi_copy_set_state(core, copy, VV_COPY_READ_COMPLETE);
 }
 
-/* A restore takes chunks from device and host at the same time: the share of an object that the link
- * delivers while the device delivers the rest can stay on the host. An eighth at most, because rates are
- * estimates. If the link is far slower, no share stays there: it would be small, and would wait for the
- * transfers that the link has under way. Nor does any stay in transit pages, which others need to get
- * past the host. */
+/* A restore takes chunks from device and host at the same time: the share of an object that the
+ * link delivers while the device delivers the rest can stay on the host. An eighth at most, because
+ * rates are estimates. If the link is far slower, no share stays there: it would be small, and
+ * would wait for the transfers that the link has under way. Nor does any stay in transit pages,
+ * which others need to get past the host. */
 uint32_t vvi_device_share(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_copy *host = obj->copy[core->host];
@@ -615,9 +616,10 @@ static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy
     return n;
 }
 
-/* For a device full of data wanted later than this chunk: an exchange of places. The data wanted last
- * moves down into host pages that are free or duplicates, and the next completion finds the room. A few
- * pages may be evicted altogether to start the exchange. Returns true if room was made at once. */
+/* For a device full of data wanted later than this chunk: an exchange of places. The data wanted
+ * last moves down into host pages that are free or duplicates, and the next completion finds the
+ * room. A few pages may be evicted altogether to start the exchange. Returns true if room was made
+ * at once. */
 static bool demote_for(struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     unsigned device = (unsigned)core->device, host = (unsigned)core->host;
@@ -711,8 +713,8 @@ static enum fetch fetch_to_host(struct vv_core *core, struct vv_object *obj)
                   vvi_space_room_for(core, (unsigned)core->device, obj, c, VV_FOR_PREFETCH);
     if (device_room && fetch_past_host(core, obj, c, n))
         return FETCH_ISSUED;
-    /* Transit pages hold chunks that no cache has room for yet; a restore that waits may take them. Chunks
-     * that can go past the host do so once the device has room. */
+    /* Transit pages hold chunks that no cache has room for yet; a restore that waits may take them.
+     * Chunks that can go past the host do so once the device has room. */
     if (got == 0 && core->paged && (device_room || !core->gds))
         got = vvi_space_transit(core, 1, false, n, pages);
     if (got == 0)
@@ -817,8 +819,8 @@ static bool prefetch_one(struct vv_core *core, struct hist *h, unsigned tier, en
     return s == h->tail && prefetch_passed(core, h, tier);
 }
 
-/* When the hinted restore is expected, by the pace of its history's calls. Not before now: an idle history
- * is no more urgent than one that is about to make a call. */
+/* When the hinted restore is expected, by the pace of its history's calls. Not before now: an idle
+ * history is no more urgent than one that is about to make a call. */
 static double due_ns(const struct vv_core *core, const struct hist *h, uint64_t seq)
 {
     double calls = (double)(seq - h->head) + 1;
@@ -826,8 +828,8 @@ static double due_ns(const struct vv_core *core, const struct hist *h, uint64_t 
     return VV_MAX((double)h->last_end_ns + calls * (double)h->interval_ns, (double)core->now_ns);
 }
 
-/* The history whose first missing version will be wanted soonest, among those that may have something to
- * fetch; NULL: none. */
+/* The history whose first missing version will be wanted soonest, among those that may have
+ * something to fetch; NULL: none. */
 static struct hist *most_urgent(struct vv_core *core, unsigned tier)
 {
     struct hist *best = NULL;
@@ -866,8 +868,8 @@ static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
     return any;
 }
 
-/* For restores on streams: the next version takes the place of those that they have read. No slots: the
- * lanes keep the order. */
+/* For restores on streams: the next version takes the place of those that they have read. No slots:
+ * the lanes keep the order. */
 static bool prefetch_ahead(struct vv_core *core)
 {
     unsigned tier = (unsigned)core->device;
@@ -884,10 +886,10 @@ static bool prefetch_ahead(struct vv_core *core)
 
 /* ---- down ---- */
 
-/* True if a flush may pass a full host tier through a transit page. While restoring, only if the disk
- * takes it next, or after chunks that pass in the same way: any chunk of the cache with a farther next
- * use would be flushed first and hold up the page. While writing, a page that is held up is memory like
- * any other, and the next put finds room. */
+/* True if a flush may pass a full host tier through a transit page. While restoring, only if the
+ * disk takes it next, or after chunks that pass in the same way: any chunk of the cache with a
+ * farther next use would be flushed first and hold up the page. While writing, a page that is held
+ * up is memory like any other, and the next put finds room. */
 static bool may_pass(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     const struct vv_copy *next = farthest_dirty(core, (unsigned)core->host);
@@ -909,8 +911,8 @@ static bool may_pass(const struct vv_core *core, const struct vv_object *obj, ui
            vvi_rank(core, next->obj, (unsigned)core->host, next->dirty_top);
 }
 
-/* Writes beside reads: versions that have to become durable are written, but not at the cost of reads. In
- * its turn, so is a file that was begun: no other is written before it is finished. */
+/* Writes beside reads: versions that have to become durable are written, but not at the cost of
+ * reads. In its turn, so is a file that was begun: no other is written before it is finished. */
 static bool write_beside_reads(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -936,8 +938,9 @@ static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj
     return write_beside_reads(core, obj);
 }
 
-/* Device to disk, past a full host tier: the last of chunks [c, c + n) that can take this path. An end of
- * an object that does not fill its page goes through the host, where the page can be padded. */
+/* Device to disk, past a full host tier: the last of chunks [c, c + n) that can take this path. An
+ * end of an object that does not fill its page goes through the host, where the page can be
+ * padded. */
 static bool flush_past_host(struct vv_core *core, struct vv_object *obj, uint32_t c, uint32_t n)
 {
     bool files = core->tier[core->disk].kind == VV_TIER_FILES;
@@ -966,7 +969,8 @@ static bool flush_device(struct vv_core *core)
 {
     uint32_t pages[VV_ORDER_MAX_PAGES];
     bool any = false;
-    /* While restoring, free pages of the host are for chunks coming up; flushes only pass through. */
+    /* While restoring, free pages of the host are for chunks coming up; flushes only pass
+     * through. */
     bool restoring =
         core->paged && core->phase == VV_PHASE_RESTORING && !core->puts && !core->waits;
 
@@ -1002,10 +1006,10 @@ static bool flush_device(struct vv_core *core)
     return any;
 }
 
-/* True if the flush of an object should wait for the end of its put. Until then the processors copy, and a
- * disk that already has everything else loses only the duration of that copy. Checksums and writes in
- * parallel would make the application, which is blocked, wait up to twice as long. Not if the put needs
- * room, if a request waits for the disk, or once a file was begun. */
+/* True if the flush of an object should wait for the end of its put. Until then the processors
+ * copy, and a disk that already has everything else loses only the duration of that copy. Checksums
+ * and writes in parallel would make the application, which is blocked, wait up to twice as long.
+ * Not if the put needs room, if a request waits for the disk, or once a file was begun. */
 static bool waits_for_put(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_req *req = core->puts;
@@ -1097,7 +1101,8 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
     return req->obj->home == core->device && serve_put(core, req, &any);
 }
 
-/* A put spared pages that would have to be read again (next.c), and no flush under way makes room. */
+/* A put spared pages that would have to be read again (next.c), and no flush under way makes
+ * room. */
 static bool put_stands_still(struct vv_core *core)
 {
     bool still = core->puts && core->put_short && core->mixed > 0 && !core->stands_still &&

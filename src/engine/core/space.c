@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Space: which data makes room for which. All reservations of arena space come through vvi_space_take().
+ * Space: which data makes room for which. All reservations of arena space come through
+ * vvi_space_take().
  *
  * Paged (`next`): free pages first, then pages that may go, one by one, farthest next use first, as
- * far as the policy agrees (policy/next.h). A duplicate of a chunk that a faster tier holds goes before
- * any page that would have to be read again: where it matters, tiers are exclusive. Space is never
- * promised in advance: a request that finds none tries again at the next completion.
+ * far as the policy agrees (policy/next.h). A duplicate of a chunk that a faster tier holds goes
+ * before any page that would have to be read again: where it matters, tiers are exclusive. Space is
+ * never promised in advance: a request that finds none tries again at the next completion.
  *
- * An object of at most half a page takes part of a page on the memory tiers, so that the unused ends of
- * small objects do not fill them. Where a whole page is wanted, the parts of a page go together, if all
- * may go. Such pages do not change hands on the time line of a stream (ahead.c).
+ * An object of at most half a page takes part of a page on the memory tiers, so that the unused
+ * ends of small objects do not fill them. Where a whole page is wanted, the parts of a page go
+ * together, if all may go. Such pages do not change hands on the time line of a stream (ahead.c).
  *
  * Contiguous (`score`, `score-now`, `fifo`, `lru`): an object's pages on a tier are one run, taken
  * at once, out of a window of consecutive fragments (policy/window.h). `score` commits to its
  * window and waits until all of it may go.
  *
- * Transit pages, a few of them in each direction, follow the host arena. They let a chunk pass a full
- * host tier and are never part of a window.
+ * Transit pages, a few of them in each direction, follow the host arena. They let a chunk pass a
+ * full host tier and are never part of a window.
  */
 #include <stdlib.h>
 
@@ -25,7 +26,8 @@
 
 /* ---- paged ---- */
 
-/* True if the tier above has less room than the next put may need. Only while more puts are expected. */
+/* True if the tier above has less room than the next put may need. Only while more puts are
+ * expected. */
 static bool headroom_low(const struct vv_core *core, unsigned tier, const struct hist *h)
 {
     const struct tier *above;
@@ -40,7 +42,8 @@ static bool headroom_low(const struct vv_core *core, unsigned tier, const struct
     return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
 }
 
-/* Puts between restores take time of their own, and the data that is read was written in that time. */
+/* Puts between restores take time of their own, and the data that is read was written in that
+ * time. */
 static bool disk_has_time(const struct vv_core *core, const struct hist *h)
 {
     double reads = core->hop[VV_HOP_F2H].rate.bytes_per_s;
@@ -122,8 +125,8 @@ static struct vv_copy *nearest_duplicate(const struct vv_core *core, unsigned ti
     return best;
 }
 
-/* Updates classes and counts after `gone` chunks of [low, high] have been dropped. The classes of pages
- * depend on other tiers, so those of the copy itself do not change. */
+/* Updates classes and counts after `gone` chunks of [low, high] have been dropped. The classes of
+ * pages depend on other tiers, so those of the copy itself do not change. */
 static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t low, uint32_t high,
                            uint32_t gone)
 {
@@ -186,8 +189,8 @@ void vvi_space_evict_page(struct vv_core *core, struct vv_copy *copy, uint32_t c
     pages_gone(core, copy, c, c, 1);
 }
 
-/* Evicts duplicates of chunks that are wanted before `rank`, first chunks first. A duplicate that no slower
- * tier has would have to be flushed again: it goes only if `unflushed`. */
+/* Evicts duplicates of chunks that are wanted before `rank`, first chunks first. A duplicate that
+ * no slower tier has would have to be flushed again: it goes only if `unflushed`. */
 static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uint64_t rank,
                                  bool unflushed, uint32_t n)
 {
@@ -201,8 +204,8 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
         if (vvi_rank(core, obj, copy->tier, c) >= rank)
             break;
         if (vvi_page(core, copy, c)->class & CLASS_DIRTY) {
-            /* Limited: flushing the chunk again may take back the page that it has made room for, and
-             * the two would alternate for ever. */
+            /* Limited: flushing the chunk again may take back the page that it has made room for,
+             * and the two would alternate for ever. */
             if (!unflushed || obj->reflushed / REFLUSH_MOST >= obj->nchunks)
                 continue;
             copy->obj->reflushed++;
@@ -215,7 +218,8 @@ static uint32_t evict_duplicates(struct vv_core *core, struct vv_copy *copy, uin
     return pages_gone(core, copy, low, high, gone);
 }
 
-/* Size of the part for the object: a page divided by the number that fit. 0: it takes whole pages. */
+/* Size of the part for the object: a page divided by the number that fit. 0: it takes whole
+ * pages. */
 static uint32_t part_units(const struct vv_core *core, unsigned tier, const struct vv_object *obj)
 {
     const struct vv_arena *a = &core->tier[tier].arena;
@@ -255,7 +259,8 @@ static uint32_t part_of(const struct vv_core *core, const struct vv_copy *copy)
     return vv_arena_page_of(a, page);
 }
 
-/* True if the copy has places of the kind that `obj` takes there: whole pages, or parts of one size. */
+/* True if the copy has places of the kind that `obj` takes there: whole pages, or parts of one
+ * size. */
 static bool same_places(const struct vv_core *core, const struct vv_copy *copy,
                         const struct vv_object *obj)
 {
@@ -282,8 +287,8 @@ static bool parts_may_go(const struct vv_core *core, unsigned tier, uint32_t pag
     return true;
 }
 
-/* Evicts up to `n` pages of the farthest copy. While its order is unknown, every object keeps the same
- * share: it loses a small part, and then another copy is the farthest. */
+/* Evicts up to `n` pages of the farthest copy. While its order is unknown, every object keeps the
+ * same share: it loses a small part, and then another copy is the farthest. */
 static uint32_t evict_farthest(struct vv_core *core, struct vv_copy *copy, uint32_t n)
 {
     const struct vv_heap *heap = &vvi_hist(core, copy->obj->hist)->heap[copy->tier][HEAP_EVICT];
@@ -293,8 +298,9 @@ static uint32_t evict_farthest(struct vv_core *core, struct vv_copy *copy, uint3
     return vvi_space_evict(core, copy, n);
 }
 
-/* While puts come between restores, each takes those pages of the device that are wanted last. True if the
- * next put will leave the pages of this object there; otherwise the host keeps its copies of them. */
+/* While puts come between restores, each takes those pages of the device that are wanted last. True
+ * if the next put will leave the pages of this object there; otherwise the host keeps its copies of
+ * them. */
 static bool next_put_spares(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -307,8 +313,8 @@ static bool next_put_spares(const struct vv_core *core, const struct vv_object *
     if (put > t->arena.npromised / 2)
         return true; /* it takes most of the device, whatever the host keeps */
     later = t->arena.nfree + t->nevict;
-    /* The put takes nothing that is wanted before it. The device holds few objects, so the first hints
-     * are enough. */
+    /* The put takes nothing that is wanted before it. The device holds few objects, so the first
+     * hints are enough. */
     for (uint64_t s = h->head; s <= obj->hint_first && s < h->head + LOOK_AHEAD; s++) {
         const struct vv_object *o = vvi_hint_at(h, s);
         if (o && o->hint_first == s && o->copy[core->device])
@@ -324,8 +330,8 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     uint32_t page;
 
     if (!vv_next_blocks(purpose)) {
-        /* A flush replaces only duplicates of data wanted earlier: the faster tier releases data wanted
-         * later next. */
+        /* A flush replaces only duplicates of data wanted earlier: the faster tier releases data
+         * wanted later next. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
         copy = nearest_duplicate(core, tier, rank);
         /* A flush must not replace chunks that it has itself brought here. */
@@ -334,8 +340,8 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
             const struct vv_object *flushed = purpose == VV_FOR_FLUSH ? obj : copy->obj;
             bool pressed = vvi_phase(core) == VV_PHASE_WRITING &&
                            headroom_low(core, tier, vvi_hist(core, flushed->hist));
-            /* Pages that have to be flushed again go only if the page is really gained, and if flushing
-             * them does not take it back: otherwise both would alternate for ever. */
+            /* Pages that have to be flushed again go only if the page is really gained, and if
+             * flushing them does not take it back: otherwise both would alternate for ever. */
             bool unflushed = purpose == VV_FOR_FLUSH ? pressed : !pressed;
             uint32_t gone = evict_duplicates(core, copy, rank, unflushed, n);
             if (gone)
@@ -350,14 +356,15 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     if (same_places(core, copy, obj))
         return evict_farthest(core, copy, n);
     page = part_of(core, copy);
-    /* All parts go, or the page is not gained; a blocked request then continues with another page. */
+    /* All parts go, or the page is not gained; a blocked request then continues with another
+     * page. */
     if (!vv_next_blocks(purpose) && !parts_may_go(core, tier, page, obj, chunk, purpose))
         return 0;
     return vvi_space_evict_parts(core, tier, page);
 }
 
-/* The next put will evict the farthest data. While more puts are expected, that is done before the put
- * comes, so that it finds room at once. Only if the room is a small part of the tier. */
+/* The next put will evict the farthest data. While more puts are expected, that is done before the
+ * put comes, so that it finds room at once. Only if the room is a small part of the tier. */
 void vvi_space_ahead(struct vv_core *core, const struct vv_object *written)
 {
     const struct hist *h = vvi_hist(core, written->hist);
@@ -383,8 +390,8 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
     struct tier *t = &core->tier[tier];
     uint32_t got = 0, each = part_units(core, tier, obj);
 
-    /* A put that waits for a whole page has emptied part of one. The evicted data must not come back
-     * there: the two would alternate for ever. */
+    /* A put that waits for a whole page has emptied part of one. The evicted data must not come
+     * back there: the two would alternate for ever. */
     if (each && purpose == VV_FOR_PREFETCH && core->puts && core->put_short)
         return 0;
     while (got < want) {
@@ -393,8 +400,8 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
             return 1;
         if (n == 0) {
             uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
-            /* If chunks of one object differ in rank, each asks for its own place: otherwise two versions
-             * without hints would take pages from each other for ever. */
+            /* If chunks of one object differ in rank, each asks for its own place: otherwise two
+             * versions without hints would take pages from each other for ever. */
             if (purpose == VV_FOR_PREFETCH &&
                 vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
                 most = 1;
@@ -421,8 +428,8 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 
 /* ---- contiguous ---- */
 
-/* A prefetch fills a run in several transfers. Between two of them the run may be evicted, including the
- * pages still to be filled. */
+/* A prefetch fills a run in several transfers. Between two of them the run may be evicted,
+ * including the pages still to be filled. */
 static bool half_fetched(const struct vv_copy *copy)
 {
     return copy->state == VV_COPY_READ_IN_PROGRESS && copy->nreserved > 0 && copy->nfilling == 0;
@@ -434,8 +441,9 @@ bool vvi_space_whole_may_go(const struct vv_copy *copy)
            copy->nevict + (half_fetched(copy) ? copy->nreserved : 0) == copy->obj->nchunks;
 }
 
-/* Fetched for a restore that is still to come: no other prefetch takes it. A passed-over version makes room
- * for live hints, but not for other passed-over versions: they would alternate for ever. */
+/* Fetched for a restore that is still to come: no other prefetch takes it. A passed-over version
+ * makes room for live hints, but not for other passed-over versions: they would alternate for
+ * ever. */
 static bool claimed(const struct vv_copy *copy, const struct vv_object *by)
 {
     if (!copy->obj->hint_first)
@@ -443,8 +451,8 @@ static bool claimed(const struct vv_copy *copy, const struct vv_object *by)
     return copy->state == VV_COPY_READ_COMPLETE || copy->state == VV_COPY_READ_IN_PROGRESS;
 }
 
-/* Estimated time until the copy may go: that of its flush and the flushes queued before it, or that until
- * its restore. */
+/* Estimated time until the copy may go: that of its flush and the flushes queued before it, or that
+ * until its restore. */
 static uint64_t time_until_evictable(const struct vv_core *core, const struct vv_copy *copy)
 {
     enum vv_hop down = core->tier[copy->tier].kind == VV_TIER_DEVICE ? VV_HOP_D2H : VV_HOP_H2F;
@@ -622,8 +630,8 @@ static bool reserve_whole(struct vv_core *core, unsigned tier, struct vv_object 
 
     if (obj->nchunks > t->arena.npromised || obj->copy[tier])
         return false;
-    /* A put that has begun to pass this tier in transit pages continues so: a run for it would never be
-     * full. */
+    /* A put that has begun to pass this tier in transit pages continues so: a run for it would
+     * never be full. */
     if (purpose == VV_FOR_PUT && obj->pass_through)
         return false;
     for (unsigned below = tier + 1; purpose == VV_FOR_FLUSH && below < core->ntiers; below++)
@@ -759,10 +767,10 @@ static bool uses_room(const struct vv_core *core, int tier, uint32_t page)
            (page < t->arena.npages + t->transit_all || vv_arena_is_part(&t->arena, page));
 }
 
-/* True if a put may still get room. A tier that grows will have more. Among the orders in flight, flushes,
- * commits and removals may make room, and so may every order that uses pages that a put could get.
- * Restores of other versions that pass through on their way up do not: a put must not wait for them in
- * vain as long as they go on. */
+/* True if a put may still get room. A tier that grows will have more. Among the orders in flight,
+ * flushes, commits and removals may make room, and so may every order that uses pages that a put
+ * could get. Restores of other versions that pass through on their way up do not: a put must not
+ * wait for them in vain as long as they go on. */
 bool vvi_room_may_come(const struct vv_core *core)
 {
     if (vvi_growing(core) || core->nending > 0)

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sizes of pages, orders and transit areas. Shared by the runtime and the simulator, so that both run
- * the same machine.
+ * Sizes of pages, orders and transit areas. Shared by the runtime and the simulator, so that both
+ * run the same machine.
  */
 #include "engine/core/core_private.h"
 
-/* Duration of one order: short enough that an urgent one soon has its turn, long enough that the cost
- * of starting it does not show. */
+/* Duration of one order: short enough that an urgent one soon has its turn, long enough that the
+ * cost of starting it does not show. */
 #define ORDER_NS 2e6
-/* On a hop of unknown speed. A disk at full speed needs large requests, several in flight. A disk that
- * is slowed down for a measurement needs short ones, which follow the set rate closely, and as many,
- * because the real disk below hesitates now and then. */
+/* On a hop of unknown speed. A disk at full speed needs large requests, several in flight. A disk
+ * that is slowed down for a measurement needs short ones, which follow the set rate closely, and as
+ * many, because the real disk below hesitates now and then. */
 #define DISK_BYTES (1 << 20)
 #define DISK_SLOTS 8
-/* A link at full speed loses 2 to 5 us between two copies, and its mover is sometimes late by more than
- * the duration of a copy of 8 MiB: copies of 16 MiB, three of them queued. Copies under way must not
- * fill a small cache. */
+/* A link at full speed loses 2 to 5 us between two copies, and its mover is sometimes late by more
+ * than the duration of a copy of 8 MiB: copies of 16 MiB, three of them queued. Copies under way
+ * must not fill a small cache. */
 #define LINK_BYTES       (16 << 20)
 #define LINK_BYTES_LEAST (8 << 20)
 #define LINK_PARTS       64
 #define LINK_SLOTS       3
 #define PACED_SLOTS      2
-/* Within a memory at full speed, an order takes as much as it can: the copy is short, and the cost of
- * starting it dominates. */
+/* Within a memory at full speed, an order takes as much as it can: the copy is short, and the cost
+ * of starting it dominates. */
 #define PACED_PAGES 64
 
-/* Transit pages are part of a host cache of COUNTED_LEAST or more, and at most a TRANSIT_PART-th of it;
- * beside a smaller one they take BESIDE_BYTES at most. */
+/* Transit pages are part of a host cache of COUNTED_LEAST or more, and at most a TRANSIT_PART-th of
+ * it; beside a smaller one they take BESIDE_BYTES at most. */
 #define COUNTED_LEAST ((uint64_t)16 << 20)
 #define TRANSIT_PART  4
 #define BESIDE_BYTES  ((uint64_t)4 << 20)
 
-/* Pages are small enough that the ends of objects waste little. Caches with many more pages than that
- * requires use larger ones: the overhead of a page does not depend on its size, and it shows in a call
- * that copies at a thousand GB/s. */
+/* Pages are small enough that the ends of objects waste little. Caches with many more pages than
+ * that requires use larger ones: the overhead of a page does not depend on its size, and it shows
+ * in a call that copies at a thousand GB/s. */
 enum { PAGE_MIN = 16 << 10, PAGE_MID = 256 << 10, PAGE_MAX = 1 << 20 };
 enum { PAGES_WANTED = 1024, PAGES_PLENTY = 4096 };
 
@@ -71,8 +71,8 @@ static int tier_of(const struct vv_core_cfg *cfg, bool disk)
     return -1;
 }
 
-/* Transit pages in each direction that keep the disk busy: as many as are in flight, because a page is
- * emptied in a fraction of the time that the disk takes to fill the others. */
+/* Transit pages in each direction that keep the disk busy: as many as are in flight, because a page
+ * is emptied in a fraction of the time that the disk takes to fill the others. */
 static uint32_t in_flight(const struct vv_core_cfg *cfg)
 {
     uint32_t down = cfg->batch_pages[VV_HOP_H2F] * cfg->slots[VV_HOP_H2F];
@@ -80,8 +80,8 @@ static uint32_t in_flight(const struct vv_core_cfg *cfg)
     return VV_MAX(down, up);
 }
 
-/* The size of a host cache includes its transit pages. A cache smaller than they would be has them beside
- * it, because too little of it would be left. */
+/* The size of a host cache includes its transit pages. A cache smaller than they would be has them
+ * beside it, because too little of it would be left. */
 static void tune_transit(struct vv_core_cfg *cfg)
 {
     int host = tier_of(cfg, false);

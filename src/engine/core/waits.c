@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ends of requests that wait: a wait for a level ends when the level has been reached or cannot be, and
- * any request when nothing is under way and nothing can be started, since it would wait for ever.
+ * Ends of requests that wait: a wait for a level ends when the level has been reached or cannot be,
+ * and any request when nothing is under way and nothing can be started, since it would wait for
+ * ever.
  */
 #include <errno.h>
 
@@ -59,9 +60,9 @@ void vvi_end_waits(struct vv_core *core)
     }
 }
 
-/* For a put that memory should have held until its file is committed, but cannot: some chunks passed a
- * full host tier, so they are in the file and on the device, where the put needs their pages. From now on
- * the file keeps these chunks. */
+/* For a put that memory should have held until its file is committed, but cannot: some chunks
+ * passed a full host tier, so they are in the file and on the device, where the put needs their
+ * pages. From now on the file keeps these chunks. */
 static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
 {
     const struct vv_copy *file = obj->copy[core->disk];
@@ -73,8 +74,8 @@ static bool stream_stuck(struct vv_core *core, struct vv_object *obj)
     return true;
 }
 
-/* Lent pages may leave no room for a put, or under the contiguous policies no window large enough. Then
- * the put goes around that tier: to the host, or through it. */
+/* Lent pages may leave no room for a put, or under the contiguous policies no window large enough.
+ * Then the put goes around that tier: to the host, or through it. */
 static bool go_around_lent(struct vv_core *core, struct vv_req *put)
 {
     struct vv_object *obj = put->obj;

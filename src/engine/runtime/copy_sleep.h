@@ -2,13 +2,13 @@
 /*
  * The time that a mover may sleep while the device copies for it, learnt from earlier copies.
  *
- * A mover sleeps through three quarters of the expected duration of a copy and then polls now and then.
- * It must not sleep past the end of the copy, time and again. Two rules prevent that:
- *   - A copy that has ended at the first poll shows that the sleep was too long, but not how long the
- *     copy took: the expectation shrinks.
+ * A mover sleeps through three quarters of the expected duration of a copy and then polls now and
+ * then. It must not sleep past the end of the copy, time and again. Two rules prevent that:
+ *   - A copy that has ended at the first poll shows that the sleep was too long, but not how long
+ *     the copy took: the expectation shrinks.
  *   - A copy that takes far longer than expected, because the thread was not run or another process
- *     used the link, counts as one of twice the expected time: a single one does not slow down those
- *     behind it, and a link that stays slow is learnt within some copies.
+ *     used the link, counts as one of twice the expected time: a single one does not slow down
+ *     those behind it, and a link that stays slow is learnt within some copies.
  */
 #ifndef VV_ENGINE_COPY_SLEEP_H
 #define VV_ENGINE_COPY_SLEEP_H
@@ -41,7 +41,8 @@ static inline uint64_t vvi_copy_sleep_ns(const struct vvi_copy_sleep *n, uint64_
     return n->ns_per_mib * vvi_copy_sleep_mib(bytes) / 4 * 3;
 }
 
-/* A copy has ended, `took_ns` after it was submitted; `overslept`: at the first poll it had ended. */
+/* A copy has ended, `took_ns` after it was submitted; `overslept`: at the first poll it had
+ * ended. */
 static inline void vvi_copy_sleep_learn(struct vvi_copy_sleep *n, uint64_t bytes, uint64_t took_ns,
                                         bool overslept)
 {

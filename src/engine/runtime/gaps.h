@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Predicts the application's next call on device memory from the calls before, so that work that would
- * delay it is not begun just before.
+ * Predicts the application's next call on device memory from the calls before, so that work that
+ * would delay it is not begun just before.
  *
  * A program that computes between its calls makes them at about equal distances: the next one is
- * expected after the end of the last one by the shorter of the last two gaps. Work that takes `ns` fits
- * if it ends before that. Otherwise it waits for the call, which may be late by an eighth of the gap;
- * after that the program has gone on to something else, and no call is expected. If calls follow one
- * another so closely that nothing fits in between, work does not wait for them.
+ * expected after the end of the last one by the shorter of the last two gaps. Work that takes `ns`
+ * fits if it ends before that. Otherwise it waits for the call, which may be late by an eighth of
+ * the gap; after that the program has gone on to something else, and no call is expected. If calls
+ * follow one another so closely that nothing fits in between, work does not wait for them.
  *
- * Synchronization: all relaxed, and one word each. Calls of several threads mix their gaps, which are
- * short then. A stale value delays one call, or costs one wait in vain.
+ * Synchronization: all relaxed, and one word each. Calls of several threads mix their gaps, which
+ * are short then. A stale value delays one call, or costs one wait in vain.
  */
 #ifndef VV_ENGINE_GAPS_H
 #define VV_ENGINE_GAPS_H

@@ -4,17 +4,17 @@
  * other modules.
  *
  * One mutex protects the core. Every call of the core is followed by vvi_engine_dispatch_locked
- * before the mutex is released, so that no order is left behind: COPY, COMMIT and REMOVE go to the queue
- * of a mover, APP to the request whose thread will carry it out, WAKE ends a request. No section under
- * the mutex copies data or makes a system call; waking a mover that sits inside a store takes one and is
- * postponed until the unlock.
+ * before the mutex is released, so that no order is left behind: COPY, COMMIT and REMOVE go to the
+ * queue of a mover, APP to the request whose thread will carry it out, WAKE ends a request. No
+ * section under the mutex copies data or makes a system call; waking a mover that sits inside a
+ * store takes one and is postponed until the unlock.
  *
- * A mover's orders are counted per history, so that dropping a history can wait until no order uses its
- * files any more, and in total, so that the engine can stop its threads when nothing is left to carry
- * out.
+ * A mover's orders are counted per history, so that dropping a history can wait until no order uses
+ * its files any more, and in total, so that the engine can stop its threads when nothing is left to
+ * carry out.
  *
- * Errors: a device or disk that fails only makes orders end with an error; the core decides what follows
- * from it. Threads that cannot be started make vv_engine_open fail.
+ * Errors: a device or disk that fails only makes orders end with an error; the core decides what
+ * follows from it. Threads that cannot be started make vv_engine_open fail.
  */
 #include "engine/runtime/runtime.h"
 
@@ -63,8 +63,9 @@ static void queue_for_mover_locked(struct vv_engine *e, struct vv_order *o)
     wake_mover_locked(m);
 }
 
-/* Removing a file makes the disk change more than a name: journal, flushes, discarded blocks. While the
- * disk reads for restores and nothing waits for space, removals are postponed; in pauses a few go at once. */
+/* Removing a file makes the disk change more than a name: journal, flushes, discarded blocks. While
+ * the disk reads for restores and nothing waits for space, removals are postponed; in pauses a few
+ * go at once. */
 static void release_removals_locked(struct vv_engine *e)
 {
     struct vvi_mover *m = &e->mover[VV_HOP_H2F];
@@ -408,8 +409,8 @@ int vv_engine_adopt(struct vv_engine *e, uint32_t hist, uint64_t version, uint64
 
 /* ---- requests ---- */
 
-/* Continues after a call of the core for a request: `rc` is its immediate result. Engine lock held on
- * entry, released on return. */
+/* Continues after a call of the core for a request: `rc` is its immediate result. Engine lock held
+ * on entry, released on return. */
 int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t deadline_ns)
 {
     vvi_engine_dispatch_locked(e);
@@ -508,8 +509,8 @@ int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv
     return vvi_request_finish(e, r, rc, deadline_ns);
 }
 
-/* A wait for all versions clears the core's late error, because failed flushes remain recorded in the
- * versions themselves. A failed removal does not: its version is gone. */
+/* A wait for all versions clears the core's late error, because failed flushes remain recorded in
+ * the versions themselves. A failed removal does not: its version is gone. */
 static void keep_removal_error_locked(struct vv_engine *e, uint32_t hist)
 {
     struct vvi_engine_hist *h = &e->hist[hist];
@@ -526,8 +527,8 @@ static void keep_removal_error_locked(struct vv_engine *e, uint32_t hist)
 int vv_engine_wait_gone(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns)
 {
     vvi_engine_lock(e);
-    /* The file of a version discarded during its flush is removed when the flush has ended: a count of
-     * removals would miss those still to come. */
+    /* The file of a version discarded during its flush is removed when the flush has ended: a count
+     * of removals would miss those still to come. */
     e->lingering++;
     release_removals_locked(e);
     int rc = 0;

@@ -34,8 +34,8 @@ struct vv_engine_cfg {
         *helper;        /* the helper of the stores: it can reach the host cache; NULL: none */
     struct vv_gds *gds; /* of the stores; NULL: they take host memory only */
     enum vv_policy policy;
-    /* Rates in bytes/s to which device and stores slow the hops down; 0: full speed. The engine itself
-     * paces copies between host memory and host memory. */
+    /* Rates in bytes/s to which device and stores slow the hops down; 0: full speed. The engine
+     * itself paces copies between host memory and host memory. */
     uint64_t rate[VV_HOP_COUNT];
     uint64_t write_limit; /* bytes/s that the write store lets through; 0: no limit */
     bool check;           /* assert the core's invariants after every step */
@@ -53,14 +53,14 @@ struct vv_engine_cfg {
     void *user_arg;
     struct vv_thread_group *group; /* of threads that are started later; NULL: none */
     int copy_helpers; /* threads that help to copy in host memory; 0: by the machine, -1: none */
-    /* Called when these pages of the spill have become empty, with the lock held; must not call back.
-     * NULL: not needed. */
+    /* Called when these pages of the spill have become empty, with the lock held; must not call
+     * back. NULL: not needed. */
     void (*pages_gone)(void *arg, uint32_t first, uint32_t n);
     void *pages_arg;
 };
 
-/* One piece of the application's memory. The pieces of a request cover its object from the first byte on
- * without gaps; `ptr` NULL skips that part of the object (restores only). */
+/* One piece of the application's memory. The pieces of a request cover its object from the first
+ * byte on without gaps; `ptr` NULL skips that part of the object (restores only). */
 struct vv_engine_piece {
     char *ptr;
     uint64_t bytes;
@@ -82,8 +82,8 @@ int vv_engine_open(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes,
 /* All histories must have been dropped. Waits for transfers in flight. Accepts NULL. */
 void vv_engine_close(struct vv_engine *e);
 
-/* `files`: the folder of its committed versions, NULL without a files tier; new files get generations
- * from `first_generation` on. */
+/* `files`: the folder of its committed versions, NULL without a files tier; new files get
+ * generations from `first_generation` on. */
 int vv_engine_history_new(struct vv_engine *e, const struct vv_core_hist_cfg *cfg,
                           struct vv_files *files, uint64_t first_generation,
                           uint32_t *ret_hist) VV_WARN_UNUSED;
@@ -102,8 +102,8 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
 int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                   const struct vv_engine_app *app, uint64_t deadline_ns,
                   uint32_t *ret_distance) VV_WARN_UNUSED;
-/* After vv_engine_get returned -EBADMSG: the tier and the byte range of the damage. -ENOENT: forgotten,
- * because others have failed since. */
+/* After vv_engine_get returned -EBADMSG: the tier and the byte range of the damage. -ENOENT:
+ * forgotten, because others have failed since. */
 int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                      int *ret_tier, uint64_t *ret_from, uint64_t *ret_to) VV_WARN_UNUSED;
 int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
@@ -111,14 +111,14 @@ int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv
 
 /*
  * Ordered by a stream of the application: its driver's handle, NULL for the default stream. All
- * pieces are device memory. The calls return when every copy is in the stream. They block at most until
- * there was room for the copies, or, for a get, until the last chunk was in memory; for data that does
- * not fit memory at once they wait for the stream itself. deadline_ns 0: -EAGAIN if the call would
- * block, with nothing in the stream. -ETIMEDOUT: some copies may be in the stream, and the version will
- * never exist. -EBUSY: the stream is being captured.
+ * pieces are device memory. The calls return when every copy is in the stream. They block at most
+ * until there was room for the copies, or, for a get, until the last chunk was in memory; for data
+ * that does not fit memory at once they wait for the stream itself. deadline_ns 0: -EAGAIN if the
+ * call would block, with nothing in the stream. -ETIMEDOUT: some copies may be in the stream, and
+ * the version will never exist. -EBUSY: the stream is being captured.
  *
- * The request ends later, in the background: then the version exists, or the get counts as done. Errors
- * until then are kept for vv_engine_take_ordered_error.
+ * The request ends later, in the background: then the version exists, or the get counts as done.
+ * Errors until then are kept for vv_engine_take_ordered_error.
  */
 int vv_engine_put_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t size,
                      uint64_t user, const struct vv_engine_app *app, void *native,
@@ -134,7 +134,8 @@ int vv_engine_take_ordered_error(struct vv_engine *e, uint32_t hist, const uint6
                                  uint64_t *ret_version, enum vv_req_kind *ret_kind);
 /* Waits until no request of the history waits for a stream; -ETIMEDOUT. */
 int vv_engine_wait_ordered(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
-/* Waits until every version is complete on the slowest tier and the files of discarded ones are gone. */
+/* Waits until every version is complete on the slowest tier and the files of discarded ones are
+ * gone. */
 int vv_engine_wait_all(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
 /* Waits until the files of discarded versions are gone. */
 int vv_engine_wait_gone(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns) VV_WARN_UNUSED;
@@ -145,16 +146,16 @@ int vv_engine_wait_gone(struct vv_engine *e, uint32_t hist, uint64_t deadline_ns
  */
 struct vv_engine_lend;
 
-/* `bytes` bytes of the version from `from` on, for reading: in place, if they are one run and aligned to
- * VV_LEND_ALIGN, otherwise in a copy. The stream may use them from now on. `again`: another part of the
- * version is lent already. Errors as those of a get, and -ENOSPC. */
+/* `bytes` bytes of the version from `from` on, for reading: in place, if they are one run and
+ * aligned to VV_LEND_ALIGN, otherwise in a copy. The stream may use them from now on. `again`:
+ * another part of the version is lent already. Errors as those of a get, and -ENOSPC. */
 enum { VV_LEND_ALIGN = 256 };
 int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                       uint64_t from, uint64_t bytes, bool again, void *native, uint64_t deadline_ns,
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
-/* Gives the memory back when the stream has come to this point, or, if the device fails, before the call
- * returns its error. `consume`: the version counts as restored then. `ret_back` false: with this
- * error (-EBUSY, -EINVAL, -EXDEV, -ENOMEM) nothing has changed. */
+/* Gives the memory back when the stream has come to this point, or, if the device fails, before the
+ * call returns its error. `consume`: the version counts as restored then. `ret_back` false: with
+ * this error (-EBUSY, -EINVAL, -EXDEV, -ENOMEM) nothing has changed. */
 int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume, void *native,
                       bool *ret_back) VV_WARN_UNUSED;
 /* Memory to be written. */
@@ -164,14 +165,14 @@ int vv_engine_reserve(struct vv_engine *e, uint32_t hist, uint64_t bytes, uint64
 void vv_engine_copy(struct vv_engine *e, void *dst, const void *src, size_t bytes);
 /* Trims reserved memory to the pages that `bytes` bytes need, at least 1. */
 void vv_engine_lease_trim(struct vv_engine *e, struct vv_engine_lend *lend, uint64_t bytes);
-/* The memory of a whole version in exchange for `*lend`, which may be NULL, as vv_core_swap: on success
- * `*lend` is like the result of a reserve of the version's size, and holds its bytes. */
+/* The memory of a whole version in exchange for `*lend`, which may be NULL, as vv_core_swap: on
+ * success `*lend` is like the result of a reserve of the version's size, and holds its bytes. */
 int vv_engine_swap(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                    struct vv_engine_lend **lend, void **ret_ptr) VV_WARN_UNUSED;
-/* Makes a version of reserved memory, one part after the other: of the memory itself if the parts can be
- * joined, otherwise of copies. It exists when the stream has come to this point. Takes the caller's
- * reference on `user`, also on failure. On failure `ret_kept` says whether the caller still has the
- * parts. */
+/* Makes a version of reserved memory, one part after the other: of the memory itself if the parts
+ * can be joined, otherwise of copies. It exists when the stream has come to this point. Takes the
+ * caller's reference on `user`, also on failure. On failure `ret_kept` says whether the caller
+ * still has the parts. */
 int vv_engine_commit(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t user,
                      struct vv_engine_lend *const *lends, const uint64_t *bytes, size_t n,
                      void *native, uint64_t deadline_ns, bool *ret_kept) VV_WARN_UNUSED;
@@ -204,11 +205,12 @@ int vv_engine_latest(struct vv_engine *e, uint32_t hist, uint64_t *ret_version) 
 /* `fn` is called with the lock held. */
 void vv_engine_each(struct vv_engine *e, uint32_t hist,
                     void (*fn)(void *arg, const struct vv_object_info *info), void *arg);
-/* True if vv_engine_take_error or vv_engine_take_ordered_error may find something: false is certain. */
+/* True if vv_engine_take_error or vv_engine_take_ordered_error may find something: false is
+ * certain. */
 bool vv_engine_has_error(struct vv_engine *e, uint32_t hist);
 int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier);
-/* Returns the error once if less of the host cache could be made than configured, which is found out
- * after opening, with a text. 0: no error, or it was returned before. Cheap. */
+/* Returns the error once if less of the host cache could be made than configured, which is found
+ * out after opening, with a text. 0: no error, or it was returned before. Cheap. */
 int vv_engine_take_memory_error(struct vv_engine *e, char *text, size_t text_bytes);
 void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
 /* The `host_cache_bytes` that leaves `bytes` for versions. */

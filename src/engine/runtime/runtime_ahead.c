@@ -2,23 +2,24 @@
 /*
  * Orders that run ahead: putting them on lanes, and seeing them end.
  *
- * The core plans them (engine/core/ahead.c). Each goes on its lane as a batch of its own: waits for its
- * dependencies, its copies, an event behind them. APP orders go on the application's stream, as one
- * batch for each submission. The number of a batch is its seq in the core; the ring of its stream finds
- * the event of a number.
+ * The core plans them (engine/core/ahead.c). Each goes on its lane as a batch of its own: waits for
+ * its dependencies, its copies, an event behind them. APP orders go on the application's stream, as
+ * one batch for each submission. The number of a batch is its seq in the core; the ring of its
+ * stream finds the event of a number.
  *
  * Invariants:
- * - An order is reported to the core (vv_core_enqueued) when its event has been recorded, and only then
- *   does the core plan orders that wait for it. So no stream waits for an event that was never recorded,
- *   which would not wait at all.
- * - One thread at a time puts work on the streams of a group, so that numbers grow in the order of the
- *   work on the stream. The driver may block it for as long as the stream of the application is blocked:
- *   no thread that serves others waits for it. The watcher skips a group that is owned, and long lanes.
- * - An event is recorded again only after the end of its batch was reported to the core, by an owner of
- *   the same group. A thread that has found the event meanwhile waits for more of the same group than it
- *   must: of its own past, or of EARLY, which waits for nothing.
- * - The end of a batch is reported to the core after the ends of all before it on its stream and of all
- *   that it has waited for.
+ * - An order is reported to the core (vv_core_enqueued) when its event has been recorded, and only
+ *   then does the core plan orders that wait for it. So no stream waits for an event that was never
+ *   recorded, which would not wait at all.
+ * - One thread at a time puts work on the streams of a group, so that numbers grow in the order of
+ *   the work on the stream. The driver may block it for as long as the stream of the application is
+ *   blocked: no thread that serves others waits for it. The watcher skips a group that is owned,
+ *   and long lanes.
+ * - An event is recorded again only after the end of its batch was reported to the core, by an
+ *   owner of the same group. A thread that has found the event meanwhile waits for more of the same
+ *   group than it must: of its own past, or of EARLY, which waits for nothing.
+ * - The end of a batch is reported to the core after the ends of all before it on its stream and of
+ *   all that it has waited for.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -298,7 +299,8 @@ void vvi_ahead_push_locked(struct vv_engine *e, struct vv_order *o)
     vvi_watcher_wake_locked(e);
 }
 
-/* Sends the first order in the queue of a group. False: the lane is too long for a thread that `serves`. */
+/* Sends the first order in the queue of a group. False: the lane is too long for a thread that
+ * `serves`. */
 static bool send_first_locked(struct vv_engine *e, unsigned group, bool serves)
 {
     struct vv_order *o = e->ahead.queue[group].head;

@@ -2,24 +2,25 @@
 /*
  * Requests: the work of the application's thread inside a put, a get or a wait.
  *
- * The thread takes the APP orders of its request and carries them out itself. Between host memory and
- * host memory it copies, with the help of other threads if there is much. Otherwise it uses two streams,
- * so that the part of an object on the device and the part on the host move at the same time. Copies
- * within the device go to the application's own default stream, as a plain copy would: they need no wait
- * for it, which would take longer than submitting them. Copies over the link have a stream of their own,
- * because work behind them would have to wait. In between the thread waits for more orders, for the end
- * of the request, or for its deadline.
+ * The thread takes the APP orders of its request and carries them out itself. Between host memory
+ * and host memory it copies, with the help of other threads if there is much. Otherwise it uses two
+ * streams, so that the part of an object on the device and the part on the host move at the same
+ * time. Copies within the device go to the application's own default stream, as a plain copy would:
+ * they need no wait for it, which would take longer than submitting them. Copies over the link have
+ * a stream of their own, because work behind them would have to wait. In between the thread waits
+ * for more orders, for the end of the request, or for its deadline.
  *
  * Invariants:
  * - An order is completed only when nothing touches its memory any more (see runtime_device.c), and
- *   a request ends only when none of its orders is outstanding: then the memory is the caller's again.
- * - The deadline is checked only when no order is waiting and none is in flight. An order that has been
- *   issued is carried out, which takes the time of one copy, and a request that can be served at once
- *   is served even with a deadline in the past.
+ *   a request ends only when none of its orders is outstanding: then the memory is the caller's
+ *   again.
+ * - The deadline is checked only when no order is waiting and none is in flight. An order that has
+ *   been issued is carried out, which takes the time of one copy, and a request that can be served
+ *   at once is served even with a deadline in the past.
  *
  * When the last copy of a request has been submitted, the thread waits for it without the lock and
- * leaves its completion to other threads (runtime_finish.c). The engine lock protects the fields of a
- * request that dispatch writes.
+ * leaves its completion to other threads (runtime_finish.c). The engine lock protects the fields of
+ * a request that dispatch writes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -227,8 +228,8 @@ static inline int gather_add(void *arg, const struct vvi_span *span)
         if (rc)
             return rc;
     }
-    /* Segments are not joined here: adjacent pieces may be two allocations, and drivers refuse a copy
-     * across both. */
+    /* Segments are not joined here: adjacent pieces may be two allocations, and drivers refuse a
+     * copy across both. */
     g->segs[g->n++] = (struct vv_copy_seg){span->dst, span->src, span->bytes};
     return 0;
 }
@@ -372,8 +373,8 @@ void vvi_req_complete_locked(struct vv_engine *e, struct vvi_req *r)
     }
 }
 
-/* All copies of the request are in flight or have ended well: waits for them without the lock, and leaves
- * the completion to other threads. False: one has failed, or did not end within a second. */
+/* All copies of the request are in flight or have ended well: waits for them without the lock, and
+ * leaves the completion to other threads. False: one has failed, or did not end within a second. */
 static bool finish_behind(struct vv_engine *e, struct vvi_req *r)
 {
     vvi_finisher_wake(e);
@@ -392,8 +393,8 @@ static bool finish_behind(struct vv_engine *e, struct vvi_req *r)
     return true;
 }
 
-/* Starts an order, and finishes the request if it was the last, within one device scope, in which device
- * operations are cheaper. A finished request must not be used any more. */
+/* Starts an order, and finishes the request if it was the last, within one device scope, in which
+ * device operations are cheaper. A finished request must not be used any more. */
 static int start_inside(struct vv_engine *e, struct vvi_req *r, struct vv_order *o, bool may_finish,
                         bool *ret_finished)
 {

@@ -2,15 +2,16 @@
 /*
  * Movers between device and host memory.
  *
- * A hop has one thread and one stream. All orders in flight on the hop are queued on the stream, each
- * with an event behind it. The thread waits for the oldest, reports it, and queues the orders that follow.
- * So the link does not idle between two orders. With more than two queued it does not idle either when
- * the thread is late, as happens on a machine with other work: the link would first have to end all
- * copies behind the oldest.
+ * A hop has one thread and one stream. All orders in flight on the hop are queued on the stream,
+ * each with an event behind it. The thread waits for the oldest, reports it, and queues the orders
+ * that follow. So the link does not idle between two orders. With more than two queued it does not
+ * idle either when the thread is late, as happens on a machine with other work: the link would
+ * first have to end all copies behind the oldest.
  *
- * Invariant: an order is completed only when the device no longer touches its memory, because the core
- * gives the pages away at once. An error does not guarantee that: after a failed event_record a copy
- * may run without an event to wait for. Hence vvi_device_settle before every completion with an error.
+ * Invariant: an order is completed only when the device no longer touches its memory, because the
+ * core gives the pages away at once. An error does not guarantee that: after a failed event_record
+ * a copy may run without an event to wait for. Hence vvi_device_settle before every completion with
+ * an error.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -155,8 +156,8 @@ static void queue_locked(struct line *l)
     atomic_store_explicit(&m->more, m->queue.head != NULL, memory_order_relaxed);
 }
 
-/* Sleeps through most of the oldest copy. False: there are more orders to queue. Engine lock held, but
- * not meanwhile. */
+/* Sleeps through most of the oldest copy. False: there are more orders to queue. Engine lock held,
+ * but not meanwhile. */
 static bool sleep_locked(struct line *l)
 {
     struct vvi_mover *m = l->mover;
@@ -169,9 +170,10 @@ static bool sleep_locked(struct line *l)
     return true;
 }
 
-/* Queries the oldest now and then until it has ended: 0 or its error; or until there are more orders to
- * queue: 1. Querying all the time would delay every other call of the driver, including the
- * application's. Noticing the end a little late costs nothing while the next copies are queued. */
+/* Queries the oldest now and then until it has ended: 0 or its error; or until there are more
+ * orders to queue: 1. Querying all the time would delay every other call of the driver, including
+ * the application's. Noticing the end a little late costs nothing while the next copies are
+ * queued. */
 static int poll_oldest(struct line *l)
 {
     struct vvi_mover *m = l->mover;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Movers between memory and the storage tier: one thread each for writing and for reading, each with
- * a store of its own. The memory is the host's, or with GPUDirect Storage the device's, according to the
- * order.
+ * Movers between memory and the storage tier: one thread each for writing and for reading, each
+ * with a store of its own. The memory is the host's, or with GPUDirect Storage the device's,
+ * according to the order.
  *
- * The thread keeps as many requests in the store as the core has slots, and waits in one of two places:
- * on its condition variable while nothing is in flight, otherwise inside store->poll. The thread that
- * queues an order signals the first, and kicks the store if the mover is in the second (mover->polling,
- * set and read under the engine lock). No wake-up is lost: a kick before the poll makes the poll return
- * at once.
+ * The thread keeps as many requests in the store as the core has slots, and waits in one of two
+ * places: on its condition variable while nothing is in flight, otherwise inside store->poll. The
+ * thread that queues an order signals the first, and kicks the store if the mover is in the second
+ * (mover->polling, set and read under the engine lock). No wake-up is lost: a kick before the poll
+ * makes the poll return at once.
  *
  * Commits and removals go with the writes. They have requests of their own, so that a long fsync
  * does not delay the writes of other objects.
@@ -53,9 +53,9 @@ static bool is_control(const struct vv_order *o)
     return o->kind != VV_ORDER_COPY;
 }
 
-/* Returns a request with an order to carry out, or NULL: no order, or no spare request. Commits come first,
- * because a caller may be waiting for them. The core guarantees that no order depends on another that is
- * still queued. */
+/* Returns a request with an order to carry out, or NULL: no order, or no spare request. Commits
+ * come first, because a caller may be waiting for them. The core guarantees that no order depends
+ * on another that is still queued. */
 static struct disk_io *take_locked(struct disk_worker *w)
 {
     struct vvi_mover *m = w->mover;

@@ -2,18 +2,18 @@
 /*
  * Completing requests after their calls have returned.
  *
- * A copy within a device takes less than a hundred microseconds, and the completion of a request takes a
- * tenth of that: if the application had to wait for it, it would lose a tenth of its bandwidth. So the
- * caller, once all its copies have ended well, only puts its request on a list and returns. The next
- * thread that takes the engine lock completes it first (vvi_engine_lock). No call can tell the
- * difference, since none reads the core before that.
+ * A copy within a device takes less than a hundred microseconds, and the completion of a request
+ * takes a tenth of that: if the application had to wait for it, it would lose a tenth of its
+ * bandwidth. So the caller, once all its copies have ended well, only puts its request on a list
+ * and returns. The next thread that takes the engine lock completes it first (vvi_engine_lock). No
+ * call can tell the difference, since none reads the core before that.
  *
  * The finisher is a thread that takes the lock if no other does, so that flushes and prefetches
- * continue. It is woken after the copies have been submitted, while they run, because waking a thread is
- * a system call; until the request comes it checks the list every few microseconds.
+ * continue. It is woken after the copies have been submitted, while they run, because waking a
+ * thread is a system call; until the request comes it checks the list every few microseconds.
  *
- * Risk: a request that has returned success can no longer fail. If a flush that ran ahead has failed in
- * between, vv_core_promise turns its error into a late error of the version.
+ * Risk: a request that has returned success can no longer fail. If a flush that ran ahead has
+ * failed in between, vv_core_promise turns its error into a late error of the version.
  */
 #include <errno.h>
 

@@ -134,8 +134,8 @@ static bool starved(const struct vv_engine *e)
     return atomic_load_explicit(&e->starved, memory_order_relaxed) > 0;
 }
 
-/* Takes the next piece and touches it. `lock` held, but not meanwhile. False: no more pieces in this turn;
- * the thread that finds its time over ends it. */
+/* Takes the next piece and touches it. `lock` held, but not meanwhile. False: no more pieces in
+ * this turn; the thread that finds its time over ends it. */
 static bool touch_next_locked(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
@@ -166,8 +166,8 @@ static void *toucher_main(void *arg)
 {
     struct vv_engine *e = arg;
     struct vvi_grow *g = &e->grow;
-    /* If the application computes on the same cores, touching continues while it does not compute, and
-     * all the more while it waits for this memory. */
+    /* If the application computes on the same cores, touching continues while it does not compute,
+     * and all the more while it waits for this memory. */
     if (!g->own_cores)
         (void)!setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), TOUCH_NICE);
     vv_mutex_lock(&g->lock);
@@ -178,8 +178,8 @@ static void *toucher_main(void *arg)
     return NULL;
 }
 
-/* One turn: until the time is over and the slice behind the first `ready` is whole, or no piece is left. 0,
- * with the number of whole slices; or the error that ends touching. */
+/* One turn: until the time is over and the slice behind the first `ready` is whole, or no piece is
+ * left. 0, with the number of whole slices; or the error that ends touching. */
 static int take_turn(struct vv_engine *e, size_t ready, uint64_t turn_ns, size_t *ret_whole)
 {
     struct vvi_grow *g = &e->grow;
@@ -237,7 +237,8 @@ static void rest(struct vvi_grow *g)
     vv_mutex_unlock(&g->lock);
 }
 
-/* Touching or registering has failed: returns the rest of the memory, and notifies core and application. */
+/* Touching or registering has failed: returns the rest of the memory, and notifies core and
+ * application. */
 static void give_up(struct vv_engine *e, int rc)
 {
     struct vvi_grow *g = &e->grow;
@@ -269,10 +270,11 @@ static bool calling(const struct vv_engine *e)
     return atomic_load_explicit(&e->device_calls, memory_order_relaxed) > 0;
 }
 
-/* Lets a call of the application on the device end before a slice is registered: the call makes several
- * driver calls, and each of them could have to wait for a registration of its own. Not for long, because
- * the next call may follow at once. Polls without sleeping: where calls follow one another, the gaps are
- * only a few microseconds long, and a thread that sleeps between polls misses every one. */
+/* Lets a call of the application on the device end before a slice is registered: the call makes
+ * several driver calls, and each of them could have to wait for a registration of its own. Not for
+ * long, because the next call may follow at once. Polls without sleeping: where calls follow one
+ * another, the gaps are only a few microseconds long, and a thread that sleeps between polls misses
+ * every one. */
 static void let_end(struct vv_engine *e)
 {
     uint64_t until_ns = vv_now_ns() + PASS_MOST_NS;
@@ -360,7 +362,8 @@ int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_byte
     g->base = e->base[tier];
     g->bytes = stats.tier_pages[tier] * e->cfg.page_bytes;
     g->nslices = vv_div_up(g->bytes, VVI_SLICE_BYTES);
-    /* Transit pages follow the cache. Without them nothing could pass on its way to the disk and back. */
+    /* Transit pages follow the cache. Without them nothing could pass on its way to the disk and
+     * back. */
     size_t transit = vv_core_tier_pages(e->core, tier) * e->cfg.page_bytes - g->bytes;
     int rc = 0;
     if (transit > 0) {
@@ -389,8 +392,9 @@ int vvi_grow_start(struct vv_engine *e)
     struct vvi_grow *g = &e->grow;
     if (g->nready == g->nslices)
         return 0;
-    /* Use the thread group's cores if they are as many as the application's. Otherwise do not: memory is
-     * placed near the core that touches it first, and not all of it should be near a few free cores. */
+    /* Use the thread group's cores if they are as many as the application's. Otherwise do not:
+     * memory is placed near the core that touches it first, and not all of it should be near a few
+     * free cores. */
     unsigned own = vv_thread_group_cores(e->cfg.group), shared = vv_topo_threads();
     bool own_cores = g->own_cores = own >= shared;
     /* With the pinner, three quarters of the processors: the others are for the application and the
@@ -426,8 +430,8 @@ void vvi_grow_stop(struct vv_engine *e)
 void vvi_grow_fini(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
-    /* The driver unregisters slice by slice. A lost one refuses, and a call for each slice would only
-     * take time. */
+    /* The driver unregisters slice by slice. A lost one refuses, and a call for each slice would
+     * only take time. */
     int rc = 0;
     if (g->transit_pinned)
         rc = vv_device_host_unregister(e->cfg.device, g->base + g->bytes);

@@ -2,14 +2,14 @@
 /*
  * Memory of the first tier lent to the application.
  *
- * A lease or lent range has users: the application until it gives the memory back, copies that a stream
- * has still to make from or to it, and the event of its return. The last user gives the pages back to the
- * core, under the engine lock, on any thread. So a copy into a lease may still be queued on one stream
- * when the application gives the lease back on another.
+ * A lease or lent range has users: the application until it gives the memory back, copies that a
+ * stream has still to make from or to it, and the event of its return. The last user gives the
+ * pages back to the core, under the engine lock, on any thread. So a copy into a lease may still be
+ * queued on one stream when the application gives the lease back on another.
  *
- * The memory is the device's if the first tier is, otherwise the host's. Copies within a device go on the
- * application's stream. Copies within host memory are made by the caller, which then waits for the stream
- * where it must.
+ * The memory is the device's if the first tier is, otherwise the host's. Copies within a device go
+ * on the application's stream. Copies within host memory are made by the caller, which then waits
+ * for the stream where it must.
  */
 #include <errno.h>
 #include <stdlib.h>

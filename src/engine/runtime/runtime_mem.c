@@ -9,8 +9,8 @@
  * All of this runs in vv_engine_open and vv_engine_close, while no other thread uses the engine,
  * except the pacer.
  *
- * Risk: a cache larger than memory. A mapping would be granted and the process killed while touching
- * it, so its size is first compared with the memory that the system reports as available.
+ * Risk: a cache larger than memory. A mapping would be granted and the process killed while
+ * touching it, so its size is first compared with the memory that the system reports as available.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,8 +27,8 @@
 
 #define HUGE_BYTES ((size_t)2 << 20)
 
-/* A copy that begins this soon after the paced end of the last one counts as following it at once, so
- * that sleeping too long does not add up. */
+/* A copy that begins this soon after the paced end of the last one counts as following it at once,
+ * so that sleeping too long does not add up. */
 #define PACER_SLACK_NS (150 * VV_NS_PER_US)
 
 int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes)

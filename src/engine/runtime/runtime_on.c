@@ -2,24 +2,26 @@
 /*
  * Requests that are ordered by a stream of the application.
  *
- * The caller's thread takes the APP orders of its request, puts all their copies on the application's
- * stream as one batch, records an event behind them and returns when every chunk has an order. Nothing
- * on the stream ever waits for a decision of the host. The request itself is on the heap. One thread,
- * the watcher, started at the first use, queries the events and completes the orders of those that have
- * fired. It polls because callbacks of drivers run on the driver's threads and must not take locks. It
- * sleeps in between, longer and longer, and without limit while there is nothing to query.
+ * The caller's thread takes the APP orders of its request, puts all their copies on the
+ * application's stream as one batch, records an event behind them and returns when every chunk has
+ * an order. Nothing on the stream ever waits for a decision of the host. The request itself is on
+ * the heap. One thread, the watcher, started at the first use, queries the events and completes the
+ * orders of those that have fired. It polls because callbacks of drivers run on the driver's
+ * threads and must not take locks. It sleeps in between, longer and longer, and without limit while
+ * there is nothing to query.
  *
  * Invariants:
- * - An order is completed only when its memory is not touched any more, as everywhere. A fired event
- *   says so. An error of the query does not: then the watcher makes its own stream wait for the event and
- *   settles that stream. It never waits for the application's stream, whose later work may wait for the
- *   thread that waits for the library.
- * - Future space may depend on orders that are on the stream already (an object larger than memory passes
- *   through it in parts). So all issued orders are submitted, and handed to the watcher, before the
- *   caller waits for more. Only a caller that does not want to wait gives its orders back instead.
- * - A request belongs to its caller until `returned` is set, and to the engine afterwards: the thread that
- *   dispatches its end frees it, or keeps it in the history's list of failures if the caller has returned
- *   success.
+ * - An order is completed only when its memory is not touched any more, as everywhere. A fired
+ *   event says so. An error of the query does not: then the watcher makes its own stream wait for
+ *   the event and settles that stream. It never waits for the application's stream, whose later
+ *   work may wait for the thread that waits for the library.
+ * - Future space may depend on orders that are on the stream already (an object larger than memory
+ *   passes through it in parts). So all issued orders are submitted, and handed to the watcher,
+ *   before the caller waits for more. Only a caller that does not want to wait gives its orders
+ *   back instead.
+ * - A request belongs to its caller until `returned` is set, and to the engine afterwards: the
+ *   thread that dispatches its end frees it, or keeps it in the history's list of failures if the
+ *   caller has returned success.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -301,8 +303,9 @@ static int watcher_start(struct vv_engine *e)
 void vvi_watcher_wake_locked(struct vv_engine *e)
 {
     struct vvi_watcher *w = &e->watcher;
-    /* While it has other events to query it checks here itself: no system call for the caller. If it
-     * sleeps, it is woken after the unlock, because before that it would only wait for the lock. */
+    /* While it has other events to query it checks here itself: no system call for the caller. If
+     * it sleeps, it is woken after the unlock, because before that it would only wait for the
+     * lock. */
     w->wake |= w->idle;
     w->idle = false;
 }
@@ -391,8 +394,8 @@ static void batch_watch_locked(struct vv_engine *e, struct vvi_batch *b)
     vvi_watcher_wake_locked(e);
 }
 
-/* Puts the copies of all these orders on the stream, and the batch's event behind them. After an error none
- * of them is running any more. */
+/* Puts the copies of all these orders on the stream, and the batch's event behind them. After an
+ * error none of them is running any more. */
 static int submit(struct vv_engine *e, struct vv_stream *stream, const struct vvi_on *on,
                   struct vvi_batch *b)
 {
@@ -470,8 +473,8 @@ static void give_up_locked(struct vv_engine *e, struct vvi_on *on, int status)
     on->notified = true;
 }
 
-/* Runs until every chunk has its order on the stream. Returns the result of the call; the request itself
- * may still be pending then. */
+/* Runs until every chunk has its order on the stream. Returns the result of the call; the request
+ * itself may still be pending then. */
 static int on_run_locked(struct vv_engine *e, struct vvi_on *on, struct vv_stream *stream,
                          uint64_t deadline_ns)
 {

@@ -59,8 +59,8 @@ struct vvi_mover {
     struct disk_worker *disk;       /* storage hops only. Synchronization: engine lock */
     struct vvi_order_queue queue;   /* Synchronization: engine lock */
     struct vvi_order_queue control; /* commits and removals. Synchronization: engine lock */
-    /* True if a queue may hold something. Synchronization: stored under the engine lock, relaxed; if it
-     * is seen late, an order waits for the next check. */
+    /* True if a queue may hold something. Synchronization: stored under the engine lock, relaxed;
+     * if it is seen late, an order waits for the next check. */
     _Atomic bool more;
     bool kick;           /* to be woken from poll at unlock. Synchronization: engine lock */
     struct vv_cond cond; /* orders came, or stop */
@@ -78,8 +78,8 @@ struct vvi_lane {
     unsigned head, count;
 };
 
-/* Streams for a request on device memory: one for each copy engine that may serve it, so that the part on
- * the device and the part on the host move at the same time. Kept for later requests. */
+/* Streams for a request on device memory: one for each copy engine that may serve it, so that the
+ * part on the device and the part on the host move at the same time. Kept for later requests. */
 struct vvi_lanes {
     struct vvi_lane lane[VVI_LANES];
     struct vvi_lanes *next; /* Synchronization: engine lock, while in the pool */
@@ -114,8 +114,8 @@ struct vvi_batch {
     struct vvi_batch *next;
 };
 
-/* Batches on one stream of a family, or on EARLY, whose end the core has not seen: `first` up to, but
- * not including, `end`, at their numbers modulo `cap`. Synchronization: engine lock. */
+/* Batches on one stream of a family, or on EARLY, whose end the core has not seen: `first` up to,
+ * but not including, `end`, at their numbers modulo `cap`. Synchronization: engine lock. */
 struct vvi_ring {
     struct vvi_batch **batch;
     uint64_t first, end, cap;
@@ -172,11 +172,13 @@ struct vvi_engine_hist {
     struct vv_files *files;
     uint64_t inflight; /* orders for movers, issued and not completed */
     /* Being dropped: the core may give the number to a new history as soon as the last order has
-     * ended, but the dropping thread reads this record once more after that, having released the lock. */
+     * ended, but the dropping thread reads this record once more after that, having released the
+     * lock. */
     bool draining;
     bool dropped; /* no call can ask for its errors any more */
-    /* The last chunks whose bytes did not verify, each of another version. Several, because prefetching
-     * continues with the next version while the error of this one is being returned to the caller. */
+    /* The last chunks whose bytes did not verify, each of another version. Several, because
+     * prefetching continues with the next version while the error of this one is being returned to
+     * the caller. */
     struct vvi_bad_chunk bad[VVI_BAD_CHUNKS];
     uint32_t bad_next;
     /* A failed removal that no call has reported yet. See keep_removal_error_locked. */
@@ -249,8 +251,8 @@ struct vv_engine {
 
     /* Synchronization: relaxed. A stale value costs one more call that fails. */
     _Atomic bool device_lost;
-    /* Requests of the application on device memory under way. Synchronization: relaxed; if it is seen
-     * late, one of them waits for a registration. */
+    /* Requests of the application on device memory under way. Synchronization: relaxed; if it is
+     * seen late, one of them waits for a registration. */
     _Atomic uint32_t device_calls;
     struct vvi_gaps gaps; /* between these requests */
     /* Checkpoints that wait for room. Synchronization: as device_calls. */
@@ -270,12 +272,12 @@ struct vv_engine {
     struct vvi_lanes *spare_lanes;
     struct vvi_req *spare_reqs;
 
-    /* Requests that have already returned success, newest first, to be completed by the next thread that
-     * takes the lock. See runtime_finish.c. Synchronization: pushed with release, taken with acquire by
-     * the holder of the lock. */
+    /* Requests that have already returned success, newest first, to be completed by the next thread
+     * that takes the lock. See runtime_finish.c. Synchronization: pushed with release, taken with
+     * acquire by the holder of the lock. */
     _Atomic(struct vvi_req *) finished;
-    /* Requests that will be pushed soon. Synchronization: decremented with release after the push, read
-     * with acquire by the finisher. */
+    /* Requests that will be pushed soon. Synchronization: decremented with release after the push,
+     * read with acquire by the finisher. */
     _Atomic uint32_t finishing;
     struct vv_mutex finisher_lock; /* rank MOVER */
     struct vv_cond finisher_cond;
@@ -363,16 +365,18 @@ static inline void vvi_trace_copy_ended(const struct vv_engine *e, const struct 
 }
 
 /* ---- runtime_mem.c ---- */
-/* Fails if the machine does not have that much memory. Called before the core sizes its tables by it. */
+/* Fails if the machine does not have that much memory. Called before the core sizes its tables by
+ * it. */
 int vvi_engine_mem_check(const struct vv_engine_cfg *cfg, char *err, size_t err_bytes);
 int vvi_engine_mem_init(struct vv_engine *e, char *err, size_t err_bytes);
 void vvi_engine_mem_fini(struct vv_engine *e);
 
 /* ---- runtime_grow.c ---- */
-/* Memory that the system can still give, 0 if unknown. Tests replace it before any engine is open. */
+/* Memory that the system can still give, 0 if unknown. Tests replace it before any engine is
+ * open. */
 extern uint64_t (*vvi_memory_available)(void);
-/* The longest time that memory is touched before it is registered. Tests replace it likewise: with 0,
- * turns are of one slice. */
+/* The longest time that memory is touched before it is registered. Tests replace it likewise: with
+ * 0, turns are of one slice. */
 extern uint64_t vvi_grow_turn_ns;
 /* Makes the transit pages and the first slice of a host tier that is mapped. */
 int vvi_grow_init(struct vv_engine *e, unsigned tier, char *err, size_t err_bytes);
@@ -389,8 +393,8 @@ void vvi_pacer_fini(struct vvi_pacer *p);
 void vvi_pacer_end(struct vvi_pacer *p, uint64_t start_ns, uint64_t bytes);
 
 /* ---- runtime_device.c ---- */
-/* Adds a segment, joined to the last one if it continues it on both sides. Returns the new number of
- * segments. */
+/* Adds a segment, joined to the last one if it continues it on both sides. Returns the new number
+ * of segments. */
 size_t vvi_seg_add(struct vv_copy_seg *segs, size_t n, char *dst, const char *src, size_t bytes);
 /* Starts copies, unless the device is lost. */
 int vvi_device_copy(struct vv_engine *e, struct vv_stream *stream, const struct vv_copy_seg *segs,
@@ -411,8 +415,8 @@ bool vvi_disk_alone_locked(const struct vv_engine *e, const struct vvi_mover *m)
 int vvi_disk_mover_start(struct vv_engine *e, enum vv_hop hop, struct vv_store *store);
 
 /* ---- runtime_app.c ---- */
-/* The threads that help to copy in host memory, started by the first copy that is worth it. NULL: the
- * caller copies alone. */
+/* The threads that help to copy in host memory, started by the first copy that is worth it. NULL:
+ * the caller copies alone. */
 struct vv_copy_pool *vvi_copy_pool(struct vv_engine *e, uint64_t bytes);
 /* A request for `size` bytes of `app`, NULL if memory is lacking. Engine lock held. */
 struct vvi_req *vvi_req_new_locked(struct vv_engine *e, const struct vv_engine_app *app,
@@ -437,8 +441,8 @@ void vvi_finisher_forget(struct vv_engine *e);
 void vvi_finish(struct vv_engine *e, struct vvi_req *r);
 
 /* ---- runtime.c ---- */
-/* Continues after a call of the core for a request: `rc` is its immediate result. Engine lock held on
- * entry, released on return. */
+/* Continues after a call of the core for a request: `rc` is its immediate result. Engine lock held
+ * on entry, released on return. */
 int vvi_request_finish(struct vv_engine *e, struct vvi_req *r, int rc, uint64_t deadline_ns);
 
 /* ---- runtime_lend.c ---- */
@@ -479,22 +483,23 @@ uint64_t vvi_ahead_stream_id(struct vv_engine *e, struct vv_stream *stream);
 unsigned vvi_ahead_family_locked(struct vv_engine *e, uint64_t stream_id);
 /* Queues a copy to be put on a lane. */
 void vvi_ahead_push_locked(struct vv_engine *e, struct vv_order *o);
-/* Puts copies that wait for the family's lanes, or for EARLY, on them. False: there are none. The lock is
- * released in between. */
+/* Puts copies that wait for the family's lanes, or for EARLY, on them. False: there are none. The
+ * lock is released in between. */
 bool vvi_ahead_submit_locked(struct vv_engine *e, unsigned family);
 /* Puts orders of a request of the family on its stream. The lock is released in between. */
 void vvi_ahead_app_locked(struct vv_engine *e, unsigned family, struct vv_stream *stream,
                           const struct vv_engine_app *app, struct vvi_order_queue *orders);
 /* True if a copy is on a lane, or to be put there. */
 bool vvi_ahead_pending_locked(const struct vv_engine *e);
-/* For the watcher: queries all lanes, completes copies that have ended, and puts waiting copies on lanes
- * that no call serves. The lock is released in between. True: something has happened. */
+/* For the watcher: queries all lanes, completes copies that have ended, and puts waiting copies on
+ * lanes that no call serves. The lock is released in between. True: something has happened. */
 bool vvi_ahead_watch_locked(struct vv_engine *e);
 
 /* Gives the pages back when the stream has come to this point. */
 int vvi_on_release(struct vv_engine *e, struct vv_engine_lend *lend, void *native);
 void vvi_watcher_init(struct vv_engine *e);
-/* Waits until the application's streams have no work for the engine. Before the movers are stopped. */
+/* Waits until the application's streams have no work for the engine. Before the movers are
+ * stopped. */
 void vvi_watcher_drain_locked(struct vv_engine *e);
 /* After `stopping` was set, without the lock. */
 void vvi_watcher_fini(struct vv_engine *e);

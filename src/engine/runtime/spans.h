@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spans: the parts of an order between the application's pieces and a tier's pages that are contiguous
- * on both sides. Inline, because within the device a copy of many runs takes no longer than a function
- * call for each of them would.
+ * Spans: the parts of an order between the application's pieces and a tier's pages that are
+ * contiguous on both sides. Inline, because within the device a copy of many runs takes no longer
+ * than a function call for each of them would.
  */
 #ifndef VV_ENGINE_SPANS_H
 #define VV_ENGINE_SPANS_H
@@ -34,9 +34,9 @@ static inline const struct vv_engine_piece *vvi_piece_at(const struct vv_engine_
     return p;
 }
 
-/* Calls `fn` for everything that an order moves between the application's pieces and a tier's pages,
- * until it returns an error. Pages that are consecutive in the tier and in the object are one span; a
- * span that continues the one before on both sides begins another piece. */
+/* Calls `fn` for everything that an order moves between the application's pieces and a tier's
+ * pages, until it returns an error. Pages that are consecutive in the tier and in the object are
+ * one span; a span that continues the one before on both sides begins another piece. */
 static inline int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
                                   const struct vv_order *o, vvi_span_fn *fn, void *arg)
 {

@@ -40,8 +40,8 @@ static void put_on(uint64_t version)
     d.stream = 0;
 }
 
-/* A stream that stands still reads a written version and makes room. The flush of that version to the disk
- * must not wait for the writes that the stream has still to make. */
+/* A stream that stands still reads a written version and makes room. The flush of that version to
+ * the disk must not wait for the writes that the stream has still to make. */
 static void a_reader_does_not_hold_up_the_disk(void)
 {
     struct drive_call wait;

@@ -19,8 +19,8 @@ static uint64_t one(struct vvi_copy_sleep *n, uint64_t bytes, uint64_t copy_ns)
     return now - copy_ns;
 }
 
-/* Copies of one size at one speed: after some of them, the mover sleeps through most of each copy, and
- * never past its end. */
+/* Copies of one size at one speed: after some of them, the mover sleeps through most of each copy,
+ * and never past its end. */
 static void steady(void)
 {
     for (uint64_t per_mib = 20000; per_mib < 1000000000; per_mib *= 3) {
@@ -83,7 +83,8 @@ static void faster(void)
     T_CHECK(i < 20);
 }
 
-/* Small copies end within the shortest sleep; the estimate for large ones must not come from them. */
+/* Small copies end within the shortest sleep; the estimate for large ones must not come from
+ * them. */
 static void tiny(void)
 {
     struct vvi_copy_sleep n;

@@ -53,8 +53,8 @@ static void a_read_fails(void)
     }
 }
 
-/* A read that was under way before the restore began fails: the restore issues its own, and fails only with
- * that one. */
+/* A read that was under way before the restore began fails: the restore issues its own, and fails
+ * only with that one. */
 static void an_older_read_fails(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -161,8 +161,8 @@ static void a_commit_fails(void)
     hand_end(&d, VV_ORDER_COMMIT, 0, 0, 1, -EIO);
     T_EQ(call.req.status, -EIO);
     T_ERR(vv_core_latest(d.core, h, &latest), -ENOENT);
-    /* The kernel may have dropped pages that it could not write: the file goes, and all of it is written
-     * again from memory, which has kept it. */
+    /* The kernel may have dropped pages that it could not write: the file goes, and all of it is
+     * written again from memory, which has kept it. */
     T_EQ(hand_resident(&d, h, 1, 0), 1);
     T_EQ(hand_resident(&d, h, 1, 1), 0);
     hand_end(&d, VV_ORDER_REMOVE, 0, 0, 1, 0);
@@ -206,8 +206,8 @@ static void a_commit_of_nothing_fails(void)
     hand_close(&d);
 }
 
-/* The file still takes its space, and the next call gets the error: the version would exist again when
- * the history is opened next. */
+/* The file still takes its space, and the next call gets the error: the version would exist again
+ * when the history is opened next. */
 static void a_removal_fails(void)
 {
     uint32_t h = hand_open(&d, "H2F9", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -233,8 +233,8 @@ static void a_removal_fails(void)
     hand_close(&d);
 }
 
-/* A file failed, and could not be removed either. When its version is discarded it must be removed, although no
- * other file replaced it. */
+/* A file failed, and could not be removed either. When its version is discarded it must be removed,
+ * although no other file replaced it. */
 static void a_failed_file_stays(void)
 {
     uint32_t h = hand_open(&d, "H2F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -250,8 +250,8 @@ static void a_failed_file_stays(void)
     hand_close(&d);
 }
 
-/* The file of an old generation stays, and so does that of a discarded version: the error names the discarded
- * version, which would exist again at the next opening. */
+/* The file of an old generation stays, and so does that of a discarded version: the error names the
+ * discarded version, which would exist again at the next opening. */
 static void two_removals_fail(void)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -509,8 +509,8 @@ static void checker_sees(void)
     hand_close(&d);
 }
 
-/* A flush that ran ahead of a put fails after the put has returned success: a late error of the version,
- * which is not flushed any more. */
+/* A flush that ran ahead of a put fails after the put has returned success: a late error of the
+ * version, which is not flushed any more. */
 static void an_error_after_the_promise(void)
 {
     uint32_t h = hand_open(&d, "D8H1F", VV_POLICY_NEXT, VV_CORE_DURABLE);

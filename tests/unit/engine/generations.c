@@ -123,8 +123,8 @@ static void twice(void)
     hand_close(&d);
 }
 
-/* A put that fails or times out, before its first page or with copies on a stream: the version is what it
- * was, including its hints. */
+/* A put that fails or times out, before its first page or with copies on a stream: the version is
+ * what it was, including its hints. */
 static void put_fails(void)
 {
     for (int started = 0; started < 2; started++) {
@@ -151,8 +151,8 @@ static void put_fails(void)
     }
 }
 
-/* While a stream will overwrite a version, queries find the old generation, but restores do not; if the put
- * fails, the old one stays. */
+/* While a stream will overwrite a version, queries find the old generation, but restores do not; if
+ * the put fails, the old one stays. */
 static void ordered(void)
 {
     uint32_t h = with_version("H4F", 1);
@@ -183,8 +183,8 @@ static void ordered(void)
     hand_close(&d);
 }
 
-/* A put that can never fit is refused before anything of the old version is released, whether or not that
- * has a file. */
+/* A put that can never fit is refused before anything of the old version is released, whether or
+ * not that has a file. */
 static void refused_for_its_size(void)
 {
     for (int files_tier = 0; files_tier < 2; files_tier++) {
@@ -313,7 +313,8 @@ static void kept_in_memory(void)
     hand_close(&d);
 }
 
-/* Retention counts versions, not generations; an unsafe one never causes the removal of an older one. */
+/* Retention counts versions, not generations; an unsafe one never causes the removal of an older
+ * one. */
 static void retention(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -365,7 +366,8 @@ static void retention_of_many(void)
     hand_close(&d);
 }
 
-/* A version that replaces another is provisional until it is confirmed: the old one stays, safe or not. */
+/* A version that replaces another is provisional until it is confirmed: the old one stays, safe or
+ * not. */
 static void provisional(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -454,7 +456,8 @@ static uint32_t with_two_generations(void)
     return h;
 }
 
-/* The previous generation returns, although it has not reached the level, and the one that has stays behind it. */
+/* The previous generation returns, although it has not reached the level, and the one that has
+ * stays behind it. */
 static void the_one_before_comes_back(void)
 {
     uint32_t h = with_two_generations();
@@ -532,8 +535,9 @@ static void end_removal(uint64_t generation, int status)
     drive_end(&d, (unsigned)i, status);
 }
 
-/* A discard that is interrupted leaves the newest generation or none: the old file is removed first, and the
- * new one stays until then. A version written again and discarded has to wait too. */
+/* A discard that is interrupted leaves the newest generation or none: the old file is removed
+ * first, and the new one stays until then. A version written again and discarded has to wait
+ * too. */
 static void the_oldest_file_goes_first(void)
 {
     uint32_t h = with_two_generations();
@@ -592,8 +596,8 @@ static void taken_back_beside_an_old_file(void)
     hand_close(&d);
 }
 
-/* The history ends with a removal that has failed and a commit of a generation that was taken back: its file is
- * removed all the same. */
+/* The history ends with a removal that has failed and a commit of a generation that was taken back:
+ * its file is removed all the same. */
 static void taken_back_while_the_history_ends(void)
 {
     uint32_t h = with_version("H8F", 1);
@@ -617,8 +621,8 @@ static void taken_back_while_the_history_ends(void)
     hand_close(&d);
 }
 
-/* A version left unfinished by a previous process counts for retention once a caller has seen it: until then
- * the application may continue from the version before. */
+/* A version left unfinished by a previous process counts for retention once a caller has seen it:
+ * until then the application may continue from the version before. */
 static void unfinished(void)
 {
     uint32_t h = hand_open(&d, "H8F", VV_POLICY_NEXT, VV_CORE_DURABLE);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A tier whose pages become ready while it is in use: its full size decides what fits, the ready pages
- * decide what has room. Requests that wait continue when more pages are ready, or fail when no more
- * come.
+ * A tier whose pages become ready while it is in use: its full size decides what fits, the ready
+ * pages decide what has room. Requests that wait continue when more pages are ready, or fail when
+ * no more come.
  */
 #include <errno.h>
 
@@ -28,7 +28,8 @@ static uint64_t ready_pages(const struct drive *d, unsigned tier)
     return s.tier_ready_pages[tier];
 }
 
-/* A put waits with nothing in flight, takes pages as they come, and ends when it has all it needs. */
+/* A put waits with nothing in flight, takes pages as they come, and ends when it has all it
+ * needs. */
 static void a_put_waits_for_pages(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -53,7 +54,8 @@ static void a_put_waits_for_pages(void)
     }
 }
 
-/* The full size, not the ready pages, decides that an object can never fit: it is refused at once. */
+/* The full size, not the ready pages, decides that an object can never fit: it is refused at
+ * once. */
 static void capacity_is_the_full_one(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -122,8 +124,8 @@ static void stopping_lets_a_put_stream(void)
         }
 }
 
-/* The cache above takes a checkpoint while no page of the host is ready; its flush waits, and continues
- * with the first page. */
+/* The cache above takes a checkpoint while no page of the host is ready; its flush waits, and
+ * continues with the first page. */
 static void flushes_wait_for_pages(void)
 {
     static struct drive d;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The restore order: hints given early, cleared, not followed, given twice, of versions never written;
- * predictions. */
+/* The restore order: hints given early, cleared, not followed, given twice, of versions never
+ * written; predictions. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
@@ -116,8 +116,8 @@ static void deviated_from(void)
     hand_close(&d);
 }
 
-/* Clearing also forgets versions that were passed over: they are not read any more, and their list does not
- * grow with the number of orders that were given and cleared. */
+/* Clearing also forgets versions that were passed over: they are not read any more, and their list
+ * does not grow with the number of orders that were given and cleared. */
 static void cleared_again_and_again(void)
 {
     static const uint64_t order[] = {3, 5, 2, 4}; /* no pattern */
@@ -223,8 +223,8 @@ static void distance(void)
     hand_close(&d);
 }
 
-/* The nearest version is fetched first, even if its hint became live late; and never more than there is
- * room for, the transit page being the last. */
+/* The nearest version is fetched first, even if its hint became live late; and never more than
+ * there is room for, the transit page being the last. */
 static void nearest_first(void)
 {
     uint32_t h = open_with("H2F", 4);
@@ -261,7 +261,8 @@ static void predictions(void)
     T_EQ(vvi_hist(d.core, h)->npredicted, 0);
     T_EQ(vvi_hist(d.core, h)->tail, vvi_hist(d.core, h)->head);
     hand_close(&d);
-    /* If a program restores a version several times, it is expected again until another one is restored. */
+    /* If a program restores a version several times, it is expected again until another one is
+     * restored. */
     h = open_with("H8F", 6);
     hand_get(&d, h, 6);
     T_CHECK(hand_object(&d, h, 6)->consumed);
@@ -321,7 +322,8 @@ static void predictions_behind_hints(void)
     hand_close(&d);
 }
 
-/* Hints that are less accurate than the detector are replaced, and count again when it was wrong. */
+/* Hints that are less accurate than the detector are replaced, and count again when it was
+ * wrong. */
 static void hints_that_lack_versions(void)
 {
     uint32_t h = open_with("H16F", 16);
@@ -382,7 +384,8 @@ static void begins_at_a_restore_or_start(void)
     hand_close(&d);
 }
 
-/* Versions of a declared order are hinted as they are written, and their hints are removed with them. */
+/* Versions of a declared order are hinted as they are written, and their hints are removed with
+ * them. */
 static void declared(void)
 {
     for (int lifo = 0; lifo < 2; lifo++) {
@@ -400,8 +403,8 @@ static void declared(void)
             uint64_t distance = lifo ? 6 - v : v - 1;
             T_EQ(hand_object(&d, h, v)->hint_first - hist->head, distance);
         }
-        /* Memory holds either the versions written last or those wanted first: the test can only tell
-         * in the case where the last is wanted first. */
+        /* Memory holds either the versions written last or those wanted first: the test can only
+         * tell in the case where the last is wanted first. */
         if (lifo)
             for (uint64_t v = 4; v <= 6; v++)
                 T_EQ(hand_resident(&d, h, v, 0), 1);

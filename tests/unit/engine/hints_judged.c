@@ -14,7 +14,8 @@ static uint32_t open_with(const char *tiers, unsigned n)
     return h;
 }
 
-/* A hint confirms the first prediction and no other, also after the queue has wrapped in its ring. */
+/* A hint confirms the first prediction and no other, also after the queue has wrapped in its
+ * ring. */
 static void confirms_the_first_only(void)
 {
     uint32_t h = hand_open(&d, "H200F", VV_POLICY_NEXT, VV_CORE_DURABLE);

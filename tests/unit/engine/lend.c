@@ -83,8 +83,8 @@ static void a_lease_waits_for_flushes(void)
     }
 }
 
-/* A lease takes the run whose soonest use is the latest: it evicts one version that is wanted late, not many
- * that are wanted next, although their distances add up to more. */
+/* A lease takes the run whose soonest use is the latest: it evicts one version that is wanted late,
+ * not many that are wanted next, although their distances add up to more. */
 static void a_lease_spares_what_is_next(void)
 {
     struct drive d;
@@ -108,7 +108,8 @@ static void a_lease_spares_what_is_next(void)
     hand_close(&d);
 }
 
-/* Memory only, and full: a lease fails at once, as a put would, unless pages are being given back. */
+/* Memory only, and full: a lease fails at once, as a put would, unless pages are being given
+ * back. */
 static void a_lease_in_vain(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -136,7 +137,8 @@ static void a_lease_in_vain(void)
     }
 }
 
-/* The pages of leases become a version; if they are in parts, only where copies may be scattered. */
+/* The pages of leases become a version; if they are in parts, only where copies may be
+ * scattered. */
 static void a_version_of_leases(void)
 {
     for (unsigned p = 0; p < VV_ARRAY_SIZE(policies); p++) {
@@ -198,8 +200,8 @@ static void a_lent_put_overtakes(void)
 
 /* ---- ordered ---- */
 
-/* All orders are issued at once, and then nothing is blocked; the version does not exist before they
- * have ended. */
+/* All orders are issued at once, and then nothing is blocked; the version does not exist before
+ * they have ended. */
 static void ordered_put(void)
 {
     struct drive d;
@@ -265,8 +267,8 @@ static void ordered_and_discarded(void)
     hand_close(&d);
 }
 
-/* Cancelled half-way it gets no more orders, and ends when those issued have ended. The version may be
- * written again before that. */
+/* Cancelled half-way it gets no more orders, and ends when those issued have ended. The version may
+ * be written again before that. */
 static void ordered_and_cancelled(void)
 {
     struct drive d;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The link does not idle while there is data to move, however late its mover checks. A gate in the
- * device's events decides when copies over the link have ended, several at once. The test counts copies
- * that find no other queued before them.
+ * device's events decides when copies over the link have ended, several at once. The test counts
+ * copies that find no other queued before them.
  */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUDirect Storage in the core: chunks that would only pass through a full host tier go past it. */
+/* GPUDirect Storage in the core: chunks that would only pass through a full host tier go past
+ * it. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
@@ -143,7 +144,8 @@ static void a_restore_does_not_fail_with_a_prefetch(void)
     hand_close(&d);
 }
 
-/* Prefetches do not take pages from a lease that waits for a run of device pages: room only grows. */
+/* Prefetches do not take pages from a lease that waits for a run of device pages: room only
+ * grows. */
 static void a_lease_is_not_overtaken(void)
 {
     uint32_t h = hand_open(&d, "D4H0F+", VV_POLICY_NEXT, VV_CORE_DURABLE);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of progress, one by one: which data makes room for which, and which requests fail at once. */
+/* The rules of progress, one by one: which data makes room for which, and which requests fail at
+ * once. */
 #include "unit/engine/hand.h"
 
 static struct drive d;
 
-/* Every page holds a prefetched copy: a put takes the page of the copy that is wanted last, which is also on
- * the disk. */
+/* Every page holds a prefetched copy: a put takes the page of the copy that is wanted last, which
+ * is also on the disk. */
 static void a_put_revokes_the_farthest(void)
 {
     for (int policy = 0; policy < VV_POLICY_COUNT; policy++) {
@@ -66,8 +67,9 @@ static unsigned reads_out(int *ret_first)
     return n;
 }
 
-/* Restores come as fast as the disk reads. A version that is still to be written is written beside the reads once
- * in a while, not whenever the last write has ended: its level is durable, but no call waits for it. */
+/* Restores come as fast as the disk reads. A version that is still to be written is written beside
+ * the reads once in a while, not whenever the last write has ended: its level is durable, but no
+ * call waits for it. */
 static void restores_beside_a_write(bool other)
 {
     enum { READ = 160, FIRST = 1000, SECOND = 1001, OTHER = 2000 };
@@ -299,8 +301,8 @@ static void served_from_where_it_is(void)
     hand_close(&d);
 }
 
-/* All of the device is being read: the put goes straight to the host, and is prefetched from there like
- * any other version. */
+/* All of the device is being read: the put goes straight to the host, and is prefetched from there
+ * like any other version. */
 static void a_put_goes_to_the_host_when_the_device_cannot_take_it(void)
 {
     uint32_t h = hand_open(&d, "D2H4", VV_POLICY_NEXT, VV_CORE_CACHED);

@@ -9,9 +9,9 @@ static double device_rate(const struct drive *d)
     return d->core->hop[VV_HOP_D2D].rate.bytes_per_s;
 }
 
-/* If the device has one part of a version and the other comes over the link, the end of the first may be
- * seen only when the second has ended: that is no measurement of the device. A version that is whole on
- * the device is one. */
+/* If the device has one part of a version and the other comes over the link, the end of the first
+ * may be seen only when the second has ended: that is no measurement of the device. A version that
+ * is whole on the device is one. */
 static void test_parts_teach_nothing(void)
 {
     struct drive d;

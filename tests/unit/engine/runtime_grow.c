@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host cache is made ready behind the first requests. A gate in the device's registration lets the
- * test decide when, so that nothing here depends on durations.
+ * The host cache is made ready behind the first requests. A gate in the device's registration lets
+ * the test decide when, so that nothing here depends on durations.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,8 +67,8 @@ static void gate_set(unsigned allowed)
     vv_mutex_unlock(&gate.lock);
 }
 
-/* A context on the emulated device whose cache has `slices` slices. The gate delays all registrations after
- * the first `allowed` calls. */
+/* A context on the emulated device whose cache has `slices` slices. The gate delays all
+ * registrations after the first `allowed` calls. */
 static struct varve_ctx *open_gated(size_t device_cache, unsigned slices, unsigned allowed,
                                     const char *local)
 {
@@ -113,8 +113,8 @@ static void log_sink(void *user, enum vv_log_level level, const char *text)
     snprintf(logged, sizeof(logged), "%s", text);
 }
 
-/* Opening returns with one slice. Versions that fit into it are written and restored meanwhile; one that
- * does not waits, and ends when the next slices are ready. */
+/* Opening returns with one slice. Versions that fit into it are written and restored meanwhile; one
+ * that does not waits, and ends when the next slices are ready. */
 static void test_ready_at_once(void)
 {
     vv_log_set_sink(log_sink, NULL,
@@ -204,8 +204,8 @@ static size_t resident(char *from, size_t bytes)
     return sum * page;
 }
 
-/* While a slice is being registered no thread touches memory: only that slice and the pieces that each
- * thread had begun when it was whole are resident, and no more until it is registered. */
+/* While a slice is being registered no thread touches memory: only that slice and the pieces that
+ * each thread had begun when it was whole are resident, and no more until it is registered. */
 static void test_in_turns(void)
 {
     uint64_t most = vvi_grow_turn_ns;
@@ -232,8 +232,8 @@ static void test_in_turns(void)
     vvi_grow_turn_ns = most;
 }
 
-/* A slice is refused: the request that waits for it fails, the next call returns the reason, once, and
- * everything else continues in the ready part. */
+/* A slice is refused: the request that waits for it fails, the next call returns the reason, once,
+ * and everything else continues in the ready part. */
 static void test_refused(void)
 {
     for (unsigned k = 1; k <= 3; k++) {

@@ -121,8 +121,8 @@ static void test_queue(void)
     }
 }
 
-/* Copies that follow one another closely end at exact multiples: sleeping too long does not add up. The
- * test reads only the pacer's own record, not the clock. */
+/* Copies that follow one another closely end at exact multiples: sleeping too long does not add up.
+ * The test reads only the pacer's own record, not the clock. */
 static void test_pacer(void)
 {
     struct vvi_pacer p;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of the runtime that are disturbed by others: a version written again after its layout was
- * looked up, and a history that is closed while requests of another one take for ever. The test has its
- * own store, which completes requests of a history when it is allowed to.
+ * Requests of the runtime that are disturbed by others: a version written again after its layout
+ * was looked up, and a history that is closed while requests of another one take for ever. The test
+ * has its own store, which completes requests of a history when it is allowed to.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -178,8 +178,8 @@ static uint64_t generation_of(struct vv_engine *e, uint32_t hist, uint64_t versi
 
 /* ---- the cases ---- */
 
-/* Between the lookup of a version and its restore, it is discarded and written again: the caller's data
- * for the old one, above all its regions, does not fit the new one. */
+/* Between the lookup of a version and its restore, it is discarded and written again: the caller's
+ * data for the old one, above all its regions, does not fit the new one. */
 static void written_again(void)
 {
     static char buf[2 * PAGE];
@@ -253,7 +253,8 @@ static void others_keep_busy(void)
     slow_fini(&store);
 }
 
-/* A store holds a write until there is room. It is notified when all else has ended: then no room comes. */
+/* A store holds a write until there is room. It is notified when all else has ended: then no room
+ * comes. */
 static void nothing_makes_room(void)
 {
     const struct vv_core_hist_cfg cfg = {.level = VV_CORE_DURABLE};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Host memory registered in several slices: versions cross their borders, which only the device sees.
- * And the application's default stream: a checkpoint contains the results of work launched before it.
+ * Host memory registered in several slices: versions cross their borders, which only the device
+ * sees. And the application's default stream: a checkpoint contains the results of work launched
+ * before it.
  */
 #include <stdlib.h>
 
@@ -75,7 +76,8 @@ static void test_behind_the_application(void)
     T_OK(varve_close(ctx));
 }
 
-/* The device is lost half-way: errors, no crash, and versions on disk can be restored to host memory. */
+/* The device is lost half-way: errors, no crash, and versions on disk can be restored to host
+ * memory. */
 static void test_device_lost(void)
 {
     struct vv_ckpt_hooks hooks = {.device = catch_device};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pages that are released when they were written to a file that is not committed yet, and commits that fail
- * then: step by step. */
+/* Pages that are released when they were written to a file that is not committed yet, and commits
+ * that fail then: step by step. */
 #include <errno.h>
 
 #include "unit/engine/hand.h"
@@ -92,8 +92,8 @@ static void cannot_be_read_back(void)
     hand_close(&d);
 }
 
-/* After a failure memory keeps what it has until a file is committed: otherwise two failed files would have to be
- * combined. */
+/* After a failure memory keeps what it has until a file is committed: otherwise two failed files
+ * would have to be combined. */
 static void fails_again(void)
 {
     uint32_t h = begin();

@@ -6,8 +6,8 @@
 
 static struct drive d;
 
-/* While the order is unknown, every object keeps the same share: a put takes part of each, not all of
- * one. */
+/* While the order is unknown, every object keeps the same share: a put takes part of each, not all
+ * of one. */
 static void same_share_of_every_object(void)
 {
     uint32_t h = hand_open(&d, "D8H32F", VV_POLICY_NEXT, VV_CORE_CACHED);
@@ -21,8 +21,8 @@ static void same_share_of_every_object(void)
     hand_close(&d);
 }
 
-/* Small objects share pages: a tier of two pages holds eight of a quarter of one. A whole page is free again
- * when all its parts are. */
+/* Small objects share pages: a tier of two pages holds eight of a quarter of one. A whole page is
+ * free again when all its parts are. */
 static void small_objects_share_pages(void)
 {
     enum { SMALL = DRIVE_CUT_PAGE / 4 };
@@ -128,8 +128,8 @@ static void next_call_first(void)
     hand_close(&d);
 }
 
-/* While writing, transit pages may also hold data wanted before data that the host has to flush: the put gets
- * the device's page. */
+/* While writing, transit pages may also hold data wanted before data that the host has to flush:
+ * the put gets the device's page. */
 static void passes_while_writing(void)
 {
     uint32_t h = hand_open(&d, "D1H2S8", VV_POLICY_NEXT, VV_CORE_CACHED);
@@ -164,7 +164,8 @@ static void evicted_while_restored(void)
     hand_close(&d);
 }
 
-/* A hit of 128 MiB is one order also with the pages of a small cache: several orders would take 200 us more. */
+/* A hit of 128 MiB is one order also with the pages of a small cache: several orders would take 200
+ * us more. */
 static void one_order_for_a_hit(void)
 {
     struct vv_core_cfg cfg = {.ntiers = 2, .page_bytes = vv_core_page_bytes(640 << 20, 5ULL << 30)};
@@ -176,8 +177,9 @@ static void one_order_for_a_hit(void)
     T_CHECK((uint64_t)cfg.batch_pages[VV_HOP_D2D] * cfg.page_bytes >= 128 << 20);
 }
 
-/* Transit pages are part of a host cache of 16 MiB and more, a quarter at most; a smaller one has a few
- * beside it; without a disk there are none. The size computed for an object to fit is sufficient. */
+/* Transit pages are part of a host cache of 16 MiB and more, a quarter at most; a smaller one has a
+ * few beside it; without a disk there are none. The size computed for an object to fit is
+ * sufficient. */
 static void transit_counts(void)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every legal transition of a copy, made by requests and completions; the table refuses every illegal one.
- * Tiers are 0 device, 1 host, 2 files.
+ * Every legal transition of a copy, made by requests and completions; the table refuses every
+ * illegal one. Tiers are 0 device, 1 host, 2 files.
  */
 #include "base/assert.h"
 #include "unit/engine/hand.h"

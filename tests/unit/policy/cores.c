@@ -23,7 +23,8 @@ static void cores_of_16(uint16_t *core_of, bool two)
         core_of[i] = (uint16_t)(two && i < 16 ? i % 8 : i);
 }
 
-/* The free ones of 16 processors, by the application's threads and their number. `two`: cores of two, n and n + 8. */
+/* The free ones of 16 processors, by the application's threads and their number. `two`: cores of
+ * two, n and n + 8. */
 static const char *free_of(const char *const *masks, size_t n, const char *machine, bool two,
                            unsigned app_threads, unsigned *ret_cores)
 {
@@ -143,8 +144,8 @@ static void jobs(void)
     JOB("2-3", VV_CORES_IDLE, 2, "0-1", "0-3", .idle = "0-15", .all_known = true);
 }
 
-/* A thread that may run anywhere, like some of MPI's own, is bound to no core; one with a smaller mask
- * is. */
+/* A thread that may run anywhere, like some of MPI's own, is bound to no core; one with a smaller
+ * mask is. */
 static void threads_of_a_job(void)
 {
     uint16_t core_of[CPU_SETSIZE];

@@ -5,8 +5,8 @@
 #include "policy/generation.h"
 #include "t.h"
 
-/* Columns: BEGUN WRITTEN REACHED REPLACED DROPPED DISCARDED RELEASED RETURNED. A letter is the initial of
- * the next state; '-': the event cannot happen. */
+/* Columns: BEGUN WRITTEN REACHED REPLACED DROPPED DISCARDED RELEASED RETURNED. A letter is the
+ * initial of the next state; '-': the event cannot happen. */
 static const char *const expected[VV_GEN_STATES] = {
     [VV_GEN_NONE] = "WC------", [VV_GEN_WRITING] = "-C--EE--", [VV_GEN_CURRENT] = "--SHEE--",
     [VV_GEN_SAFE] = "---HEE--", [VV_GEN_HELD] = "-----EEC",    [VV_GEN_ENDED] = "--------",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The performance model against figures that can be worked out by hand, including those of the paper. */
+/* The performance model against figures that can be worked out by hand, including those of the
+ * paper. */
 #include "policy/model.h"
 
 #include <math.h>
@@ -14,9 +15,9 @@ static void near(double got, double want, double tolerance)
         t_fail(__FILE__, __LINE__, "%g, not %g", got, want);
 }
 
-/* Tables II and III: computing takes 1800 s at every ratio. Where the I/O is not hidden, the paper's
- * expected speed-up is the equation with the times it prints. Where it is hidden, the paper expected
- * somewhat less than its own measured times give. */
+/* Tables II and III: computing takes 1800 s at every ratio. Where the I/O is not hidden, the
+ * paper's expected speed-up is the equation with the times it prints. Where it is hidden, the paper
+ * expected somewhat less than its own measured times give. */
 static void paper_tables(void)
 {
     static const struct {

@@ -100,8 +100,8 @@ static void a_flush_makes_room_only_when_puts_press(void)
     T_CHECK(vv_next_may_evict(&q));
 }
 
-/* Between restores a put, or a flush for it, takes no page that the disk would have to bring back before the new
- * version is wanted, unless nothing else would ever make room. */
+/* Between restores a put, or a flush for it, takes no page that the disk would have to bring back
+ * before the new version is wanted, unless nothing else would ever make room. */
 static void between_restores_a_put_spares_what_comes_back(void)
 {
     struct vv_next_question q = {.purpose = VV_FOR_PUT,
@@ -145,8 +145,8 @@ static void time_of_the_disk(void)
     T_CHECK(vv_next_disk_has_time(UINT32_MAX, UINT32_MAX, UINT64_MAX / 2, UINT64_MAX / 2));
 }
 
-/* A version that has to become durable is written beside reads while they leave time for all of it, otherwise now
- * and then. */
+/* A version that has to become durable is written beside reads while they leave time for all of it,
+ * otherwise now and then. */
 static void writes_beside_reads(void)
 {
     /* Ten restores, 1 s apart; reads and writes of 9 s, then of 11 s. */
@@ -156,8 +156,8 @@ static void writes_beside_reads(void)
     T_CHECK(vv_next_write_beside_reads(10, 1000000000, 6000, 5000, 1000, VV_NEXT_WRITE_TURN));
 }
 
-/* The disk gets room for the very next version, as much as it reads in one interval. For later versions, and
- * for more, it has to wait, because that would evict others. */
+/* The disk gets room for the very next version, as much as it reads in one interval. For later
+ * versions, and for more, it has to wait, because that would evict others. */
 static void idle_disks(void)
 {
     /* A restore each second, 1000 bytes a second. */

@@ -408,7 +408,8 @@ static void ring_keys_are_unambiguous(void)
     vv_place_free(p);
 }
 
-/* Points in proportion to weights; with an explicit unit a node's points do not depend on the others. */
+/* Points in proportion to weights; with an explicit unit a node's points do not depend on the
+ * others. */
 static void ring_weights(void)
 {
     struct vv_place_node nodes[5];
@@ -459,9 +460,9 @@ static void refused(void)
     T_ERR(vv_place_scheme_parse("hrw-", &scheme), -EINVAL);
 }
 
-/* Owners of some files, computed by a program in another language with the logarithms of its own library.
- * Nodes of one job may be different machines, and all have to compute the same; a change here moves
- * every cached file of every installation. */
+/* Owners of some files, computed by a program in another language with the logarithms of its own
+ * library. Nodes of one job may be different machines, and all have to compute the same; a change
+ * here moves every cached file of every installation. */
 static void golden(void)
 {
     static const struct {

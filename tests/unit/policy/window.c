@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows of the contiguous policies: the errors of the printed algorithm, and a comparison with all
- * windows tried one by one. */
+/* Windows of the contiguous policies: the errors of the printed algorithm, and a comparison with
+ * all windows tried one by one. */
 #include "policy/window.h"
 
 #include "base/util.h"
@@ -10,8 +10,8 @@ enum { MAX_FRAGS = 24 };
 
 #define SECOND UINT64_C(1000000000)
 
-/* The algorithm as printed: the scan ends when j reaches n, and the inner loop compares with a size that
- * is given from outside. Kept to show that the examples below distinguish the two. */
+/* The algorithm as printed: the scan ends when j reaches n, and the inner loop compares with a size
+ * that is given from outside. Kept to show that the examples below distinguish the two. */
 static bool as_printed(const struct vv_frag *f, size_t n, uint64_t size_new, uint64_t size_target,
                        struct vv_window *ret)
 {
@@ -51,9 +51,9 @@ static void gap_at_the_end(void)
     T_EQ(w.wait_ns, 10 * SECOND);
 }
 
-/* `size_target` of the printed inner loop is the size of the new checkpoint: a window ends as soon as it
- * is that large. Any other reading (the whole size, the largest fragment, the size so far) gives another
- * window. */
+/* `size_target` of the printed inner loop is the size of the new checkpoint: a window ends as soon
+ * as it is that large. Any other reading (the whole size, the largest fragment, the size so far)
+ * gives another window. */
 static void window_ends_when_large_enough(void)
 {
     const struct vv_frag f[] = {

@@ -673,7 +673,7 @@ bool vvi_ahead_flush(struct vv_core *core, unsigned family, struct vv_object *ob
     unsigned device = (unsigned)core->device, host = (unsigned)core->host;
 
     if (core->ahead.family[family].flushes > 0)
-        return true; /* the pages that they save are available once they are queued on their lanes */
+        return true; /* their pages are available once they are queued on their lanes */
     /* Only now: the data copied down last has been replaced, or is not wanted last. */
     core->ahead.family[family].due_at = core->ahead.family[family].down_at;
     while (done < want && !core->ahead.family[family].refused) {

@@ -783,8 +783,8 @@ static const char *check_hints(const struct hist *h)
     return NULL;
 }
 
-/* Prefetching looks at open hints only, so the versions that it skips must need nothing. A
- * discarded version that will be written again is opened then. */
+/* Prefetching looks at open hints only, so the versions that it skips must need nothing. The
+ * hint of a discarded version that will be written again is opened then. */
 static const char *check_open_hints(const struct hist *h)
 {
     for (unsigned set = 0; set < h->nopen; set++)
@@ -979,7 +979,7 @@ static uint64_t stamp_place(const struct vv_core *core, unsigned tier, uint64_t 
     return n;
 }
 
-/* The distance between the end of the family and its use of the page. */
+/* The work that the family has still to do until its use of the page. */
 static uint64_t digest_stamp(const struct vv_core *core, unsigned tier, uint32_t page)
 {
     const struct stamp *st = vvi_stamp(core, tier, page);

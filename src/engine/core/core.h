@@ -233,9 +233,8 @@ struct vv_req {
 
 /* On arena tiers: pages the tier's buffer must hold, transit pages included (they come last). */
 uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
-/* Records of pages and parts of pages: numbers behind the pages are parts, which hold small
- * objects. Total of these numbers, and the offset in the buffer at which a page or a part
- * begins. */
+/* Numbers behind those of the pages are parts of pages, which hold small objects. The total of
+ * numbers, and the offset in the buffer at which a page or a part begins. */
 uint64_t vv_core_tier_records(const struct vv_core *core, unsigned tier);
 uint64_t vv_core_page_offset(const struct vv_core *core, unsigned tier, uint32_t page);
 
@@ -472,7 +471,7 @@ int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_versio
 bool vv_core_dying(const struct vv_core *core, uint32_t hist);
 /* True if anything waits for space on the disk, or takes it. */
 bool vv_core_space_wanted(const struct vv_core *core);
-/* Orders that have been handed out or queued and have not ended. */
+/* Orders issued and not completed. */
 uint64_t vv_core_inflight(const struct vv_core *core);
 /* True if the disk reads for restores. */
 bool vv_core_disk_reads(const struct vv_core *core);
@@ -488,7 +487,7 @@ struct vv_core_stats {
     uint64_t tier_dirty_pages[VV_MAX_TIERS];     /* to be flushed; 0 on files, as the next two */
     uint64_t tier_evictable_pages[VV_MAX_TIERS]; /* that may go */
     uint64_t tier_copies[VV_MAX_TIERS];          /* of versions, whole or in part */
-    uint64_t transit_pages; /* beside those of the host tier, both directions together */
+    uint64_t transit_pages; /* in addition to those of the host tier, both directions */
     /* Orders of each hop: number under way, time with at least one under way, number that
      * failed. */
     uint64_t hop_orders[VV_HOP_COUNT], hop_busy_ns[VV_HOP_COUNT], hop_errors[VV_HOP_COUNT];

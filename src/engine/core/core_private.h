@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine/core, inside. What each file does:
+ * engine/core, inside. The files:
  *
  *   core.c     open and close, requests, completions, growth
- *   ask.c      questions
- *   object.c   objects, their versions, copies and pages: the books
+ *   ask.c      queries
+ *   object.c   tables and counters: objects, their versions, copies and pages
  *   states.c   the life cycle of a copy
  *   hints.c    the restore order: hints, passed-over hints, predictions
- *   space.c    who makes room for whom
- *   sched.c    which order goes out next on each hop
+ *   space.c    which data makes room for which
+ *   sched.c    the next order on each hop
  *   histories.c  histories: opened and dropped
- *   lend.c     pages that the application uses itself
+ *   lend.c     pages that the application uses directly
  *   ahead.c    orders planned on the time line of a stream
  *   generations.c  versions that are overwritten: which generation counts, which one stays
- *   filing.c   files that are being written, and what becomes of those that fail
+ *   filing.c   files that are being written, and recovery from those that fail
  *   removals.c  the files of generations that have ended, until they are gone
  *   check.c    invariants and the digest
  *
- * The location of a chunk is recorded in one place only: the page table of each copy and the state of
- * each page. Everything derived from it (pages that may go, must be flushed, could move up, and their
- * numbers) is kept by vvi_core_reclass(), which every change of a chunk ends with.
+ * The location of a chunk is recorded in one place only: the page table of each copy and the state
+ * of each page. vvi_core_reclass() keeps everything derived from it (pages that may go, must be
+ * flushed, could move up, and their numbers); every change of a chunk ends with it.
  */
 #ifndef VV_ENGINE_CORE_PRIVATE_H
 #define VV_ENGINE_CORE_PRIVATE_H
@@ -319,8 +319,8 @@ struct family {
     uint32_t flushes;               /* orders down, issued and not yet on their lane */
     uint32_t down;                  /* orders down that have not been seen to end */
     uint64_t put_bytes, seen_bytes; /* put by its stream; the part that was seen to end */
-    /* down_at: put_bytes when the lane down will have copied all that is on it. due_at: the same
-     * when the last search for copies to make began. See ahead.c. */
+    /* down_at: put_bytes when the lane down will have copied all that is on it. due_at: down_at at
+     * the last search for data to copy down. See ahead.c. */
     uint64_t down_at, due_at;
     struct vv_copy *recent, *recent_last; /* not due yet, in the order in which they were put */
     bool refused; /* a lane did not take a flush: no more of them before the next request */
@@ -781,9 +781,10 @@ void vvi_lease_start(struct vv_core *core, uint32_t hist, struct vv_object *obj,
                      struct vv_req *req);
 void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int status);
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
+/* The pending put of the object, or NULL. */
+struct vv_req *vvi_put_of(const struct vv_core *core, const struct vv_object *obj);
 /* A flush to the tier, or a commit, has failed: the put gets the error, otherwise the next
  * caller. */
-struct vv_req *vvi_put_of(const struct vv_core *core, const struct vv_object *obj);
 void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status);
 /* A put or a get of an object without chunks, which no order would end. */
 void vvi_req_nothing(struct vv_core *core, struct vv_req *req);

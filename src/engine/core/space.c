@@ -42,8 +42,8 @@ static bool headroom_low(const struct vv_core *core, unsigned tier, const struct
     return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
 }
 
-/* Puts between restores take time of their own, and the data that is read was written in that
- * time. */
+/* If puts come between restores, each restore has the time of its put as well, and the disk writes
+ * the data that it reads. */
 static bool disk_has_time(const struct vv_core *core, const struct hist *h)
 {
     double reads = core->hop[VV_HOP_F2H].rate.bytes_per_s;

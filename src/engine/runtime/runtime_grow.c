@@ -2,39 +2,40 @@
 /*
  * Making the host cache ready behind the application's first checkpoints.
  *
- * Memory has to be touched before it is used, because an application blocked in a checkpoint would pay
- * for the page faults. It has to be registered with the device, which otherwise copies at a fraction of
- * its speed. Both take a second for every 20 to 30 GiB. So opening an engine makes only the transit pages
- * and the first slice of the cache. A few threads make the rest while it is in use, in turns:
+ * Memory has to be touched before it is used, because an application blocked in a checkpoint would
+ * pay for the page faults. It has to be registered with the device, which otherwise copies at a
+ * fraction of its speed. Both take a second for every 20 to 30 GiB. So opening an engine makes only
+ * the transit pages and the first slice of the cache. A few threads make the rest while it is in
+ * use, in turns:
  *
- *   touchers   touch piece after piece for a while, with the help of the pinner; then they pause, and
- *   the pinner registers the complete slices one after the other, reports each to the core
- *              (vv_core_grow), and rests: registering delays every other call to a driver, so that a
- *              copy on the device may have to wait for one slice, with a pause behind it
+ *   touchers   touch piece after piece for a while, with the help of the pinner, and then pause;
+ *   the pinner then registers the complete slices one after the other, reports each to the core
+ *              (vv_core_grow), and rests: registering delays every other call to a driver, so that
+ *              a copy on the device may have to wait for one slice, with a pause behind it
  *
- * The reason for turns: a registration while memory is touched takes ten to a hundred times as long, and
- * the calls of the application wait for it. A virtual machine gets its memory from the hypervisor at the
- * first touch, and a processor that waits for that answers no other processor that needs it. Turns begin
- * short, for an application that waits for the first memory. They become longer, because each ends with
- * a wait for the slowest toucher.
+ * The reason for turns: a registration while memory is touched takes ten to a hundred times as
+ * long, and the calls of the application wait for it. A virtual machine gets its memory from the
+ * hypervisor at the first touch, and a processor that waits for that answers no other processor
+ * that needs it. Turns begin short, for an application that waits for the first memory. They become
+ * longer, because each ends with a wait for the slowest toucher.
  *
- * Touching means storing. A request to the system (MADV_POPULATE_WRITE) would keep the process's address
- * space from being changed meanwhile: other threads that map memory, in a driver or an allocation, would
- * wait.
+ * Touching means storing. A request to the system (MADV_POPULATE_WRITE) would keep the process's
+ * address space from being changed meanwhile: other threads that map memory, in a driver or an
+ * allocation, would wait.
  *
- * Invariants: the core uses a page only after it was touched and registered. Slices become ready in their
- * order, so that the ready memory is always the first part of the buffer. Pieces are taken in their order
- * too; between turns all pieces taken are touched. No other thread writes to a slice that is not ready,
- * so touching need not preserve contents.
+ * Invariants: the core uses a page only after it was touched and registered. Slices become ready in
+ * their order, so that the ready memory is always the first part of the buffer. Pieces are taken in
+ * their order too; between turns all pieces taken are touched. No other thread writes to a slice
+ * that is not ready, so touching need not preserve contents.
  *
  * Errors: the device refuses a slice, or the system runs out of memory. The latter would kill the
- * process, so the available memory is checked before each slice. After an error the rest of the buffer
- * goes back to the system, the core is notified (vv_core_grow_stop), and the error is kept for the next
- * call of the application: the cache is smaller than configured.
+ * process, so the available memory is checked before each slice. After an error the rest of the
+ * buffer goes back to the system, the core is notified (vv_core_grow_stop), and the error is kept
+ * for the next call of the application: the cache is smaller than configured.
  *
- * Locks: `lock` of rank MOVER, taken alone; the pinner takes the engine lock to report to the core. Not
- * held while touching or registering. Closing waits at most until each thread has touched its piece and
- * for one registration.
+ * Locks: `lock` of rank MOVER, taken alone; the pinner takes the engine lock to report to the core.
+ * Not held while touching or registering. Closing waits at most until each thread has touched its
+ * piece and for one registration.
  */
 #include <errno.h>
 #include <sched.h>

@@ -672,7 +672,7 @@ int vv_engine_get_on(struct vv_engine *e, uint32_t hist, uint64_t version, uint6
     return vvi_on_call(e, &args, &accepted, ret_distance);
 }
 
-/* Records the event of a release. After an error nothing is on the stream. */
+/* Records the event of a release. After an error the stream has no such event. */
 static int record_release(struct vv_engine *e, struct vv_stream *stream,
                           struct vvi_batch **ret_batch)
 {

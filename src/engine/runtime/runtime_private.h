@@ -229,7 +229,7 @@ struct vvi_grow {
     int error;            /* the error that ended touching, or 0. Synchronization: lock */
     size_t failed;        /* with an error, the first untouched piece. Synchronization: lock */
     _Atomic bool stop;    /* set under the lock; read relaxed between two pieces of work */
-    size_t nready; /* Owner: the pinner, before it starts and after it has ended the engine */
+    size_t nready; /* Owner: the pinner; without it, the thread that opens and closes the engine */
     bool refused;  /* the device has refused a slice. Owner: the pinner */
     struct vvi_grow_spent spent; /* Owner: the pinner */
     char text[160];              /* Synchronization: written before `late` is set */

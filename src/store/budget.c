@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A bandwidth budget in shared memory.
  *
- * One object of shared memory for each user holds a table of folders, known by device and inode, and
- * of disks, known by device.
- * It stays behind, as files in /dev/shm do, until the machine is started again: some 64 KiB, and
- * nobody can tell that he is the last to need it. Entries are taken over where the table is full, if
- * all their times are past: then they say nothing. Whoever was using one finds that and looks anew.
- * Nothing in it is ever locked: whoever is killed leaves numbers behind that time makes harmless.
+ * One shared memory object per user holds a table of folders, keyed by device and inode, and of
+ * disks, keyed by device. It stays until the machine reboots, as files in /dev/shm do: some 64
+ * KiB, because no process can tell that it is the last user. In a full table an entry is reused
+ * if all its times are past, since it then carries no information. A process that was using the
+ * entry sees another key and searches again. Nothing in the table is locked: numbers left by a
+ * killed process expire.
  *
- *   free_ns    when everything booked at a rate will be over. A flush is booked behind it and pushes
- *              it back; a restore only pushes it back. A process that dies leaves at most what one
- *              booking took, and no booking counts for longer than BOOKED_MAX.
- *   restoring  one place for each of some processes: until when it counts as restoring. Every read
- *              for a restore sets it a little ahead; it runs out by itself. Two processes that share
- *              a place see each other's restores as their own, and yield to one less.
+ *   free_ns    when everything booked at a rate will be over. A flush is booked behind it and
+ *              pushes it back; a restore only pushes it back. A process that dies leaves at most
+ *              the time of one booking, and no booking counts for longer than BOOKED_MAX.
+ *   restoring  one slot for each of some processes: the time until which it counts as restoring.
+ *              Every read for a restore sets it a little ahead; it expires by itself. Two processes that
+ *              share a slot see each other's restores as their own, and so do not yield to them.
  *
- * Flushes yield to restores of other processes; what a process does itself, its own engine has in
- * order. They yield for a few milliseconds each time and then go on, so that nobody is starved. */
+ * Flushes yield to restores of other processes; the engine of a process orders its own transfers.
+ * They yield for a few milliseconds each time and then go on, so that no flush is starved. */
 #define _GNU_SOURCE
 #include "store/budget.h"
 
@@ -37,7 +37,7 @@ enum { FOLDERS = 128, PLACES = 62 };
 #define YIELD_NS     (5 * VV_NS_PER_MS)
 #define BOOKED_MAX   (60 * VV_NS_PER_S)
 
-/* Synchronization: atomics, relaxed: each number stands for itself. */
+/* Synchronization: relaxed atomics. Each number is independent of the others. */
 struct folder_budget {
     _Atomic uint64_t key; /* 0: free */
     _Atomic uint64_t free_ns;
@@ -53,7 +53,7 @@ struct vv_budget {
     uint64_t key;
     unsigned place;
     struct folder_budget
-        *_Atomic folder; /* Synchronization: relaxed; it is found anew by anybody */
+        *_Atomic folder; /* Synchronization: relaxed; any thread may search again */
 };
 
 static struct table *map_shared(const char *name)
@@ -61,11 +61,12 @@ static struct table *map_shared(const char *name)
     char usual[64];
     struct stat st;
     snprintf(usual, sizeof(usual), "/varve-budget-1-%u", (unsigned)getuid());
-    int fd = shm_open(name != NULL ? name : usual, O_RDWR | O_CREAT, 0600);
+    int fd = shm_open(name ? name : usual, O_RDWR | O_CREAT, 0600);
     if (fd < 0)
         return NULL;
-    /* Growing a file to the size it has changes nothing: no matter how many do it at once. With its
-     * memory, as otherwise the first access would end the process where there is none left. */
+    /* Growing a file to the size it has changes nothing, so several processes may do it at once.
+     * Blocks are allocated here; otherwise the first access could raise SIGBUS when memory is
+     * short. */
     void *mem = MAP_FAILED;
     if (fstat(fd, &st) == 0 && st.st_uid == getuid() &&
         posix_fallocate(fd, 0, (off_t)sizeof(struct table)) == 0)
@@ -74,7 +75,7 @@ static struct table *map_shared(const char *name)
     return mem == MAP_FAILED ? NULL : mem;
 }
 
-/* Nothing is booked in it, and nobody restores. */
+/* True if nothing is booked and no process restores. */
 static bool is_idle(const struct folder_budget *f, uint64_t now_ns)
 {
     bool idle = atomic_load_explicit(&f->free_ns, memory_order_relaxed) <= now_ns;
@@ -83,7 +84,7 @@ static bool is_idle(const struct folder_budget *f, uint64_t now_ns)
     return idle;
 }
 
-/* The place of a folder in the table; a table that is full is shared where it must be. */
+/* The slot of a folder in the table. If the table is full, two folders may share one. */
 static struct folder_budget *find_folder(struct table *table, uint64_t key, uint64_t now_ns)
 {
     for (unsigned i = 0; i < FOLDERS; i++) {
@@ -118,10 +119,10 @@ int vv_budget_new(const char *path, enum vv_budget_of what, const char *name,
 {
     struct stat st = {0};
     struct vv_budget *b = calloc(1, sizeof(*b));
-    if (b == NULL)
+    if (!b)
         return -ENOMEM;
     b->table = map_shared(name);
-    if (b->table == NULL) {
+    if (!b->table) {
         void *mem = mmap(NULL, sizeof(struct table), PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (mem == MAP_FAILED) {
@@ -141,7 +142,7 @@ int vv_budget_new(const char *path, enum vv_budget_of what, const char *name,
 
 void vv_budget_free(struct vv_budget *b)
 {
-    if (b == NULL)
+    if (!b)
         return;
     munmap(b->table, sizeof(struct table));
     free(b);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store that shares its disk with other processes of the node.
  *
- * Reads tell the budget that this process restores. A write that finds another process restoring is
- * held back for the few milliseconds that the budget says, together with those that come behind it,
- * and goes on then, whatever the others do: writes get slower, not starved. With a limit on their
- * bandwidth writes also wait for their turn, one after the other. Everything else passes. A write that
- * is given up while it waits is not made.
+ * Reads tell the budget that this process restores. If another process restores, a write and
+ * those behind it are held back for the few milliseconds that the budget returns. Then they go
+ * on, even if the other process still restores: writes get slower, but are not starved. With a
+ * bandwidth limit writes also wait for their turn, one after the other. All other requests pass.
+ * A write that is given up while it waits is not made.
  *
- * Belongs to the mover's thread, as the store inside; only kick comes from elsewhere. */
+ * Belongs to the mover's thread, as the inner store does; only kick comes from other threads. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ struct budget_store {
     uint32_t page_bytes;
     uint64_t bytes_per_s;
     struct vv_store_io *held, **held_tail;
-    uint64_t due_ns;           /* when the held ones go on, or with a limit the first of them */
+    uint64_t due_ns; /* when the held writes go on; with a limit, when the first one does */
     struct vv_store_io *ended; /* refused when they went on */
 };
 
@@ -38,7 +38,7 @@ static int budget_submit(struct vv_store *store, struct vv_store_io *io)
         vv_budget_book_restore(s->budget, bytes_of(s, io), s->bytes_per_s, now_ns);
     if (io->op != VV_STORE_WRITE && io->op != VV_STORE_SALVAGE)
         return s->inner->ops->submit(s->inner, io);
-    if (s->held == NULL) {
+    if (!s->held) {
         uint64_t turn_ns = vv_budget_book_flush(s->budget, bytes_of(s, io), s->bytes_per_s, now_ns);
         s->due_ns = VV_MAX(vv_budget_yield_until(s->budget, now_ns), turn_ns);
         if (s->due_ns <= now_ns)
@@ -57,12 +57,12 @@ static void end_held(struct budget_store *s, struct vv_store_io *io, int status)
     s->ended = io;
 }
 
-/* Ends those that are given up. The first one has a place in the queue, which goes to the next. */
+/* Ends the writes that are given up. The first one has a booking, which passes to the next. */
 static void drop_given_up(struct budget_store *s, uint64_t now_ns)
 {
     bool first_gone = false;
     struct vv_store_io **at = &s->held;
-    while (*at != NULL) {
+    while (*at) {
         struct vv_store_io *io = *at;
         if (!vv_store_given_up(io)) {
             at = &io->next;
@@ -76,18 +76,18 @@ static void drop_given_up(struct budget_store *s, uint64_t now_ns)
         end_held(s, io, -ECANCELED);
     }
     s->held_tail = at;
-    if (first_gone && s->held != NULL && s->bytes_per_s)
+    if (first_gone && s->held && s->bytes_per_s)
         s->due_ns = vv_budget_book_flush(s->budget, bytes_of(s, s->held), s->bytes_per_s, now_ns);
 }
 
-/* Lets the held writes go on whose time has come; `all`: whatever their time. */
+/* Submits the held writes whose time has come; `all`: all of them. */
 static void go_on(struct budget_store *s, uint64_t now_ns, bool all)
 {
     drop_given_up(s, now_ns);
-    while (s->held != NULL && (all || now_ns >= s->due_ns)) {
+    while (s->held && (all || now_ns >= s->due_ns)) {
         struct vv_store_io *io = s->held;
         s->held = io->next;
-        if (s->held == NULL)
+        if (!s->held)
             s->held_tail = &s->held;
         else if (s->bytes_per_s)
             s->due_ns =
@@ -106,13 +106,13 @@ static int budget_poll(struct vv_store *store, struct vv_store_io **ret_done, si
     int n = 0;
     bool cut = false;
     go_on(s, now_ns, false);
-    for (; s->ended != NULL && (size_t)n < max; n++) {
+    for (; s->ended && (size_t)n < max; n++) {
         ret_done[n] = s->ended;
         s->ended = s->ended->next;
     }
     if (n > 0)
         return n;
-    if (s->held != NULL) {
+    if (s->held) {
         int64_t left = (int64_t)VV_MIN(s->due_ns - now_ns, VV_STORE_LOOK_NS);
         cut = timeout_ns < 0 || left < timeout_ns;
         timeout_ns = cut ? left : timeout_ns;
@@ -130,7 +130,7 @@ static void budget_kick(struct vv_store *store)
 static void budget_close(struct vv_store *store)
 {
     struct budget_store *s = (struct budget_store *)store;
-    go_on(s, 0, true); /* results are lost, but not what was to be written */
+    go_on(s, 0, true); /* results are lost, but the writes are made */
     s->inner->ops->close(s->inner);
     free(s);
 }
@@ -144,7 +144,7 @@ int vv_budget_store(struct vv_budget *budget, struct vv_store *inner, uint32_t p
                                             .poll = budget_poll,
                                             .kick = budget_kick};
     struct budget_store *s = calloc(1, sizeof(*s));
-    if (s == NULL)
+    if (!s)
         return -ENOMEM;
     s->base.ops = &ops;
     s->inner = inner;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The real operating system behind struct vv_os. Stateless and thread-safe. Interrupted calls are
- * repeated here, so that nobody above has to know EINTR. */
+ * repeated here, so that no caller has to handle EINTR. */
 #define _GNU_SOURCE
 #include "store/os.h"
 
@@ -40,7 +40,7 @@ static int posix_openat(const struct vv_os *os, int dirfd, const char *path, int
 static int posix_close(const struct vv_os *os, int fd)
 {
     (void)os;
-    /* The descriptor is gone even when close was interrupted: never repeat it. */
+    /* The descriptor is closed even if close was interrupted: never repeat it. */
     return close(fd) < 0 && errno != EINTR ? -errno : 0;
 }
 
@@ -187,7 +187,7 @@ static int posix_lock_test(const struct vv_os *os, int fd)
 }
 
 #if defined(FS_IOC_ENABLE_VERITY) && defined(FS_IOC_MEASURE_VERITY)
-/* Kernels and file systems without it say so in one of these ways. */
+/* Kernels and file systems without fs-verity fail with one of these codes. */
 static int seal_error(int err)
 {
     return err == ENOTTY || err == ENOSYS ? -EOPNOTSUPP : -err;
@@ -206,8 +206,8 @@ static int posix_seal(const struct vv_os *os, int fd)
 static int posix_sealed(const struct vv_os *os, int fd, uint8_t digest[VV_OS_DIGEST])
 {
     (void)os;
-    /* The digest follows the head; a structure that ends in an array of any size cannot be the first
-     * of two members. */
+    /* The digest follows the head. A union, because a structure that ends in a flexible array cannot be
+     * the first of two members. */
     union {
         struct fsverity_digest head;
         uint8_t bytes[sizeof(struct fsverity_digest) + VV_OS_DIGEST];
@@ -253,7 +253,7 @@ static int posix_list(const struct vv_os *os, int dirfd, int (*visit)(void *user
     if (fd < 0)
         return -errno;
     DIR *dir = fdopendir(fd);
-    if (dir == NULL) {
+    if (!dir) {
         int rc = -errno;
         close(fd);
         return rc;
@@ -262,7 +262,7 @@ static int posix_list(const struct vv_os *os, int dirfd, int (*visit)(void *user
     while (rc == 0) {
         errno = 0;
         struct dirent *e = readdir(dir);
-        if (e == NULL) {
+        if (!e) {
             rc = -errno;
             break;
         }
@@ -306,11 +306,11 @@ int vv_os_open_regular(const struct vv_os *os, int dirfd, const char *path, int 
     struct stat st;
     uint64_t bytes;
     int fd = os->openat(os, dirfd, path, flags | O_NONBLOCK, 0);
-    if (fd < 0) /* other files fail with various codes, by their kind and the flags */
+    if (fd < 0) /* open of other kinds of file fails with various codes */
         return os->stat(os, dirfd, path, &bytes) == -EBADMSG ? -EBADMSG : fd;
-    /* Not asked by name: it could be another file by now. */
+    /* fstat, not stat: the name could be another file by now. */
     int rc = fstat(fd, &st) < 0 ? -errno : S_ISREG(st.st_mode) ? 0 : -EBADMSG;
-    /* io_uring would fail reads that have to wait. */
+    /* O_NONBLOCK is removed, because with it io_uring would fail reads that have to wait. */
     if (rc == 0 && fcntl(fd, F_SETFL, flags & O_DIRECT) < 0)
         rc = -errno;
     if (rc < 0)
@@ -322,7 +322,7 @@ uint64_t vv_os_boot(const struct vv_os *os)
 {
     char text[64];
     uint64_t boot = 0;
-    if (os->boot != NULL)
+    if (os->boot)
         return os->boot(os);
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, text, sizeof(text)) : 0;
@@ -368,7 +368,7 @@ bool vv_os_syncs_ranges(int fd)
     struct utsname name;
     struct statfs fs;
     unsigned major, minor;
-    /* Before 5.2 it leaves out what it would have to wait for. */
+    /* Before Linux 5.2 it skips pages that it would have to wait for. */
     if (uname(&name) < 0 || sscanf(name.release, "%u.%u", &major, &minor) != 2 || major < 5 ||
         (major == 5 && minor < 2) || fstatfs(fd, &fs) < 0)
         return false;
@@ -380,13 +380,13 @@ bool vv_os_syncs_ranges(int fd)
     case 0xf2f52010: /* F2FS */
         return true;
     }
-    /* Overlayfs, for one, has no pages of its own. */
+    /* Overlayfs, for example, has no pages of its own. */
     return false;
 }
 
 int vv_os_refresh(const struct vv_os *os, int dirfd, const char *name)
 {
-    /* One that was left behind changes nothing by being opened. */
+    /* A file left behind by an earlier call would make the open change nothing. */
     int rc = os->unlinkat(os, dirfd, name);
     if (rc < 0 && rc != -ENOENT)
         return rc;

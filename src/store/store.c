@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mover's end of a store ("port"), shared by spill and files.
  *
- * A request becomes a batch of one or more aio requests. When those of a step are over, the store's
- * advance function verifies what was read or goes on to the next step of a commit. A finished batch
- * whose paced time is still to come waits in the port; poll sleeps in the aio, with a time limit,
- * so that a kick wakes it whatever it waits for, and no lock is held meanwhile. Everything here
- * belongs to the port's thread; only the pace is shared.
+ * A request becomes a batch of one or more aio requests. When those of a step have ended, the store's
+ * advance function verifies the bytes read or starts the next step of a commit. A finished batch whose
+ * paced time has not come waits in the port; poll sleeps in the aio, with a time limit, so that a kick
+ * always wakes it, and no lock is held meanwhile. Everything here belongs to the port's thread; only
+ * the pace is shared.
  *
- * Requests on device memory are carried out by threads of the port's own (gds.c), which kick the
- * aio when one has ended: so poll waits in one place for both kinds. A kick that was the caller's
- * and one of theirs may become one; poll then reports what has ended, which wakes the caller as
- * well.
+ * Requests on device memory are carried out by threads of the port's own (gds.c), which kick the aio
+ * after each: so poll waits in one place for both kinds. A kick of the caller and one of these threads
+ * may become one; poll then reports the finished request, which wakes the caller as well.
  *
- * Pacing keeps one next-free time and books every transfer behind it. Being woken late moves no
- * booking, so errors of sleeping do not add up while the caller keeps a second batch in flight. */
+ * Pacing keeps one next-free time and books every transfer behind it. A late wake-up moves no booking,
+ * so sleeping errors do not add up while the caller keeps a second batch in flight. */
 #define _GNU_SOURCE
 #include "store/store.h"
 
@@ -30,7 +29,7 @@
 
 int vvi_error(int rc, char *err, size_t err_bytes, const char *fmt, ...)
 {
-    if (err != NULL && err_bytes > 0) {
+    if (err && err_bytes > 0) {
         va_list ap;
         va_start(ap, fmt);
         vsnprintf(err, err_bytes, fmt, ap);
@@ -53,9 +52,8 @@ void vv_store_opts_init(struct vv_store_opts *opts)
 
 int vvi_store_opts_check(const struct vv_store_opts *opts)
 {
-    if (opts == NULL || opts->os == NULL || !vv_is_pow2(opts->page_bytes) ||
-        opts->page_bytes < VV_STORE_ALIGN || opts->depth == 0 || opts->depth > 1024 ||
-        opts->max_open == 0)
+    if (!opts || !opts->os || !vv_is_pow2(opts->page_bytes) || opts->page_bytes < VV_STORE_ALIGN ||
+        opts->depth == 0 || opts->depth > 1024 || opts->max_open == 0)
         return -EINVAL;
     return 0;
 }
@@ -69,9 +67,9 @@ int vvi_store_openat(const struct vv_os *os, int dirfd, const char *name, int fl
     return vv_os_open_regular(os, dirfd, name, flags);
 }
 
-/* What is committed in a folder lasts only if the folder does. One that was there already is no
- * exception: who made it may have been cut off before this. But then the folder above may be
- * somebody else's, out of reach or not to be synced, and that is no reason to refuse. */
+/* A committed file lasts only if its folder does. That includes a folder that existed before: the
+ * process that made it may have lost power before it synced. But then the folder above may belong to
+ * another user, be unreachable or not support sync, which is no reason to refuse. */
 static int sync_parent(const struct vv_os *os, int fd, bool fresh)
 {
     int parent = os->openat(os, fd, "..", O_RDONLY | O_DIRECTORY, 0);
@@ -87,7 +85,7 @@ int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, s
     int rc = os->mkdirat(os, AT_FDCWD, path, 0777);
     if (rc < 0 && rc != -EEXIST)
         return vvi_error(rc, err, err_bytes, "cannot create folder %s: %s%s", path, strerror(-rc),
-                         rc == -ENOENT ? "; those above it have to be there" : "");
+                         rc == -ENOENT ? "; the folders above it must exist" : "");
     bool fresh = rc == 0;
     int fd = os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)
@@ -122,8 +120,8 @@ int vvi_store_open_unlinked(const struct vv_os *os, int dirfd, bool direct)
     return fd;
 }
 
-/* File systems without direct I/O refuse at open or at the first transfer. A read of nothing does
- * for one: it needs no space, so that a full disk keeps nobody from what is on it. */
+/* File systems without direct I/O refuse at open or at the first transfer. Reading zero bytes of an
+ * empty file is enough to see it: no space is needed, so data on a full disk stays readable. */
 static int try_direct(const struct vv_os *os, int dirfd)
 {
     char name[64];
@@ -131,7 +129,7 @@ static int try_direct(const struct vv_os *os, int dirfd)
     snprintf(name, sizeof(name), ".probe-%ld-%llx", (long)getpid(),
              (unsigned long long)vv_now_ns());
     int fd = vvi_store_openat(os, dirfd, name, O_RDWR | O_CREAT | O_EXCL, true);
-    /* Some leave the file behind when they refuse the flag. */
+    /* Some file systems leave the file behind when they refuse the flag. */
     if (fd >= 0 || fd == -EINVAL)
         os->unlinkat(os, dirfd, name);
     if (fd < 0)
@@ -175,10 +173,10 @@ bool vvi_io_valid(const struct vv_store_io *io, uint32_t page_bytes)
         io->size % VV_STORE_ALIGN != 0)
         return false;
     if (io->nchunks == 0 || chunks > UINT32_MAX || (uint64_t)io->chunk0 + io->nchunks > chunks ||
-        io->mem == NULL)
+        !io->mem)
         return false;
     for (uint32_t i = 0; i < io->nchunks; i++)
-        if (io->mem[i] == NULL || (uintptr_t)io->mem[i] % VV_STORE_ALIGN != 0)
+        if (!io->mem[i] || (uintptr_t)io->mem[i] % VV_STORE_ALIGN != 0)
             return false;
     return true;
 }
@@ -195,18 +193,18 @@ int vvi_io_gds(struct vvi_batch *b, struct vvi_gds_file *file, uint64_t offset,
     const struct vv_store_io *io = b->io;
     uint32_t per_chunk = (uint32_t)vv_div_up(page_bytes, unit);
     struct vvi_gds_req *req = vvi_gds_req_new(io->nchunks, (size_t)io->nchunks * per_chunk, 0);
-    if (req == NULL)
+    if (!req)
         return -ENOMEM;
     req->file = file;
     req->write = io->op == VV_STORE_WRITE;
     for (uint32_t i = 0; i < io->nchunks; i++) {
         uint32_t bytes = vvi_chunk_bytes(io->size, page_bytes, io->chunk0 + i);
         struct vvi_gds_part part = {.mem = io->mem[i],
-                                    .offset = pages != NULL ? (uint64_t)pages[i] * page_bytes
-                                                            : offset + (uint64_t)i * page_bytes,
+                                    .offset = pages ? (uint64_t)pages[i] * page_bytes
+                                                    : offset + (uint64_t)i * page_bytes,
                                     .bytes = vv_align_up(bytes, VV_STORE_ALIGN)};
         struct vvi_gds_part *last = req->nparts > 0 ? &req->parts[req->nparts - 1] : NULL;
-        if (last != NULL && last->offset + last->bytes == part.offset &&
+        if (last && last->offset + last->bytes == part.offset &&
             (char *)last->mem + last->bytes == part.mem)
             last->bytes += part.bytes;
         else
@@ -276,7 +274,7 @@ int vvi_port_init(struct vvi_port *port, const struct vv_store_ops *ops,
     port->waiting = NULL;
     port->active = 0;
     int rc = vv_aio_new_helped(opts->os, opts->backend, opts->depth, opts->helper, &port->aio);
-    if (rc == 0 && opts->gds != NULL) {
+    if (rc == 0 && opts->gds) {
         rc = vvi_gds_pool_new(opts->gds, opts->os, kick_aio, port->aio, &port->gds);
         if (rc < 0)
             vv_aio_free(port->aio);
@@ -289,7 +287,7 @@ struct vvi_batch *vvi_batch_new(struct vvi_port *port, struct vv_store_io *io, u
 {
     struct vvi_batch *b =
         malloc(sizeof(*b) + nreqs * sizeof(struct vv_aio_req) + niov * sizeof(struct iovec));
-    if (b == NULL)
+    if (!b)
         return NULL;
     *b = (struct vvi_batch){.io = io};
     b->reqs = (struct vv_aio_req *)(b + 1);
@@ -339,7 +337,7 @@ void vvi_batch_end(struct vvi_port *port, struct vvi_batch *b)
 {
     vv_assert(b->left == 0 && port->active > 0);
     port->active--;
-    /* A failure is news at once; the medium stays booked. */
+    /* A failure is reported at once; the medium stays booked. */
     if (b->io->status == 0 && b->due_ns > vv_now_ns() && !vv_store_given_up(b->io)) {
         b->next = port->waiting;
         port->waiting = b;
@@ -356,24 +354,24 @@ static void reap(struct vvi_port *port, struct vvi_batch *b, int result)
         vvi_batch_end(port, b);
 }
 
-/* One request on device memory that has ended. */
+/* Handles one request on device memory that has ended. */
 static bool reap_gds(struct vvi_port *port)
 {
-    struct vvi_gds_req *req = port->gds != NULL ? vvi_gds_reap(port->gds) : NULL;
-    if (req == NULL)
+    struct vvi_gds_req *req = port->gds ? vvi_gds_reap(port->gds) : NULL;
+    if (!req)
         return false;
     reap(port, req->user, req->result);
     return true;
 }
 
-/* Reports the batches whose time has come; returns when to look again. */
+/* Reports the batches whose time has come. Returns when to look again. */
 static uint64_t release_due(struct vvi_port *port)
 {
     uint64_t next = VV_NEVER_NS;
-    if (port->waiting == NULL)
+    if (!port->waiting)
         return next;
     uint64_t now = vv_now_ns();
-    for (struct vvi_batch **at = &port->waiting; *at != NULL;) {
+    for (struct vvi_batch **at = &port->waiting; *at;) {
         struct vvi_batch *b = *at;
         if (b->due_ns <= now || vv_store_given_up(b->io)) {
             *at = b->next;
@@ -390,18 +388,18 @@ static uint64_t release_due(struct vvi_port *port)
 static int take_done(struct vvi_port *port, struct vv_store_io **ret_done, size_t max)
 {
     size_t n = 0;
-    while (n < max && port->done != NULL) {
+    while (n < max && port->done) {
         struct vv_store_io *io = port->done;
         port->done = io->next;
-        if (port->done == NULL)
+        if (!port->done)
             port->done_tail = &port->done;
         ret_done[n++] = io;
     }
     return (int)n;
 }
 
-/* Completions are taken one by one, and no more once there is something to report: checking what
- * was read takes time, in which the caller could have put the next request in its place. */
+/* Takes completions one by one, and stops when there is something to report: verifying what was read
+ * takes time, in which the caller could have submitted the next request. */
 int vvi_port_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t max,
                   int64_t timeout_ns)
 {
@@ -412,7 +410,7 @@ int vvi_port_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t 
     for (;;) {
         struct vv_aio_req *req;
         uint64_t until = VV_MIN(deadline, release_due(port));
-        if (port->done != NULL)
+        if (port->done)
             return take_done(port, ret_done, max);
         if (reap_gds(port))
             continue;
@@ -431,7 +429,7 @@ int vvi_port_poll(struct vv_store *store, struct vv_store_io **ret_done, size_t 
         else if (n != -ETIMEDOUT)
             return n;
         else if (vv_now_ns() >= deadline)
-            return -ETIMEDOUT; /* a paced batch due by now is the next poll's */
+            return -ETIMEDOUT; /* the next poll reports a paced batch that is due by now */
     }
 }
 
@@ -449,10 +447,10 @@ void vvi_port_fini(struct vvi_port *port)
         int n = vv_aio_wait(port->aio, &req, 1, -1);
         if (n > 0)
             reap(port, req->user, req->result);
-        else if (n < 0) /* the kernel has the callers' memory: we must go on asking */
+        else if (n < 0) /* the kernel still uses the callers' memory: keep asking */
             vv_sleep_until_ns(vv_now_ns() + VV_AIO_REST_NS);
     }
-    while (port->waiting != NULL) {
+    while (port->waiting) {
         struct vvi_batch *b = port->waiting;
         port->waiting = b->next;
         batch_free(b);

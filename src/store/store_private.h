@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two stores share: batches of requests on an aio, pacing, the queue of finished ones, and
- * the choice between direct and buffered I/O. */
+/* Shared by the two stores: batches of requests on an aio, pacing, the queue of finished
+ * requests, and the choice between direct and buffered I/O. */
 #ifndef VV_STORE_STORE_PRIVATE_H
 #define VV_STORE_STORE_PRIVATE_H
 
@@ -20,7 +20,7 @@ struct vvi_pace {
 
 void vvi_pace_init(struct vvi_pace *pace, const struct vv_store_opts *opts);
 void vvi_pace_fini(struct vvi_pace *pace);
-/* Books the medium; the time at which the transfer may be reported, 0: any. */
+/* Books the medium. Returns the earliest time at which the transfer may be reported, 0: any. */
 uint64_t vvi_pace_book(struct vvi_pace *pace, enum vv_store_op op, uint64_t bytes);
 
 /* ---- a mover's end of a store ---- */
@@ -33,7 +33,7 @@ struct vvi_batch {
     int step;        /* of a commit or removal */
     void *obj;       /* files: the open object */
     void *from;      /* SALVAGE: the one that is read */
-    void *bounce;    /* owned memory that goes with the batch */
+    void *bounce;    /* memory owned by the batch */
     size_t bounce_bytes;
     struct vvi_gds_req *gds; /* on device memory, owned; NULL: none */
     struct vv_aio_req *reqs;
@@ -45,8 +45,8 @@ struct vvi_port {
     struct vv_aio *aio;
     struct vvi_gds_pool *gds; /* NULL: host memory only */
     struct vvi_pace *pace;
-    /* All requests of the batch's current step are over (io->status: the first error). True: the
-     * batch is finished. False: it has submitted its next step. */
+    /* Called when all requests of the batch's current step have ended (io->status: the first
+     * error). True: the batch is finished. False: it has submitted its next step. */
     bool (*advance)(struct vvi_port *port, struct vvi_batch *b);
     struct vv_store_io *done, **done_tail;
     struct vvi_batch *waiting; /* for their due time; unordered */
@@ -66,6 +66,7 @@ void vvi_batch_submit(struct vvi_port *port, struct vvi_batch *b, struct vv_aio_
 /* The same for the batch's request on device memory. */
 void vvi_batch_submit_gds(struct vvi_port *port, struct vvi_batch *b);
 /* Finishes a batch that has nothing in flight: status is set. */
+/* Finishes a batch that has nothing in flight and whose status is set. */
 void vvi_batch_end(struct vvi_port *port, struct vvi_batch *b);
 /* Reports a request that never became a batch. */
 void vvi_port_report(struct vvi_port *port, struct vv_store_io *io);
@@ -85,28 +86,28 @@ static inline uint32_t vvi_chunk_bytes(uint64_t size, uint32_t page_bytes, uint3
     return (uint32_t)VV_MIN((uint64_t)page_bytes, size - (uint64_t)chunk * page_bytes);
 }
 
-/* Is this a batch of consecutive chunks that the object has, in memory fit for direct I/O? */
+/* True if this is a batch of consecutive chunks of the object, in memory aligned for direct I/O. */
 bool vvi_io_valid(const struct vv_store_io *io, uint32_t page_bytes);
 /* Bytes of the object in the batch. */
 uint64_t vvi_io_bytes(const struct vv_store_io *io, uint32_t page_bytes);
-/* Makes the batch's request on device memory: chunk after chunk from `offset` of the file on, or
- * where `pages` says; with checksums of every `unit` bytes of a chunk. */
+/* Makes the batch's request on device memory: chunk after chunk starting at `offset` in the file,
+ * or at the pages in `pages`, with a checksum for every `unit` bytes of a chunk. */
 int vvi_io_gds(struct vvi_batch *b, struct vvi_gds_file *file, uint64_t offset,
                const uint32_t *pages, uint32_t page_bytes, uint32_t unit);
-/* The vector of chunk0 + i, zeros written behind the object's last byte when writing. */
+/* The vector of chunk0 + i. For a write, zeros are filled in after the object's last byte. */
 struct iovec vvi_io_vec(const struct vv_store_io *io, uint32_t page_bytes, uint32_t i);
 
 /* ---- options ---- */
 
 int vvi_store_opts_check(const struct vv_store_opts *opts);
-/* Whether files in the folder shall be opened with O_DIRECT; tries it on a file of its own. */
+/* Decides if files in the folder are opened with O_DIRECT; tries it on a file of its own. */
 int vvi_store_probe(const struct vv_store_opts *opts, int dirfd, const char *folder, char *err,
                     size_t err_bytes, bool *ret_direct);
 /* Opens a file for I/O in the chosen mode. */
 int vvi_store_openat(const struct vv_os *os, int dirfd, const char *name, int flags, bool direct);
-/* A new file that has no name and goes with its descriptor. */
+/* Creates a file without a name, which is deleted when its descriptor is closed. */
 int vvi_store_open_unlinked(const struct vv_os *os, int dirfd, bool direct);
-/* Opens a folder, creating it if missing. It lasts then. */
+/* Opens a folder, creating it if missing, and makes sure that it survives a power cut. */
 int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, size_t err_bytes);
 
 /* Formats into err if there is room and returns rc. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is common to the aio backends: choosing one, the bookkeeping of short transfers, and the
- * fault hook. A short read or write is not an error; the backend hands the rest in again until the
- * request is complete, the file ends or the kernel refuses. */
+/* Common to the aio backends: choosing one, the bookkeeping of short transfers, and the fault hook. A
+ * short read or write is not an error; the backend submits the rest again until the request is
+ * complete, the file ends or the kernel refuses. */
 #include "store/aio/aio.h"
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 int vv_aio_new(const struct vv_os *os, enum vv_aio_backend backend, unsigned depth,
                struct vv_aio **ret_aio)
 {
-    if (os == NULL)
+    if (!os)
         os = vv_os_posix();
     if (depth == 0 || depth > 1024)
         return -EINVAL;
     if (backend != VV_AIO_THREADS) {
         int rc = vvi_aio_uring_new(os, depth, ret_aio);
-        /* Old kernels, seccomp filters and sysctls all refuse differently; with AUTO none of them
-         * keeps anybody from working. */
+        /* Old kernels, seccomp filters and sysctls all refuse with different codes; with AUTO each
+         * of them leads to threads. */
         if (rc == 0 || backend == VV_AIO_URING)
             return rc;
     }
@@ -28,7 +28,7 @@ int vv_aio_new(const struct vv_os *os, enum vv_aio_backend backend, unsigned dep
 
 void vv_aio_free(struct vv_aio *aio)
 {
-    if (aio != NULL)
+    if (aio)
         aio->ops->free(aio);
 }
 
@@ -92,8 +92,8 @@ bool vvi_aio_answer(struct vv_aio_req *req, int64_t n)
     if (vv_aio_is_sync(req->op))
         return true;
     if (n == 0) {
-        /* Nothing transferred and no error: for a read the end of the file. A write that stands
-         * still would be repeated for ever. */
+        /* Nothing transferred and no error: for a read, the end of the file. A write that makes no
+         * progress would be repeated for ever. */
         req->result = req->op == VV_AIO_READ ? -ENODATA : -EIO;
         return true;
     }
@@ -106,7 +106,7 @@ int vvi_aio_attempt(const struct vv_aio *aio, const struct vv_aio_req *req, stru
 {
     *ret_iov = req->iov;
     *ret_niov = req->niov;
-    if (aio->os->aio == NULL)
+    if (!aio->os->aio)
         return 0;
     static const enum vv_os_aio ops[] = {
         [VV_AIO_READ] = VV_OS_AIO_READ,

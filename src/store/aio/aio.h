@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asynchronous file I/O with one interface over three backends: io_uring, a pool of threads that
- * call preadv and pwritev, and a helper process with one of these beside it. One thread owns an aio: it submits and reaps. Only kick may be called
- * from elsewhere. */
+ * call preadv and pwritev, and a helper process with one of these beside it. One thread owns an aio
+ * and submits and reaps; only kick may be called from other threads. */
 #ifndef VV_STORE_AIO_H
 #define VV_STORE_AIO_H
 
@@ -14,9 +14,9 @@
 #include "store/os.h"
 
 enum vv_aio_backend { VV_AIO_AUTO, VV_AIO_URING, VV_AIO_THREADS };
-/* FSYNC is a full one: what fdatasync leaves out of a folder may be the entry we came for. RANGE writes out what
- * was written to [offset, offset + bytes): it can be read back from then on, whatever fails later, but only an
- * FSYNC makes it outlive a power cut. bytes 0: all of the file, by fdatasync. */
+/* FSYNC is a full fsync: on a folder, fdatasync may leave out the new entry. RANGE writes out what was written
+ * to [offset, offset + bytes): it can be read back from then on, even if a later write-back fails, but only an
+ * FSYNC makes it outlive a power cut. bytes 0: the whole file, by fdatasync. */
 enum vv_aio_op { VV_AIO_READ, VV_AIO_WRITE, VV_AIO_FSYNC, VV_AIO_RANGE };
 
 static inline bool vv_aio_is_sync(enum vv_aio_op op)
@@ -26,8 +26,8 @@ static inline bool vv_aio_is_sync(enum vv_aio_op op)
 
 #define VV_AIO_IOV_MAX 512u
 
-/* Caller-owned; untouched by the caller from submit until wait returns it. The iovec array is
- * consumed: its entries change as a transfer goes on after a short one. */
+/* The caller owns it and leaves it untouched from submit until wait returns it. The iovec array is
+ * consumed: its entries change when a transfer goes on after a short one. */
 struct vv_aio_req {
     enum vv_aio_op op;
     int fd;
@@ -47,12 +47,12 @@ struct vv_aio;
  * compiled in and the kernel allows it. URING fails with -EOPNOTSUPP where it does not. */
 VV_WARN_UNUSED int vv_aio_new(const struct vv_os *os, enum vv_aio_backend backend, unsigned depth,
                               struct vv_aio **ret_aio);
-/* The same with a helper process, which carries requests out where it can; NULL: without. */
+/* The same with a helper process, which carries out the requests that it can; NULL: none. */
 struct vv_helper;
 VV_WARN_UNUSED int vv_aio_new_helped(const struct vv_os *os, enum vv_aio_backend backend,
                                      unsigned depth, struct vv_helper *helper,
                                      struct vv_aio **ret_aio);
-/* Waits for what is in flight. Accepts NULL. */
+/* Waits for the requests in flight. Accepts NULL. */
 void vv_aio_free(struct vv_aio *aio);
 const char *vv_aio_name(const struct vv_aio *aio);
 
@@ -61,13 +61,13 @@ const char *vv_aio_name(const struct vv_aio *aio);
 void vv_aio_submit(struct vv_aio *aio, struct vv_aio_req *req);
 /* Hands everything submitted to the kernel without waiting. */
 void vv_aio_flush(struct vv_aio *aio);
-/* Up to max finished requests. Waits until there is one; 0: kicked; -ETIMEDOUT: timeout_ns passed;
- * any other error: the kernel refuses to wait, nothing changes.
- * timeout_ns 0 polls, negative waits without limit. A kick that found nobody waiting ends the next
- * wait that has nothing to return. */
+/* Returns up to max finished requests. Waits until there is one; 0: kicked; -ETIMEDOUT: timeout_ns
+ * passed; any other error: the kernel refuses to wait, nothing changes. timeout_ns 0 polls,
+ * negative waits without limit. A kick that came while no thread waited ends the next wait that
+ * has nothing to return. */
 VV_WARN_UNUSED int vv_aio_wait(struct vv_aio *aio, struct vv_aio_req **ret_reqs, unsigned max,
                                int64_t timeout_ns);
-/* For those who must go on asking: the time between two tries. */
+/* Pause between two tries, for a caller that must repeat a failed wait. */
 #define VV_AIO_REST_NS UINT64_C(1000000)
 /* Any thread. */
 void vv_aio_kick(struct vv_aio *aio);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The aio backend that has a helper process do the work, with another backend beside it for what the
- * helper cannot do, and for everything once it is gone.
+ * The aio backend that submits requests to a helper process. Another backend beside it takes the
+ * requests that the helper cannot, and all requests once the helper has ended.
  *
  * A request is in one of these places: the backlog; the helper; one of the two lists on which the helper's
- * connection gives requests back (answered, to be done here); the other backend; finished. The helper makes
+ * connection returns requests (answered, to be done here); the other backend; finished. The helper makes
  * one attempt, as the system call does; the rest of a short transfer is sent again from here.
  *
- * The owner waits in the other backend, which the connection kicks. Kicks of the caller are kept apart from
- * those, so that each ends one wait.
+ * The owner waits in the other backend, which the connection kicks. The caller's kicks are counted apart
+ * from these, so that each ends one wait.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "store/aio/helper_private.h"
 
-/* Under way at the helper for one mover. More would only hold descriptors there. */
+/* Limit of requests at the helper for one mover. More would only hold descriptors there. */
 #define AWAY_MAX 16u
 
 struct helper_aio {
@@ -27,7 +27,7 @@ struct helper_aio {
     struct vvi_aio_queue backlog, finished;
     unsigned away; /* sent and not collected */
     struct vvi_helper_msg *msg;
-    atomic_bool kicked; /* Synchronization: atomic; by the caller, not told yet */
+    atomic_bool kicked; /* Synchronization: atomic; kicked by the caller, not reported yet */
 };
 
 static void do_here(struct helper_aio *a, struct vv_aio_req *req)
@@ -35,7 +35,7 @@ static void do_here(struct helper_aio *a, struct vv_aio_req *req)
     vv_aio_submit(a->port.inner, req);
 }
 
-/* One attempt of a request: to the helper, or all of it here. */
+/* One attempt of a request at the helper, or all of it here. */
 static void start(struct helper_aio *a, struct vv_aio_req *req)
 {
     const struct iovec *iov;
@@ -58,7 +58,7 @@ static void start(struct helper_aio *a, struct vv_aio_req *req)
 
 static void feed(struct helper_aio *a)
 {
-    while (a->away < VV_MIN(a->base.depth, AWAY_MAX) && a->backlog.head != NULL)
+    while (a->away < VV_MIN(a->base.depth, AWAY_MAX) && a->backlog.head)
         start(a, vvi_aio_queue_pop(&a->backlog));
 }
 
@@ -67,12 +67,12 @@ static void collect(struct helper_aio *a)
     struct vvi_aio_queue answered, redo;
     struct vv_aio_req *req;
     vvi_helper_collect(a->helper, &a->port, &answered, &redo);
-    while ((req = vvi_aio_queue_pop(&redo)) != NULL) {
+    while ((req = vvi_aio_queue_pop(&redo))) {
         a->away--;
         req->result = 0;
         do_here(a, req);
     }
-    while ((req = vvi_aio_queue_pop(&answered)) != NULL) {
+    while ((req = vvi_aio_queue_pop(&answered))) {
         int n = req->result;
         a->away--;
         req->result = 0;
@@ -99,7 +99,7 @@ static void helper_flush(struct vv_aio *base)
 static unsigned take_finished(struct helper_aio *a, struct vv_aio_req **ret_reqs, unsigned max)
 {
     unsigned n = 0;
-    while (n < max && a->finished.head != NULL)
+    while (n < max && a->finished.head)
         ret_reqs[n++] = vvi_aio_queue_pop(&a->finished);
     return n;
 }
@@ -131,14 +131,14 @@ static int helper_wait(struct vv_aio *base, struct vv_aio_req **ret_reqs, unsign
         rc = vv_aio_wait(a->port.inner, ret_reqs, max, left);
         if (rc > 0)
             return rc;
-        /* An error is told when there is nothing else to tell: what came meanwhile is looked at first. */
+        /* Completions that came meanwhile go first; the error is returned only if there are none. */
     }
 }
 
 static void helper_kick(struct vv_aio *base)
 {
     struct helper_aio *a = (struct helper_aio *)base;
-    /* Before the other backend's kick: its wait ends, and this is seen. */
+    /* Set before the other backend's kick: its wait ends, and then sees the flag. */
     atomic_store(&a->kicked, true);
     vv_aio_kick(a->port.inner);
 }
@@ -147,7 +147,7 @@ static void helper_aio_free(struct vv_aio *base)
 {
     struct helper_aio *a = (struct helper_aio *)base;
     struct vv_aio_req *reqs[8];
-    for (collect(a); a->away > 0 || a->backlog.head != NULL; collect(a))
+    for (collect(a); a->away > 0 || a->backlog.head; collect(a))
         if (vv_aio_wait(a->port.inner, reqs, VV_ARRAY_SIZE(reqs), -1) < 0)
             vv_sleep_until_ns(vv_now_ns() + VV_AIO_REST_NS);
     vvi_helper_detach(a->helper, &a->port);
@@ -168,11 +168,11 @@ static const struct vvi_aio_ops helper_ops = {
 int vv_aio_new_helped(const struct vv_os *os, enum vv_aio_backend backend, unsigned depth,
                       struct vv_helper *helper, struct vv_aio **ret_aio)
 {
-    if (helper == NULL)
+    if (!helper)
         return vv_aio_new(os, backend, depth, ret_aio);
     struct helper_aio *a = calloc(1, sizeof(*a));
     struct vvi_helper_msg *msg = calloc(1, sizeof(*msg));
-    int rc = a != NULL && msg != NULL ? 0 : -ENOMEM;
+    int rc = a && msg ? 0 : -ENOMEM;
     if (rc == 0)
         rc = vv_aio_new(os, backend, depth, &a->port.inner);
     if (rc < 0) {
@@ -180,8 +180,7 @@ int vv_aio_new_helped(const struct vv_os *os, enum vv_aio_backend backend, unsig
         free(msg);
         return rc;
     }
-    a->base =
-        (struct vv_aio){.ops = &helper_ops, .os = os != NULL ? os : vv_os_posix(), .depth = depth};
+    a->base = (struct vv_aio){.ops = &helper_ops, .os = os ? os : vv_os_posix(), .depth = depth};
     a->helper = helper;
     a->msg = msg;
     vvi_aio_queue_init(&a->backlog);

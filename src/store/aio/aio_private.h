@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the aio backends share. */
+/* Shared by the aio backends. */
 #ifndef VV_STORE_AIO_PRIVATE_H
 #define VV_STORE_AIO_PRIVATE_H
 
 #include "store/aio/aio.h"
 
-/* Of sync_file_range, for RANGE. What was being written before is waited for, too, and errors are told. */
+/* For sync_file_range, for RANGE. Also waits for writes that were under way before, and reports errors. */
 #define VVI_AIO_RANGE_FLAGS \
     (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 
@@ -45,23 +45,23 @@ static inline void vvi_aio_queue_push(struct vvi_aio_queue *q, struct vv_aio_req
 static inline struct vv_aio_req *vvi_aio_queue_pop(struct vvi_aio_queue *q)
 {
     struct vv_aio_req *req = q->head;
-    if (req != NULL) {
+    if (req) {
         q->head = req->next;
-        if (q->head == NULL)
+        if (!q->head)
             q->tail = &q->head;
         req->next = NULL;
     }
     return req;
 }
 
-/* Moves a request past n transferred bytes. */
+/* Moves the start of a request past n transferred bytes. */
 void vvi_aio_advance(struct vv_aio_req *req, size_t n);
 size_t vvi_aio_left(const struct vv_aio_req *req);
-/* What the kernel answered for one attempt: true if the request is over, its result set. */
+/* Handles the kernel's answer to one attempt. True: the request has ended and its result is set. */
 bool vvi_aio_answer(struct vv_aio_req *req, int64_t n);
 
-/* One attempt as the fault hook wants it. Negative: fail the request with it. Otherwise the array
- * and count to use: the request's own, or, for a transfer cut short, one entry in *cut. */
+/* Applies the fault hook to one attempt. Negative: fail the request with it. Otherwise the array and
+ * count to use: the request's own, or, for a transfer cut short, one entry in *cut. */
 int vvi_aio_attempt(const struct vv_aio *aio, const struct vv_aio_req *req, struct iovec *cut,
                     const struct iovec **ret_iov, unsigned *ret_niov);
 

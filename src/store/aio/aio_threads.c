@@ -64,7 +64,7 @@ static void *worker(void *arg)
     vv_mutex_lock(&aio->lock);
     for (;;) {
         struct vv_aio_req *req = vvi_aio_queue_pop(&aio->todo);
-        if (req == NULL) {
+        if (!req) {
             if (aio->stopping)
                 break;
             vv_cond_wait(&aio->todo_cond, &aio->lock);
@@ -85,7 +85,7 @@ static void threads_free(struct vv_aio *base)
 {
     struct threads_aio *aio = (struct threads_aio *)base;
     vv_mutex_lock(&aio->lock);
-    aio->stopping = true; /* workers leave when `todo` is empty, so nothing is cut off */
+    aio->stopping = true; /* workers end when `todo` is empty, so every request is finished */
     vv_cond_broadcast(&aio->todo_cond);
     vv_mutex_unlock(&aio->lock);
     for (unsigned i = 0; i < aio->nworkers; i++)
@@ -118,10 +118,10 @@ static int threads_wait(struct vv_aio *base, struct vv_aio_req **ret_reqs, unsig
     unsigned n = 0;
     int rc = 0;
     vv_mutex_lock(&aio->lock);
-    while (aio->done.head == NULL && !aio->kicked && rc == 0)
+    while (!aio->done.head && !aio->kicked && rc == 0)
         rc = timeout_ns == 0 ? -ETIMEDOUT
                              : vv_cond_wait_until(&aio->done_cond, &aio->lock, deadline);
-    while (n < max && aio->done.head != NULL)
+    while (n < max && aio->done.head)
         ret_reqs[n++] = vvi_aio_queue_pop(&aio->done);
     if (n == 0 && aio->kicked) {
         aio->kicked = false;
@@ -152,7 +152,7 @@ static const struct vvi_aio_ops threads_ops = {
 int vvi_aio_threads_new(const struct vv_os *os, unsigned depth, struct vv_aio **ret_aio)
 {
     struct threads_aio *aio = calloc(1, sizeof(*aio));
-    if (aio == NULL)
+    if (!aio)
         return -ENOMEM;
     aio->base = (struct vv_aio){.ops = &threads_ops, .os = os, .depth = depth};
     vv_mutex_init(&aio->lock, "aio threads", VV_RANK_AIO);

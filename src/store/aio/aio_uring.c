@@ -24,21 +24,21 @@ struct uring_aio {
     struct vv_aio base;
     struct io_uring ring;
     struct vvi_aio_queue backlog, done;
-    unsigned in_kernel; /* requests, the eventfd read not counted */
+    unsigned in_kernel; /* requests, without the read of the eventfd */
     struct iovec *cuts; /* one per request in the kernel: transfers cut short by the fault hook */
     struct vv_aio_req **slots;
     int event_fd;
     uint64_t event_value;
     bool kicked;
     /* Synchronization: atomic. Set by kick, cleared when its event is taken, so that kicks in
-     * between cost no system call and wake once. Clearing comes before the owner looks at whatever
-     * the kick was about; a kick after that writes again. */
+     * between cost no system call and wake once. It is cleared before the owner looks for the reason
+     * of the kick; a kick after that writes again. */
     atomic_bool kick_pending;
 };
 
-/* Synchronization: atomic. How often a ring began or ended. The memory of one that ended may be that of the next, of another
- * thread; the kernel keeps them apart, which a race detector does not see, because liburing makes its system calls
- * itself. It sees this. */
+/* Synchronization: atomic. How often a ring began or ended. The memory of an ended ring may be reused for the
+ * next, by another thread. The kernel keeps them apart, but a race detector cannot see that, because liburing
+ * makes its system calls itself; it does see this counter. */
 static atomic_ulong ring_turns;
 
 /* user_data: slot number, or this for the read of the eventfd. */
@@ -47,7 +47,7 @@ static atomic_ulong ring_turns;
 static struct io_uring_sqe *sqe_get(struct uring_aio *aio)
 {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&aio->ring);
-    if (sqe == NULL) {
+    if (!sqe) {
         io_uring_submit(&aio->ring);
         sqe = io_uring_get_sqe(&aio->ring);
     }
@@ -57,7 +57,7 @@ static struct io_uring_sqe *sqe_get(struct uring_aio *aio)
 static void arm_event(struct uring_aio *aio)
 {
     struct io_uring_sqe *sqe = sqe_get(aio);
-    vv_assert(sqe != NULL);
+    vv_assert(sqe);
     io_uring_prep_read(sqe, aio->event_fd, &aio->event_value, sizeof(aio->event_value), 0);
     io_uring_sqe_set_data64(sqe, EVENT_DATA);
 }
@@ -72,7 +72,7 @@ static int queue_attempt(struct uring_aio *aio, unsigned slot)
     if (rc < 0)
         return rc;
     struct io_uring_sqe *sqe = sqe_get(aio);
-    if (sqe == NULL)
+    if (!sqe)
         return -EBUSY;
     switch (req->op) {
     case VV_AIO_READ:
@@ -92,7 +92,7 @@ static int queue_attempt(struct uring_aio *aio, unsigned slot)
                                           VVI_AIO_RANGE_FLAGS);
         break;
     }
-    /* A buffered transfer is a memory copy; left to itself the kernel would make it inside
+    /* A buffered transfer is a memory copy. Without the flag the kernel would make it inside
      * io_uring_enter, on the thread that should be hashing. */
     if (req->may_block && !vv_aio_is_sync(req->op))
         io_uring_sqe_set_flags(sqe, IOSQE_ASYNC);
@@ -110,15 +110,15 @@ static void end_slot(struct uring_aio *aio, unsigned slot)
 static unsigned free_slot(const struct uring_aio *aio)
 {
     unsigned i = 0;
-    while (aio->slots[i] != NULL)
+    while (aio->slots[i])
         i++;
     return i;
 }
 
-/* Fills the kernel up from the backlog. */
+/* Moves requests from the backlog to the kernel while it has slots. */
 static void feed(struct uring_aio *aio)
 {
-    while (aio->in_kernel < aio->base.depth && aio->backlog.head != NULL) {
+    while (aio->in_kernel < aio->base.depth && aio->backlog.head) {
         unsigned slot = free_slot(aio);
         aio->slots[slot] = vvi_aio_queue_pop(&aio->backlog);
         aio->in_kernel++;
@@ -172,12 +172,12 @@ static void uring_submit(struct vv_aio *base, struct vv_aio_req *req)
 static void uring_flush(struct vv_aio *base)
 {
     struct uring_aio *aio = (struct uring_aio *)base;
-    /* An error here (out of kernel memory) leaves the entries in the queue; the next enter takes
+    /* After an error here (out of kernel memory) the entries stay in the queue; the next enter takes
      * them. */
     (void)io_uring_submit(&aio->ring);
 }
 
-/* 0, or an error that the next try may well meet again. */
+/* Returns 0, or an error that may occur again at the next try. */
 static int enter(struct uring_aio *aio, uint64_t left_ns)
 {
     struct io_uring_cqe *cqe;
@@ -201,7 +201,7 @@ static int uring_wait(struct vv_aio *base, struct vv_aio_req **ret_reqs, unsigne
     for (;;) {
         reap(aio);
         unsigned n = 0;
-        while (n < max && aio->done.head != NULL)
+        while (n < max && aio->done.head)
             ret_reqs[n++] = vvi_aio_queue_pop(&aio->done);
         if (n > 0) {
             uring_flush(base); /* continuations and the backlog go on while the caller works */
@@ -219,7 +219,7 @@ static int uring_wait(struct vv_aio *base, struct vv_aio_req **ret_reqs, unsigne
             return -ETIMEDOUT;
         entered = true;
         if (now >= deadline)
-            /* Polling: completions that wait for this thread to enter the kernel come up too. */
+            /* Polling: also collects completions that wait for this thread to enter the kernel. */
             io_uring_submit_and_get_events(&aio->ring);
         else
             rc = enter(aio, timeout_ns < 0 ? VV_NEVER_NS : deadline - now);
@@ -232,7 +232,7 @@ static void uring_kick(struct vv_aio *base)
     uint64_t one = 1;
     if (atomic_exchange(&aio->kick_pending, true))
         return;
-    /* Cannot fail: at most one unread kick is in it. */
+    /* Cannot fail: the eventfd holds at most one unread kick. */
     ssize_t n = write(aio->event_fd, &one, sizeof(one));
     (void)n;
 }
@@ -240,7 +240,7 @@ static void uring_kick(struct vv_aio *base)
 static void uring_free(struct vv_aio *base)
 {
     struct uring_aio *aio = (struct uring_aio *)base;
-    /* The kernel must be done with the callers' memory before we are gone. */
+    /* Return only when the kernel no longer uses the callers' memory. */
     for (reap(aio); aio->in_kernel > 0; reap(aio))
         if (enter(aio, VV_NEVER_NS) < 0)
             vv_sleep_until_ns(vv_now_ns() + VV_AIO_REST_NS);
@@ -265,14 +265,14 @@ int vvi_aio_uring_new(const struct vv_os *os, unsigned depth, struct vv_aio **re
 {
     int rc = -ENOMEM;
     struct uring_aio *aio = calloc(1, sizeof(*aio));
-    if (aio == NULL)
+    if (!aio)
         return -ENOMEM;
     aio->base = (struct vv_aio){.ops = &uring_ops, .os = os, .depth = depth};
     vvi_aio_queue_init(&aio->backlog);
     vvi_aio_queue_init(&aio->done);
     aio->cuts = calloc(depth, sizeof(*aio->cuts));
     aio->slots = calloc(depth, sizeof(struct vv_aio_req *));
-    if (aio->cuts == NULL || aio->slots == NULL)
+    if (!aio->cuts || !aio->slots)
         goto fail_memory;
     aio->event_fd = eventfd(0, EFD_CLOEXEC);
     if (aio->event_fd < 0) {
@@ -280,13 +280,13 @@ int vvi_aio_uring_new(const struct vv_os *os, unsigned depth, struct vv_aio **re
         goto fail_memory;
     }
     struct io_uring_params params = {.flags = IORING_SETUP_CLAMP};
-    /* One entry more than requests: the read of the eventfd. */
+    /* One entry more than requests, for the read of the eventfd. */
     if (io_uring_queue_init_params(depth + 1, &aio->ring, &params) < 0) {
         rc = -EOPNOTSUPP;
         goto fail_event;
     }
     atomic_fetch_add_explicit(&ring_turns, 1, memory_order_acq_rel);
-    /* Waiting with a time limit without spending an entry on it; Linux 5.11. */
+    /* Needed to wait with a time limit without spending an entry on it; Linux 5.11. */
     if (!(params.features & IORING_FEAT_EXT_ARG) || !(params.features & IORING_FEAT_NODROP)) {
         rc = -EOPNOTSUPP;
         goto fail_ring;

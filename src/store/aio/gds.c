@@ -3,22 +3,21 @@
  * libcufile by dlopen, and the threads that call it.
  *
  * Declarations are our own: the few entry points used have kept their form since the library's
- * first version. Its driver counts its users where cuFileDriverClose_v2 exists; without it, closing
+ * first version. The driver counts its users if cuFileDriverClose_v2 exists. Without it, closing
  * would take the driver from an application that uses it too, so it is left open.
  *
- * Requests are carried out by a few threads for each store, as cuFileRead and cuFileWrite return
- * only when they are done. Every thread has a stream, an event and room for checksums on the
- * device. The library takes the calling thread's context for granted: every call into it is made
- * between vv_device_enter and vv_device_leave.
+ * A few threads for each store carry out requests, as cuFileRead and cuFileWrite are synchronous.
+ * Every thread has a stream, an event and room for checksums on the device. The library relies on
+ * the calling thread's CUDA context: every call into it is made between vv_device_enter and
+ * vv_device_leave.
  *
- * Checksums are computed by a kernel, on the bytes as they lie in device memory: before they are
- * written, after they were read. They come back by a copy to unregistered memory, which returns
- * when it is done, so that no work of ours can outlive its request; the event that follows tells
- * whether the kernel failed.
+ * A kernel computes checksums in device memory: before a write, after a read. The result is copied
+ * to unregistered memory, which makes the copy synchronous, so that no work of ours can outlive its
+ * request; the event that follows shows if the kernel failed.
  *
- * What could go wrong: the library refuses a file or a transfer: the request fails with the nearest
- * errno, and the caller treats it as it would a failed read or write. The device is lost: likewise.
- * Nothing here touches device memory from the host.
+ * What could go wrong: the library refuses a file or a transfer. The request fails with the nearest
+ * errno, and the caller treats it as a failed read or write. The device is lost: likewise. Nothing
+ * here touches device memory from the host.
  */
 #define _GNU_SOURCE
 #include "store/aio/gds.h"
@@ -37,15 +36,15 @@
 #include "store/aio/gds_private.h"
 #include "store/store_private.h"
 
-/* As many as a mover has requests in flight at most. */
+/* At least as many as a mover has requests in flight. */
 #define POOL_THREADS 8u
 #define WAIT_STEP_NS ((int64_t)VV_NS_PER_S)
 
 /* ---- the library's interface ---- */
 
 struct cufile_error {
-    int code; /* 0, or one of the library's from CODE_BASE on */
-    int cuda; /* the CUDA driver's, with code CODE_CUDA_DRIVER */
+    int code; /* 0, or one of the library's codes, from CODE_BASE on */
+    int cuda; /* the CUDA driver's code, if code is CODE_CUDA_DRIVER */
 };
 
 struct cufile_descr {
@@ -75,7 +74,7 @@ enum {
 struct cufile {
     void *library;
     struct cufile_error (*driver_open)(void);
-    struct cufile_error (*driver_close)(void); /* NULL: it does not count its users */
+    struct cufile_error (*driver_close)(void); /* NULL: the driver does not count its users */
     struct cufile_error (*handle_register)(void **ret_handle, struct cufile_descr *descr);
     void (*handle_deregister)(void *handle);
     struct cufile_error (*buf_register)(const void *base, size_t bytes, int flags);
@@ -88,7 +87,7 @@ struct cufile {
 struct vv_gds {
     struct cufile lib;        /* immutable once open */
     struct vv_device *device; /* immutable */
-    bool driver_open;         /* ours to close */
+    bool driver_open;         /* we opened it and must close it */
     /* Synchronization: set before the first request and cleared after the last. */
     char *base;
     size_t bytes;
@@ -138,8 +137,9 @@ static int symbols_load(struct cufile *lib, char *err, size_t err_bytes)
     };
     for (size_t i = 0; i < VV_ARRAY_SIZE(symbol); i++) {
         void *fn = dlsym(lib->library, symbol[i].name);
-        if (fn == NULL)
-            return vvi_error(-ENOTSUP, err, err_bytes, "the library lacks %s", symbol[i].name);
+        if (!fn)
+            return vvi_error(-ENOTSUP, err, err_bytes, "the library has no function %s",
+                             symbol[i].name);
         memcpy(symbol[i].place, &fn, sizeof(fn));
     }
     void *close_v2 = dlsym(lib->library, "cuFileDriverClose_v2");
@@ -149,17 +149,16 @@ static int symbols_load(struct cufile *lib, char *err, size_t err_bytes)
 
 static void library_close(struct cufile *lib)
 {
-    if (lib->library != NULL)
+    if (lib->library)
         dlclose(lib->library);
     lib->library = NULL;
 }
 
 static int library_open(struct cufile *lib, const char *name, char *err, size_t err_bytes)
 {
-    /* Never unloaded: it may have threads of its own, and its driver may be left open. */
-    lib->library =
-        dlopen(name != NULL ? name : VV_GDS_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    if (lib->library == NULL)
+    /* Never unloaded: the library may run threads of its own, and its driver may be left open. */
+    lib->library = dlopen(name ? name : VV_GDS_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!lib->library)
         return vvi_error(-ENOTSUP, err, err_bytes, "%s", dlerror());
     int rc = symbols_load(lib, err, err_bytes);
     if (rc < 0)
@@ -202,7 +201,7 @@ int vv_gds_open(struct vv_device *device, const char *library, char *err, size_t
                          "checksums in device memory need kernels, and the device runs none of "
                          "ours");
     struct vv_gds *gds = calloc(1, sizeof(*gds));
-    if (gds == NULL)
+    if (!gds)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     gds->device = device;
     int rc = library_open(&gds->lib, library, err, err_bytes);
@@ -218,11 +217,11 @@ int vv_gds_open(struct vv_device *device, const char *library, char *err, size_t
 
 void vv_gds_close(struct vv_gds *gds)
 {
-    if (gds == NULL)
+    if (!gds)
         return;
-    vv_assert(gds->base == NULL);
-    /* A lost device cannot be entered; the driver then goes with the process. */
-    if (gds->driver_open && gds->lib.driver_close != NULL && vv_device_enter(gds->device) == 0) {
+    vv_assert(!gds->base);
+    /* A lost device cannot be entered; the driver is then closed with the process. */
+    if (gds->driver_open && gds->lib.driver_close && vv_device_enter(gds->device) == 0) {
         (void)gds->lib.driver_close();
         vv_device_leave(gds->device);
     }
@@ -232,14 +231,14 @@ void vv_gds_close(struct vv_gds *gds)
 
 int vv_gds_memory_add(struct vv_gds *gds, void *base, size_t bytes, char *err, size_t err_bytes)
 {
-    if (gds->base != NULL)
+    if (gds->base)
         return vvi_error(-EBUSY, err, err_bytes, "a buffer is registered already");
     int rc = vv_device_enter(gds->device);
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "the device cannot be used: %s", strerror(-rc));
     struct cufile_error e = gds->lib.buf_register(base, bytes, 0);
     vv_device_leave(gds->device);
-    /* Whatever it is, this machine's library does not do what it was asked for. */
+    /* After any error GPUDirect Storage is unusable on this machine. */
     if (e.code != 0)
         return vvi_error(errno_of(e.code) == -EIO ? -ENOTSUP : errno_of(e.code), err, err_bytes,
                          "libcufile refused %zu bytes of device memory: error %d, CUDA %d", bytes,
@@ -251,7 +250,7 @@ int vv_gds_memory_add(struct vv_gds *gds, void *base, size_t bytes, char *err, s
 
 void vv_gds_memory_remove(struct vv_gds *gds)
 {
-    if (gds->base == NULL)
+    if (!gds->base)
         return;
     if (vv_device_enter(gds->device) == 0) {
         (void)gds->lib.buf_deregister(gds->base);
@@ -264,7 +263,7 @@ void vv_gds_memory_remove(struct vv_gds *gds)
 int vvi_gds_file_add(struct vv_gds *gds, int fd, struct vvi_gds_file **ret_file)
 {
     struct vvi_gds_file *file = malloc(sizeof(*file));
-    if (file == NULL)
+    if (!file)
         return -ENOMEM;
     *file = (struct vvi_gds_file){.gds = gds, .fd = fd};
     struct cufile_descr descr = {.type = DESCR_FD, .handle.fd = fd};
@@ -285,7 +284,7 @@ int vvi_gds_file_first(struct vv_gds *gds, int fd, bool direct, const char *fold
                        size_t err_bytes, struct vvi_gds_file **ret_file)
 {
     int rc = direct ? vvi_gds_file_add(gds, fd, ret_file) : -ENOTSUP;
-    /* Nothing has been read or written: this machine's library does not do it. */
+    /* Nothing was read or written yet: the library does not work on this machine. */
     if (rc == -EIO)
         rc = -ENOTSUP;
     return rc == 0 ? 0
@@ -295,10 +294,10 @@ int vvi_gds_file_first(struct vv_gds *gds, int fd, bool direct, const char *fold
 
 void vvi_gds_file_remove(struct vvi_gds_file *file)
 {
-    if (file == NULL)
+    if (!file)
         return;
     struct vv_device *device = file->gds->device;
-    /* Also on a lost device: the descriptor is about to be closed, and its number used again. */
+    /* Also on a lost device: the descriptor is closed next, and its number may be reused. */
     bool entered = vv_device_enter(device) == 0;
     file->gds->lib.handle_deregister(file->handle);
     if (entered)
@@ -311,7 +310,7 @@ struct vvi_gds_req *vvi_gds_req_new(size_t nparts, size_t nspans, size_t nupload
     struct vvi_gds_req *req = malloc(sizeof(*req) + nparts * sizeof(*req->parts) +
                                      nspans * (sizeof(*req->spans) + sizeof(*req->sums)) +
                                      nuploads * sizeof(*req->uploads));
-    if (req == NULL)
+    if (!req)
         return NULL;
     *req = (struct vvi_gds_req){.nparts = 0};
     req->parts = (struct vvi_gds_part *)(req + 1);
@@ -363,7 +362,7 @@ static int hash_some(struct gds_worker *w, const struct vv_kernel_span *spans, s
     struct vv_device *d = w->pool->gds->device;
     struct vv_kernel k = {
         .kind = VV_KERNEL_HASH, .spans = spans, .n_spans = (uint32_t)n, .sums = w->sums};
-    /* Onto the stack, which is not registered: the copy returns when it is done. */
+    /* To the stack, which is not registered: the copy is synchronous. */
     uint64_t sums[VV_KERNEL_SPANS];
     struct vv_copy_seg back = {sums, w->sums, n * sizeof(*sums)};
     int rc = vv_device_launch(d, w->stream, &k);
@@ -385,16 +384,16 @@ static int hash(struct gds_worker *w, struct vvi_gds_req *req)
     return rc;
 }
 
-/* One call of the library, as the fault hook wants it. Bytes, or a negative errno. */
+/* One call of the library, under the fault hook. Returns bytes, or a negative errno. */
 static int64_t transfer_once(struct gds_worker *w, const struct vvi_gds_req *req,
                              const struct vvi_gds_part *part)
 {
     struct vv_gds *gds = w->pool->gds;
     const struct vv_os *os = w->pool->os;
     size_t bytes = part->bytes;
-    int64_t hook = os->aio == NULL ? 0
-                                   : os->aio(os, req->write ? VV_OS_AIO_WRITE : VV_OS_AIO_READ,
-                                             req->file->fd, part->offset, bytes);
+    int64_t hook = !os->aio ? 0
+                            : os->aio(os, req->write ? VV_OS_AIO_WRITE : VV_OS_AIO_READ,
+                                      req->file->fd, part->offset, bytes);
     if (hook < 0)
         return hook;
     if (hook > 0)
@@ -418,7 +417,7 @@ static int transfer(struct gds_worker *w, struct vvi_gds_req *req)
     struct vv_gds *gds = w->pool->gds;
     for (size_t i = 0; i < req->nparts; i++) {
         struct vvi_gds_part *part = &req->parts[i];
-        uintptr_t at = (uintptr_t)part->mem - (uintptr_t)gds->base; /* below the base: huge */
+        uintptr_t at = (uintptr_t)part->mem - (uintptr_t)gds->base; /* huge if below the base */
         if (at > gds->bytes || part->bytes > gds->bytes - at)
             return -EINVAL;
         while (part->bytes > 0) {
@@ -463,14 +462,14 @@ static void *worker_main(void *arg)
     vv_mutex_lock(&pool->lock);
     for (;;) {
         struct vvi_gds_req *req = pool->todo;
-        if (req == NULL) {
+        if (!req) {
             if (pool->stopping)
                 break;
             vv_cond_wait(&pool->todo_cond, &pool->lock);
             continue;
         }
         pool->todo = req->next;
-        if (pool->todo == NULL)
+        if (!pool->todo)
             pool->todo_tail = &pool->todo;
         vv_mutex_unlock(&pool->lock);
         req->result = carry_out(w, req);
@@ -512,10 +511,10 @@ static int worker_start(struct vvi_gds_pool *pool, struct gds_worker *w)
 
 void vvi_gds_pool_free(struct vvi_gds_pool *pool)
 {
-    if (pool == NULL)
+    if (!pool)
         return;
     vv_mutex_lock(&pool->lock);
-    pool->stopping = true; /* they leave when `todo` is empty */
+    pool->stopping = true; /* threads end when `todo` is empty */
     vv_cond_broadcast(&pool->todo_cond);
     vv_mutex_unlock(&pool->lock);
     for (unsigned i = 0; i < pool->nworkers; i++)
@@ -531,7 +530,7 @@ int vvi_gds_pool_new(struct vv_gds *gds, const struct vv_os *os, void (*notify)(
                      void *arg, struct vvi_gds_pool **ret_pool)
 {
     struct vvi_gds_pool *pool = calloc(1, sizeof(*pool));
-    if (pool == NULL)
+    if (!pool)
         return -ENOMEM;
     pool->gds = gds;
     pool->os = os;
@@ -568,9 +567,9 @@ struct vvi_gds_req *vvi_gds_reap(struct vvi_gds_pool *pool)
 {
     vv_mutex_lock(&pool->lock);
     struct vvi_gds_req *req = pool->done;
-    if (req != NULL) {
+    if (req) {
         pool->done = req->next;
-        if (pool->done == NULL)
+        if (!pool->done)
             pool->done_tail = &pool->done;
     }
     vv_mutex_unlock(&pool->lock);

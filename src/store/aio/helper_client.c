@@ -2,32 +2,31 @@
 /*
  * A process's connection to the helper of its node.
  *
- * Requests and answers are messages of a Unix socket that keeps them apart and in order (SEQPACKET);
- * bytes go between files and memory that both processes have mapped. A socket rather than a queue in
- * shared memory, because the kernel then tells, after the last answer and never before, that the other
- * end is gone: answers that were given are read first, and nobody has to guess what a dead process was
- * about to do with a queue.
+ * Requests and answers are messages on a Unix socket that keeps their boundaries and order (SEQPACKET).
+ * Bytes go between files and memory that both processes have mapped. A socket rather than a queue in
+ * shared memory, because the kernel reports the end of the other process, and only after its last answer:
+ * answers are read first, and no process has to guess what a dead one was doing with a queue.
  *
- * What stays true:
+ * Invariants:
  *
- *   - A request is in one place: a call here from before it is sent until its answer is read or the
- *     helper is gone; then on a list of its port. So each comes back exactly once.
- *   - The socket of a helper that was killed is closed when its last thread has left the kernel, and
- *     the helper closes a connection itself only with nothing of it under way. It uses plain system
- *     calls, which transfer nothing after they return. So whatever was not answered when the
- *     connection ends can be done again at once. Direct I/O on a file system that lets a killed process
- *     go while the transfer is under way is not given to it (may_leave).
- *   - fsync is not given to it: an error of earlier writes is told once, and a helper that dies with
- *     it would take it along.
- *   - An address is of an area only while that is mapped here.
+ *   - A request is in one place: in a call here, from before it is sent until its answer is read or the
+ *     helper has ended; then on a list of its port. So each comes back exactly once.
+ *   - The socket of a killed helper is closed when its last thread has left the kernel. The helper itself
+ *     closes a connection only with none of its requests running, and uses plain system calls, which
+ *     transfer nothing after they return. So requests not answered when the connection ends can be
+ *     repeated at once. Some file systems let a killed process go while direct I/O is under way: such
+ *     files are not given to the helper (may_leave).
+ *   - fsync is not given to it: the kernel reports an error of earlier writes once, and a helper that dies
+ *     with the report would lose it.
+ *   - An address belongs to an area only while the area is mapped here.
  *
  * Threads: movers call, each for its own port; a receiver thread takes answers and kicks movers. `lock`
- * (rank NET) protects calls, ports, areas and figures; no system call is made under it but a kick.
+ * (rank NET) protects calls, ports, areas and figures; under it no system call is made but a kick.
  *
- * What could go wrong: a helper that is stopped, or hangs, answers nothing. The receiver asks it every
- * second while something is under way; its main thread never waits for a disk, and so answers unless it
- * cannot run at all. After HUNG such seconds it is killed, which ends the connection. A process that is
- * stopped together with its helper counts one second for it.
+ * What could go wrong: a helper that is stopped, or hangs, answers nothing. The receiver pings it every
+ * second while a request is in flight. Its main thread never waits for a disk, so it answers unless it
+ * cannot run at all. After HUNG silent seconds it is killed, which ends the connection. If this process
+ * was stopped together with its helper, that time counts as one second.
  */
 #define _GNU_SOURCE
 #include "store/aio/helper.h"
@@ -58,8 +57,8 @@
 enum {
     AREAS = 32,
     BLOCKS = 128,
-    BLOCK_BYTES = 16384, /* small pieces of other memory go through these */
-    HUNG = 20,           /* ticks without a sign */
+    BLOCK_BYTES = 16384, /* small pieces of memory outside all areas are copied through these */
+    HUNG = 20,           /* ticks without an answer */
     TICK_MS = 1000,
     WELCOME_MS = 5000,
     TRIES = 3,
@@ -87,7 +86,7 @@ struct call {
 };
 
 struct vv_helper {
-    int fd, pidfd; /* immutable, as the next four; pidfd -1: not to be had */
+    int fd, pidfd; /* immutable, as the next four; pidfd -1: not available */
     pid_t pid;
     int tick_ms;
     char *blocks; /* BLOCKS of BLOCK_BYTES; an area of its own */
@@ -153,7 +152,7 @@ static const struct area *area_of(const struct vv_helper *h, const struct iovec 
     const char *at = iov->iov_base;
     for (unsigned i = 0; i < AREAS; i++) {
         const struct area *a = &h->area[i];
-        if (a->base != NULL && at >= a->base && at < a->base + a->bytes &&
+        if (a->base && at >= a->base && at < a->base + a->bytes &&
             iov->iov_len <= (size_t)(a->base + a->bytes - at))
             return a;
     }
@@ -165,7 +164,7 @@ static bool add_seg(struct vvi_helper_msg *msg, uint32_t area, uint64_t offset, 
     struct vvi_helper_seg *last = msg->nsegs > 0 ? &msg->seg[msg->nsegs - 1] : NULL;
     if (bytes > UINT32_MAX)
         return false;
-    if (last != NULL && last->area == area && last->offset + last->bytes == offset &&
+    if (last && last->area == area && last->offset + last->bytes == offset &&
         (uint64_t)last->bytes + bytes <= UINT32_MAX)
         last->bytes += (uint32_t)bytes;
     else
@@ -173,7 +172,7 @@ static bool add_seg(struct vvi_helper_msg *msg, uint32_t area, uint64_t offset, 
     return true;
 }
 
-/* A piece of memory of no area goes through a block, if it is small and one is left. */
+/* A piece of memory outside all areas goes through a block, if it is small and a block is free. */
 static bool add_bit(struct vv_helper *h, struct call *c, const struct iovec *iov,
                     struct vvi_helper_msg *msg)
 {
@@ -183,11 +182,10 @@ static bool add_bit(struct vv_helper *h, struct call *c, const struct iovec *iov
     c->bit[c->nbits++] = (struct bit){block, iov->iov_base, iov->iov_len};
     struct iovec there = {h->blocks + (size_t)block * BLOCK_BYTES, iov->iov_len};
     const struct area *a = area_of(h, &there);
-    return a != NULL &&
-           add_seg(msg, a->id, (uint64_t)((char *)there.iov_base - a->base), iov->iov_len);
+    return a && add_seg(msg, a->id, (uint64_t)((char *)there.iov_base - a->base), iov->iov_len);
 }
 
-/* A call with all of its memory in the message; NULL: it cannot be made. */
+/* A call with all of its memory in the message; NULL: not possible. */
 static struct call *call_new(struct vv_helper *h, const struct iovec *iov, unsigned niov,
                              struct vvi_helper_msg *msg)
 {
@@ -200,9 +198,9 @@ static struct call *call_new(struct vv_helper *h, const struct iovec *iov, unsig
     msg->nsegs = 0;
     for (unsigned i = 0; i < niov; i++) {
         const struct area *a = area_of(h, &iov[i]);
-        bool there = a != NULL ? add_seg(msg, a->id, (uint64_t)((char *)iov[i].iov_base - a->base),
-                                         iov[i].iov_len)
-                               : add_bit(h, c, &iov[i], msg);
+        bool there =
+            a ? add_seg(msg, a->id, (uint64_t)((char *)iov[i].iov_base - a->base), iov[i].iov_len)
+              : add_bit(h, c, &iov[i], msg);
         if (!there) {
             call_release(h, c);
             return NULL;
@@ -214,9 +212,9 @@ static struct call *call_new(struct vv_helper *h, const struct iovec *iov, unsig
 
 /* ---- which files ---- */
 
-/* File systems on which a killed process stays until its direct transfer is over. The others may let it
- * go, and the transfer would then meet the next one on the same memory or the same place in the
- * file. Through the page cache nothing is left to happen to the caller's memory, on any of them. */
+/* File systems on which a killed process stays until its direct transfer has ended. On others it may
+ * end first; the transfer could then collide with its repetition on the same memory or the same place
+ * in the file. Buffered I/O no longer touches the caller's memory then, on any file system. */
 static bool stays(long type)
 {
     switch ((unsigned long)type) {
@@ -238,7 +236,7 @@ static bool may_leave(int fd)
     struct statfs fs;
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0)
-        return true; /* whoever does it says what is wrong with it */
+        return true; /* carried out here, the request fails with the right error */
     return (flags & O_DIRECT) != 0 && (fstatfs(fd, &fs) < 0 || !stays((long)fs.f_type));
 }
 
@@ -249,7 +247,7 @@ int vvi_helper_call(struct vv_helper *h, struct vvi_helper_port *port, struct vv
         return -EOPNOTSUPP;
     vv_mutex_lock(&h->lock);
     struct call *c = call_new(h, iov, niov, msg);
-    if (c == NULL) {
+    if (!c) {
         vv_mutex_unlock(&h->lock);
         return -EAGAIN;
     }
@@ -263,7 +261,7 @@ int vvi_helper_call(struct vv_helper *h, struct vvi_helper_port *port, struct vv
     msg->op = (uint32_t)req->op;
     msg->offset = req->offset;
     int rc = vvi_helper_send(h->fd, msg, VVI_HELPER_MSG_BYTES(msg->nsegs), req->fd, 0);
-    /* At the end of the connection the receiver gives all calls back, this one included. */
+    /* At the end of the connection the receiver returns all calls, this one included. */
     if (rc == 0 || is_end(rc))
         return 0;
     vv_mutex_lock(&h->lock);
@@ -300,7 +298,7 @@ static void queue_take(struct vvi_aio_queue *from, struct vvi_aio_queue *ret)
 {
     struct vv_aio_req *req;
     vvi_aio_queue_init(ret);
-    while ((req = vvi_aio_queue_pop(from)) != NULL)
+    while ((req = vvi_aio_queue_pop(from)))
         vvi_aio_queue_push(ret, req);
 }
 
@@ -334,21 +332,21 @@ static void answered_locked(struct vv_helper *h, struct call *c, const struct vv
     h->stats.bytes += r->result > 0 ? (uint64_t)r->result : 0;
     h->stats.cpu_ns += r->cpu_ns;
     h->stats.cpu = r->cpu;
-    /* More than was asked for is no answer. */
+    /* An answer with more bytes than requested is wrong. */
     req->result = r->result > 0 && (uint64_t)r->result > c->bytes ? -EIO : (int)r->result;
     vvi_aio_queue_push(&port->answered, req);
     call_release(h, c);
     vv_aio_kick(port->inner);
 }
 
-/* False: this is not a helper that can be talked to. */
+/* False: the other end does not follow the protocol. */
 static bool take_reply(struct vv_helper *h, const struct vvi_helper_reply *r, size_t bytes)
 {
     bool good = bytes == sizeof(*r);
     vv_mutex_lock(&h->lock);
     if (good && (r->kind == VVI_HELPER_DONE || r->kind == VVI_HELPER_REFUSED)) {
         struct call *c = r->id < VVI_HELPER_CALLS ? &h->call[r->id] : NULL;
-        good = c != NULL && c->req != NULL;
+        good = c && c->req;
         if (good && r->kind == VVI_HELPER_DONE)
             answered_locked(h, c, r);
         else if (good)
@@ -368,7 +366,7 @@ static void kill_helper(const struct vv_helper *h)
         kill(h->pid, SIGKILL);
 }
 
-/* A tick has gone by without a message. */
+/* Handles a tick without a message. */
 static void tick(struct vv_helper *h, unsigned *silent)
 {
     struct vvi_helper_msg ping = {.kind = VVI_HELPER_PING};
@@ -378,15 +376,15 @@ static void tick(struct vv_helper *h, unsigned *silent)
     *silent = waiting ? *silent + 1 : 0;
     if (!waiting)
         return;
-    /* What cannot be sent because nothing was taken for so long counts as not answered. */
+    /* A ping that cannot be sent, because the helper reads nothing, counts as not answered. */
     (void)vvi_helper_send(h->fd, &ping, VVI_HELPER_MSG_BYTES(0), -1, MSG_DONTWAIT);
     if (*silent == HUNG) {
-        vv_log(VV_LOG_WARNING, "helper process %d does not answer: it is ended", (int)h->pid);
+        vv_log(VV_LOG_WARNING, "helper process %d does not answer: it is killed", (int)h->pid);
         kill_helper(h);
     }
 }
 
-/* Until the connection ends. */
+/* Runs until the connection ends. */
 static void receive(struct vv_helper *h)
 {
     struct vvi_helper_reply r;
@@ -405,8 +403,9 @@ static void receive(struct vv_helper *h)
             return;
         silent = 0;
         if (!take_reply(h, &r, (size_t)got)) {
-            /* It may be at work on anything of ours: it has to be gone before we go on. */
-            vv_log(VV_LOG_WARNING, "helper process %d makes no sense: it is ended", (int)h->pid);
+            /* It may be working on any of our memory: it must have ended before we go on. */
+            vv_log(VV_LOG_WARNING, "helper process %d sent an invalid message: it is killed",
+                   (int)h->pid);
             kill_helper(h);
         }
     }
@@ -423,12 +422,12 @@ static void *receiver_main(void *arg)
     bool expected = h->closing;
     unsigned n = h->ncalls;
     for (unsigned i = 0; i < VVI_HELPER_CALLS; i++)
-        if (h->call[i].req != NULL)
+        if (h->call[i].req)
             give_back_locked(h, &h->call[i]);
     vv_mutex_unlock(&h->lock);
     if (!expected)
         vv_log(VV_LOG_WARNING,
-               "helper process %d is gone: %u requests are done again, and all others, by threads",
+               "helper process %d has ended: threads repeat %u requests and carry out all others",
                (int)h->pid, n);
     return NULL;
 }
@@ -458,7 +457,7 @@ static int map_shared(size_t bytes, int *ret_fd, char **ret_base)
     if (base > map)
         munmap(map, (size_t)(base - map));
     munmap(base + bytes, (size_t)(map + HUGE_BYTES - base));
-    madvise(base, bytes, MADV_HUGEPAGE); /* where the system does that for shared memory */
+    madvise(base, bytes, MADV_HUGEPAGE); /* if the system supports it for shared memory */
     *ret_fd = fd;
     *ret_base = base;
     return 0;
@@ -477,19 +476,19 @@ int vv_helper_map(struct vv_helper *h, size_t bytes, void **ret_ptr)
         return rc;
     struct area *a = NULL;
     vv_mutex_lock(&h->lock);
-    for (unsigned i = 0; i < AREAS && a == NULL; i++)
-        a = h->area[i].base == NULL ? &h->area[i] : NULL;
-    if (a != NULL)
+    for (unsigned i = 0; i < AREAS && !a; i++)
+        a = h->area[i].base ? NULL : &h->area[i];
+    if (a)
         *a = (struct area){base, bytes, h->next_area++};
-    msg.id = a != NULL ? a->id : 0;
+    msg.id = a ? a->id : 0;
     vv_mutex_unlock(&h->lock);
     msg.offset = bytes;
-    /* Messages are read in order: it is known there before it is used. If it is not, because there is
-     * no room for it or no helper, requests on it are refused and done here. */
-    if (a != NULL)
+    /* Messages are read in order: the helper has the area before the first request on it. If it cannot
+     * map the area, or has ended, requests on the area are refused and carried out here. */
+    if (a)
         (void)vvi_helper_send(h->fd, &msg, VVI_HELPER_MSG_BYTES(0), fd, 0);
     close(fd);
-    if (a == NULL) {
+    if (!a) {
         munmap(base, bytes);
         return -ENOSPC;
     }
@@ -501,7 +500,7 @@ void vv_helper_unmap(struct vv_helper *h, void *ptr)
 {
     struct vvi_helper_msg msg = {.kind = VVI_HELPER_FORGET};
     struct area gone = {0};
-    if (ptr == NULL)
+    if (!ptr)
         return;
     vv_mutex_lock(&h->lock);
     for (unsigned i = 0; i < AREAS; i++)
@@ -510,7 +509,7 @@ void vv_helper_unmap(struct vv_helper *h, void *ptr)
             h->area[i] = (struct area){0};
         }
     vv_mutex_unlock(&h->lock);
-    vv_assert(gone.base != NULL);
+    vv_assert(gone.base);
     msg.id = gone.id;
     (void)vvi_helper_send(h->fd, &msg, VVI_HELPER_MSG_BYTES(0), -1, 0);
     munmap(gone.base, gone.bytes);
@@ -534,7 +533,7 @@ static int welcome(int fd, struct vvi_helper_reply *ret)
         if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got <= 0)
-            return -ECONNREFUSED; /* it is about to end */
+            return -ECONNREFUSED; /* the helper is about to end */
         return (size_t)got == sizeof(*ret) && ret->kind == VVI_HELPER_WELCOME &&
                        ret->id == VVI_HELPER_VERSION
                    ? 0
@@ -557,7 +556,7 @@ static int try_connect(const char *name, pid_t *ret_pid, int *ret_fd, struct vvi
     else if (peer.uid != geteuid())
         rc = -EPERM; /* it would get our memory and our files */
     else if (peer.pid <= 0)
-        rc = -ESRCH; /* in another world of processes: it could not be ended if it hangs */
+        rc = -ESRCH; /* in another pid namespace: it could not be killed if it hangs */
     if (rc == 0)
         rc = vvi_helper_send(fd, &hello, VVI_HELPER_MSG_BYTES(0), -1, 0);
     if (is_end(rc))
@@ -619,7 +618,7 @@ static int set_up(struct vv_helper *h)
 
 static void helper_free(struct vv_helper *h)
 {
-    if (h->blocks != NULL)
+    if (h->blocks)
         vv_helper_unmap(h, h->blocks);
     if (h->pidfd >= 0)
         close(h->pidfd);
@@ -633,7 +632,7 @@ int vv_helper_open(const struct vv_helper_opts *opts, char *err, size_t err_byte
                    struct vv_helper **ret_helper)
 {
     struct vv_helper *h = calloc(1, sizeof(*h));
-    if (h == NULL)
+    if (!h)
         return -ENOMEM;
     h->fd = h->pidfd = -1;
     h->tick_ms = opts->tick_ms > 0 ? opts->tick_ms : TICK_MS;
@@ -654,13 +653,13 @@ int vv_helper_open(const struct vv_helper_opts *opts, char *err, size_t err_byte
 
 void vv_helper_close(struct vv_helper *h)
 {
-    if (h == NULL)
+    if (!h)
         return;
     vv_mutex_lock(&h->lock);
-    vv_assert(h->ncalls == 0 && h->ports == NULL);
+    vv_assert(h->ncalls == 0 && !h->ports);
     h->closing = true;
     vv_mutex_unlock(&h->lock);
-    shutdown(h->fd, SHUT_RDWR); /* the receiver's end */
+    shutdown(h->fd, SHUT_RDWR); /* ends the receiver */
     pthread_join(h->receiver, NULL);
     helper_free(h);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the two ends of a helper share: messages, names. Both ends are on one machine and of one build
- * number: messages are plain structures, and a helper of another number is not talked to. */
+/* Shared by the two ends of a helper: messages and names. Both ends run on one machine with the same
+ * version number: messages are plain structures, and a helper of another version is refused. */
 #ifndef VV_STORE_HELPER_PRIVATE_H
 #define VV_STORE_HELPER_PRIVATE_H
 
@@ -53,16 +53,16 @@ struct vvi_helper_reply {
     char where[VV_HELPER_WHERE];
 };
 
-/* The address of a name. Abstract: it is there as long as somebody listens, and leaves nothing. */
+/* The address of a name. Abstract: it exists while a process listens on it, and leaves no file. */
 socklen_t vvi_helper_address(const char *name, struct sockaddr_un *ret_addr);
-/* The name, or what an empty one stands for. */
+/* The name, or the default for an empty one. */
 const char *vvi_helper_name(const char *name);
-/* One message with at most one descriptor (-1: none). 0 or -errno. */
+/* Sends one message with at most one descriptor (-1: none). 0 or -errno. */
 int vvi_helper_send(int fd, const void *msg, size_t bytes, int pass_fd, int flags);
 
 /* ---- helper_start.c ---- */
 
-/* Starts the program and waits until it listens, or another does. */
+/* Starts the program and waits until it, or another helper, listens. */
 int vvi_helper_start(const struct vv_helper_opts *opts, const char *name, char *err,
                      size_t err_bytes);
 
@@ -70,24 +70,25 @@ int vvi_helper_start(const struct vv_helper_opts *opts, const char *name, char *
 
 enum { VVI_HELPER_CALLS = 256, VVI_HELPER_BITS = 2 };
 
-/* One mover's end. The lists are under the helper's lock; requests on them were sent and are not any
- * more. */
+/* One mover's end. The helper's lock protects the lists; requests on them were sent and have come
+ * back. */
 struct vvi_helper_port {
     struct vvi_helper_port *next;
-    struct vv_aio *inner;                /* to be kicked when there is something; immutable */
-    struct vvi_aio_queue answered, redo; /* `result` of the first is what the system said */
+    struct vv_aio *inner;                /* kicked when a request comes back; immutable */
+    struct vvi_aio_queue answered, redo; /* `result` of the first is the system call's */
 };
 
 void vvi_helper_attach(struct vv_helper *h, struct vvi_helper_port *port);
-/* With nothing of it under way. */
+/* With none of its requests in flight. */
 void vvi_helper_detach(struct vv_helper *h, struct vvi_helper_port *port);
-/* Takes what has come for the port. */
+/* Takes the requests that have come back for the port. */
 void vvi_helper_collect(struct vv_helper *h, struct vvi_helper_port *port,
                         struct vvi_aio_queue *ret_answered, struct vvi_aio_queue *ret_redo);
 /*
- * Sends one attempt of a request; it comes back on one of the port's lists. `iov`, `niov`: what of it
- * to transfer. `msg` is the caller's to use. Not 0: it was not sent, and is to be done here: no helper
- * any more, memory or a file that it cannot be trusted with, or too much under way.
+ * Sends one attempt of a request, which comes back on one of the port's lists. `iov`, `niov`: the part to
+ * transfer. The caller owns `msg` and may use it afterwards. Not 0: the request was not sent and must be
+ * carried out here: the helper has ended, the memory or file is not suitable, or too many requests are
+ * in flight.
  */
 int vvi_helper_call(struct vv_helper *h, struct vvi_helper_port *port, struct vv_aio_req *req,
                     const struct iovec *iov, unsigned niov, struct vvi_helper_msg *msg);

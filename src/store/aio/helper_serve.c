@@ -2,24 +2,24 @@
 /*
  * The helper process: reads and writes files for other processes of the same user.
  *
- * The main thread takes connections and messages and never waits for a disk; threads carry requests
- * out, one from each connection in turn, so that no process keeps another from its own.
+ * The main thread takes connections and messages and never waits for a disk. Threads carry out requests, one
+ * from each connection in turn, so that no process starves another.
  *
- * What stays true:
+ * Invariants:
  *
- *   - A connection is closed by this end only with none of its requests under way: whoever asked may do
- *     at once again what was not answered. When the process is killed, the kernel closes it after the last thread has left
- *     its system call; that is why requests are plain system calls of threads here.
- *   - Memory of an area is mapped as long as a request on it is under way.
- *   - Nothing is remembered of a process whose connection has ended: its memory is unmapped, its
- *     descriptors are closed.
+ *   - This end closes a connection only with none of its requests running: so the other end may at once repeat
+ *     the unanswered ones. When this process is killed, the kernel closes the connection after the last thread
+ *     has left its system call; that is why requests are plain system calls of threads here.
+ *   - Memory of an area stays mapped while a request on it runs.
+ *   - Nothing is kept of a process whose connection has ended: its memory is unmapped, its descriptors are
+ *     closed.
  *
- * What could go wrong: a message that makes no sense ends its connection. A descriptor that did not
- * come along, because too many are open, or an area that could not be mapped, is a refusal: nothing was
- * done. Memory that its owner cut short is an error of the system call.
+ * What could go wrong: an invalid message ends its connection. A descriptor that was not received, because
+ * too many are open, or an area that could not be mapped, leads to a refusal without effect. Memory that its
+ * owner has truncated is an error of the system call.
  *
- * Locks: `lock` (rank NET) protects connections as far as threads touch them. Connections are made,
- * looked for and freed by the main thread alone.
+ * Locks: `lock` (rank NET) protects the fields of connections that threads use. Only the main thread
+ * makes, searches and frees connections.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -49,7 +49,7 @@ enum {
     THREADS_MAX = 64,
     AREAS_MAX = 64,
     BACKLOG = 128,
-    TURN = 64 /* messages of one connection before the next one's */
+    TURN = 64 /* messages taken from one connection before the next one's turn */
 };
 
 struct area {
@@ -57,7 +57,7 @@ struct area {
     uint32_t id;
     char *base;
     size_t bytes;
-    bool gone; /* to be unmapped when nothing is under way */
+    bool gone; /* to be unmapped when no request uses it */
 };
 
 struct job {
@@ -77,10 +77,10 @@ struct conn {
     int fd; /* immutable */
     /* Synchronization: server's lock, all below. */
     struct job *queue, **tail;
-    struct conn *ready_next; /* of those with something queued */
+    struct conn *ready_next; /* list of connections with queued requests */
     bool is_ready;
     unsigned running;
-    bool closing; /* no more is taken; it is freed when nothing runs */
+    bool closing; /* takes no more requests; freed when none runs */
 };
 
 struct server {
@@ -115,15 +115,15 @@ static void ready_push_locked(struct server *s, struct conn *c)
 static struct job *take_locked(struct server *s)
 {
     struct conn *c = s->ready;
-    if (c == NULL)
+    if (!c)
         return NULL;
     s->ready = c->ready_next;
-    if (s->ready == NULL)
+    if (!s->ready)
         s->ready_tail = &s->ready;
     c->is_ready = false;
     struct job *job = c->queue;
     c->queue = job->next;
-    if (c->queue == NULL)
+    if (!c->queue)
         c->tail = &c->queue;
     else
         ready_push_locked(s, c);
@@ -166,7 +166,7 @@ static void *worker(void *arg)
     vv_mutex_lock(&s->lock);
     for (;;) {
         struct job *job = take_locked(s);
-        if (job == NULL) {
+        if (!job) {
             if (s->stop)
                 break;
             vv_cond_wait(&s->work, &s->lock);
@@ -180,7 +180,7 @@ static void *worker(void *arg)
         job_free(job);
         r.cpu = sched_getcpu();
         r.cpu_ns = thread_ns() - begun;
-        /* Whoever does not read his answers, so that no more fit, is left: he would hold us up. */
+        /* A client that does not read its answers, so that no more fit, is dropped: it would block us. */
         int rc = vvi_helper_send(c->fd, &r, sizeof(r), -1, MSG_DONTWAIT);
         vv_mutex_lock(&s->lock);
         s->requests++;
@@ -188,9 +188,9 @@ static void *worker(void *arg)
         c->running--;
         if (rc < 0)
             close_begin_locked(s, c);
-        /* The connection is the main thread's to free as soon as the lock is given up. */
-        if (c->running == 0 && c->queue == NULL && write(s->wake_fd, &one, sizeof(one)) < 0)
-            vv_assert(errno == EAGAIN); /* it is awake */
+        /* Once the lock is released, the main thread may free the connection. */
+        if (c->running == 0 && !c->queue && write(s->wake_fd, &one, sizeof(one)) < 0)
+            vv_assert(errno == EAGAIN); /* the main thread is awake */
     }
     vv_mutex_unlock(&s->lock);
     return NULL;
@@ -198,14 +198,14 @@ static void *worker(void *arg)
 
 /* ---- connections ---- */
 
-/* What is queued is not begun any more. */
+/* Drops the queued requests. */
 static void close_begin_locked(struct server *s, struct conn *c)
 {
     struct job *job = c->queue;
     c->closing = true;
     c->queue = NULL;
     c->tail = &c->queue;
-    for (struct job *next; job != NULL; job = next) {
+    for (struct job *next; job; job = next) {
         next = job->next;
         job_free(job);
     }
@@ -217,13 +217,13 @@ static void close_begin_locked(struct server *s, struct conn *c)
     *at = c->ready_next;
     c->is_ready = false;
     s->ready_tail = &s->ready;
-    while (*s->ready_tail != NULL)
+    while (*s->ready_tail)
         s->ready_tail = &(*s->ready_tail)->ready_next;
 }
 
 static void areas_unmap(struct conn *c, bool all)
 {
-    for (struct area **at = &c->areas, *a; (a = *at) != NULL;) {
+    for (struct area **at = &c->areas, *a; (a = *at);) {
         if (!all && !a->gone) {
             at = &a->next;
             continue;
@@ -235,7 +235,7 @@ static void areas_unmap(struct conn *c, bool all)
     }
 }
 
-/* Nothing of it is under way, and nobody else knows it. */
+/* With no request running and no other reference. */
 static void conn_free(struct conn *c)
 {
     areas_unmap(c, true);
@@ -243,14 +243,14 @@ static void conn_free(struct conn *c)
     free(c);
 }
 
-/* Frees connections that have ended, and memory that is not used any more. */
+/* Frees connections that have ended, and areas no longer used. */
 static void tidy(struct server *s)
 {
-    for (struct conn **at = &s->conns, *c; (c = *at) != NULL;) {
+    for (struct conn **at = &s->conns, *c; (c = *at);) {
         vv_mutex_lock(&s->lock);
-        bool idle = c->running == 0 && c->queue == NULL, over = idle && c->closing;
+        bool idle = c->running == 0 && !c->queue, over = idle && c->closing;
         vv_mutex_unlock(&s->lock);
-        if (idle) /* messages come through this thread: it stays idle */
+        if (idle) /* only this thread takes messages: it stays idle */
             areas_unmap(c, false);
         if (!over) {
             at = &c->next;
@@ -270,10 +270,10 @@ static void accept_one(struct server *s)
     if (fd < 0)
         return;
     struct conn *c = NULL;
-    /* Files and memory are those of the other end; that it is of the same user is for ours. */
+    /* The other end gives us its files and memory, so it must be of the same user. */
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid())
         c = calloc(1, sizeof(*c));
-    if (c == NULL) {
+    if (!c) {
         close(fd);
         return;
     }
@@ -290,7 +290,7 @@ static void accept_one(struct server *s)
 static void answer(const struct conn *c, uint32_t kind, uint32_t id)
 {
     struct vvi_helper_reply r = {.kind = kind, .id = id};
-    /* One that does not fit is not missed: PONG is asked for again, and who reads nothing is left. */
+    /* An answer that does not fit may be lost: PING is repeated, and a client that reads nothing is dropped. */
     (void)vvi_helper_send(c->fd, &r, sizeof(r), -1, MSG_DONTWAIT);
 }
 
@@ -309,14 +309,13 @@ static bool greet(struct server *s, struct conn *c, const struct vvi_helper_msg 
     return vvi_helper_send(c->fd, &r, sizeof(r), -1, MSG_DONTWAIT) == 0;
 }
 
-/* One that cannot be mapped is not there: requests on it are refused. */
+/* If the area cannot be mapped, requests on it are refused. */
 static bool add_area(struct conn *c, const struct vvi_helper_msg *m, int fd)
 {
     if (m->offset == 0 || m->offset > SIZE_MAX / 2 || c->nareas == AREAS_MAX)
         return false;
     struct area *a = fd >= 0 ? calloc(1, sizeof(*a)) : NULL;
-    void *base =
-        a == NULL ? MAP_FAILED : mmap(NULL, m->offset, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *base = a ? mmap(NULL, m->offset, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     if (base == MAP_FAILED) {
         free(a);
         return true;
@@ -330,22 +329,22 @@ static bool add_area(struct conn *c, const struct vvi_helper_msg *m, int fd)
 static struct area *area_find(struct conn *c, uint32_t id)
 {
     struct area *a = c->areas;
-    while (a != NULL && (a->id != id || a->gone))
+    while (a && (a->id != id || a->gone))
         a = a->next;
     return a;
 }
 
-/* The descriptor becomes the request's. False: the message makes no sense. */
+/* The request takes over the descriptor. False: the message is invalid. */
 static bool add_job(struct server *s, struct conn *c, const struct vvi_helper_msg *m, int *fd)
 {
     if ((m->op != VV_AIO_READ && m->op != VV_AIO_WRITE) || m->nsegs == 0 || m->offset > INT64_MAX)
         return false;
     struct job *job = malloc(sizeof(*job) + m->nsegs * sizeof(job->iov[0]));
-    bool there = job != NULL && *fd >= 0;
+    bool there = job && *fd >= 0;
     for (uint32_t i = 0; i < m->nsegs && there; i++) {
         const struct vvi_helper_seg *g = &m->seg[i];
         const struct area *a = area_find(c, g->area);
-        there = a != NULL;
+        there = a;
         if (there && (g->offset > a->bytes || g->bytes > a->bytes - g->offset)) {
             free(job);
             return false;
@@ -394,7 +393,7 @@ static bool take_message(struct server *s, struct conn *c, const struct vvi_help
         return add_area(c, m, *fd);
     case VVI_HELPER_FORGET:
         a = area_find(c, m->id);
-        if (a != NULL)
+        if (a)
             a->gone = true;
         return true;
     case VVI_HELPER_IO:
@@ -424,7 +423,7 @@ static bool receive(struct server *s, struct conn *c)
         return false;
     int fd = -1;
     struct cmsghdr *cm = n > 0 ? CMSG_FIRSTHDR(&h) : NULL;
-    if (cm != NULL && cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS &&
+    if (cm && cm->cmsg_level == SOL_SOCKET && cm->cmsg_type == SCM_RIGHTS &&
         cm->cmsg_len == CMSG_LEN(sizeof(int)))
         memcpy(&fd, CMSG_DATA(cm), sizeof(int));
     bool good = n > 0 && !(h.msg_flags & MSG_TRUNC) && take_message(s, c, &m, (size_t)n, &fd);
@@ -448,7 +447,7 @@ static bool is_closing(struct server *s, const struct conn *c)
     return closing;
 }
 
-/* Waits for something, or for so long; false: it is to end. */
+/* Waits for an event, at most timeout_ms. False: the helper must end. */
 static bool look(struct server *s, struct pollfd *p, int timeout_ms)
 {
     unsigned n = 3;
@@ -456,14 +455,14 @@ static bool look(struct server *s, struct pollfd *p, int timeout_ms)
     p[0] = (struct pollfd){.fd = s->listen_fd, .events = POLLIN};
     p[1] = (struct pollfd){.fd = s->wake_fd, .events = POLLIN};
     p[2] = (struct pollfd){.fd = s->opts->stop_fd, .events = POLLIN};
-    for (struct conn *c = s->conns; c != NULL; c = c->next)
+    for (struct conn *c = s->conns; c; c = c->next)
         p[n++] = (struct pollfd){.fd = is_closing(s, c) ? -1 : c->fd, .events = POLLIN};
     if (poll(p, n, timeout_ms) < 0)
         return errno == EINTR;
     if (p[1].revents && read(s->wake_fd, &woken, sizeof(woken)) < 0)
         vv_assert(errno == EAGAIN);
     n = 3;
-    for (struct conn *c = s->conns; c != NULL; c = c->next)
+    for (struct conn *c = s->conns; c; c = c->next)
         if (p[n++].revents)
             for (unsigned i = 0; i < TURN && receive(s, c); i++)
                 continue;
@@ -482,7 +481,7 @@ static int run(struct server *s)
         unsigned need = s->nconns + 3;
         if (need > room) {
             struct pollfd *more = realloc(p, 2 * need * sizeof(*p));
-            if (more == NULL) {
+            if (!more) {
                 free(p);
                 return -ENOMEM;
             }
@@ -504,16 +503,16 @@ static int run(struct server *s)
 
 static void server_end(struct server *s)
 {
-    close(s->listen_fd); /* nobody comes any more */
+    close(s->listen_fd); /* no new connections */
     vv_mutex_lock(&s->lock);
-    for (struct conn *c = s->conns; c != NULL; c = c->next)
+    for (struct conn *c = s->conns; c; c = c->next)
         close_begin_locked(s, c);
     s->stop = true;
     vv_cond_broadcast(&s->work);
     vv_mutex_unlock(&s->lock);
     for (unsigned i = 0; i < s->nthreads; i++)
         pthread_join(s->thread[i], NULL);
-    for (struct conn *c = s->conns, *next; c != NULL; c = next) {
+    for (struct conn *c = s->conns, *next; c; c = next) {
         next = c->next;
         conn_free(c);
     }
@@ -536,8 +535,8 @@ int vv_helper_serve(int listen_fd, const struct vv_helper_serve_opts *opts, char
 {
     struct server s = {.listen_fd = listen_fd, .opts = opts};
     struct vv_thread_group_stats group;
-    int rc = vv_thread_group_new(opts->cores != NULL ? opts->cores : "any", opts->nice, err,
-                                 err_bytes, &s.group);
+    int rc = vv_thread_group_new(opts->cores ? opts->cores : "any", opts->nice, err, err_bytes,
+                                 &s.group);
     if (rc < 0) {
         close(listen_fd);
         return rc;
@@ -556,7 +555,7 @@ int vv_helper_serve(int listen_fd, const struct vv_helper_serve_opts *opts, char
     vv_thread_group_get_stats(s.group, &group);
     if (rc < 0)
         snprintf(err, err_bytes, "%s", vv_strerror(rc));
-    else if (ret_served != NULL) {
+    else if (ret_served) {
         *ret_served = (struct vv_helper_served){.processes = s.processes,
                                                 .requests = s.requests,
                                                 .bytes = s.bytes,

@@ -2,13 +2,12 @@
 /*
  * Starting the helper of a node: its name, its program.
  *
- * Every process of a job finds out at about the same time that there is none, and starts one; the name
- * is taken once, and the programs that come too late end at once, with success. A program returns when it,
- * or another, listens: it leaves a process behind that belongs to nobody, and so is no child that an
- * application could be told of later.
+ * All processes of a job find at about the same time that no helper runs, and each starts one. Only one
+ * program gets the name; the others end at once, with success. A program returns when it, or another, listens.
+ * It leaves a process behind that is no child of the application, which therefore never sees its exit.
  *
- * fork alone would not do: a child of a process with threads may do next to nothing, and one with a
- * GPU or a network adapter has more to copy than memory.
+ * fork alone is not enough: a child of a process with threads may call very little, and in a process with a
+ * GPU or a network adapter fork has more to copy than memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,18 +27,18 @@
 
 extern char **environ;
 
-/* Of the library's own; one that is started by hand stays until it is ended. */
+/* For a helper that the library starts; one started by hand stays until it is ended. */
 #define IDLE_MS "3000"
 
 const char *vvi_helper_name(const char *name)
 {
-    /* Processes of one job, and only those: a helper lives within the limits of the job that started it,
-     * and ends with it. */
+    /* The processes of one job, and no others: a helper lives within the limits of the job that started
+     * it, and ends with it. */
     static const char *const jobs[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID",
                                        "FLUX_JOB_ID"};
-    for (size_t i = 0; i < VV_ARRAY_SIZE(jobs) && (name == NULL || !name[0]); i++)
+    for (size_t i = 0; i < VV_ARRAY_SIZE(jobs) && (!name || !name[0]); i++)
         name = getenv(jobs[i]);
-    return name != NULL && name[0] ? name : "user";
+    return name && name[0] ? name : "user";
 }
 
 socklen_t vvi_helper_address(const char *name, struct sockaddr_un *ret_addr)
@@ -56,10 +55,10 @@ socklen_t vvi_helper_address(const char *name, struct sockaddr_un *ret_addr)
 static bool beside_library(char *path, size_t bytes)
 {
     Dl_info info;
-    if (dladdr((void *)(uintptr_t)vvi_helper_start, &info) == 0 || info.dli_fname == NULL)
+    if (dladdr((void *)(uintptr_t)vvi_helper_start, &info) == 0 || !info.dli_fname)
         return false;
     const char *slash = strrchr(info.dli_fname, '/');
-    if (slash == NULL)
+    if (!slash)
         return false;
     static const char *const up[] = {"../bin/varve", "../../bin/varve"}; /* lib/, lib/x86_64-.../ */
     for (size_t i = 0; i < VV_ARRAY_SIZE(up); i++) {
@@ -83,13 +82,13 @@ static int spawn(const char *program, char *const argv[], pid_t *ret_pid)
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    rc = strchr(program, '/') != NULL ? posix_spawn(ret_pid, program, NULL, &attr, argv, environ)
-                                      : posix_spawnp(ret_pid, program, NULL, &attr, argv, environ);
+    rc = strchr(program, '/') ? posix_spawn(ret_pid, program, NULL, &attr, argv, environ)
+                              : posix_spawnp(ret_pid, program, NULL, &attr, argv, environ);
     posix_spawnattr_destroy(&attr);
     return -rc;
 }
 
-/* 0: it listens, or nobody can tell, as when the application waits for all of its children. */
+/* 0: it listens, or its exit status is not known, because the application waits for all children. */
 static int wait_for(pid_t pid)
 {
     int status = 0;
@@ -107,7 +106,7 @@ int vvi_helper_start(const struct vv_helper_opts *opts, const char *name, char *
 {
     char path[4096], nice[16];
     const char *program = opts->program;
-    if (program == NULL || !program[0])
+    if (!program || !program[0])
         program = beside_library(path, sizeof(path)) ? path : "varve";
     snprintf(nice, sizeof(nice), "%d", opts->nice);
     const char *args[] = {program,
@@ -120,7 +119,7 @@ int vvi_helper_start(const struct vv_helper_opts *opts, const char *name, char *
                           "--nice",
                           nice,
                           "--cores",
-                          opts->cores != NULL && opts->cores[0] ? opts->cores : "any",
+                          opts->cores && opts->cores[0] ? opts->cores : "any",
                           NULL};
     char *argv[VV_ARRAY_SIZE(args)];
     for (size_t i = 0; i < VV_ARRAY_SIZE(args); i++)

@@ -28,9 +28,9 @@ uint64_t vv_files_bytes(uint64_t size, uint32_t nregions, uint32_t page_bytes)
 
 bool vv_files_name_ok(const char *history)
 {
-    if (history == NULL || history[0] == '\0' || history[0] == '.')
+    if (!history || history[0] == '\0' || history[0] == '.')
         return false;
-    return strlen(history) <= VV_CKFILE_HISTORY_MAX && strchr(history, '/') == NULL;
+    return strlen(history) <= VV_CKFILE_HISTORY_MAX && !strchr(history, '/');
 }
 
 /* ---- layout ---- */
@@ -202,9 +202,9 @@ static const char *header_fault(const struct vv_ckfile_header *h, const struct v
         return "the header has an unknown format number";
     if (h->sum != vv_hash64(h, offsetof(struct vv_ckfile_header, sum)))
         return "the header's checksum is wrong";
-    if (f != NULL && h->sum != f->header_sum)
+    if (f && h->sum != f->header_sum)
         return "header and footer are not of the same checkpoint";
-    if (memchr(h->history, '\0', sizeof(h->history)) == NULL)
+    if (!memchr(h->history, '\0', sizeof(h->history)))
         return "the header's history name has no end";
     return NULL;
 }
@@ -228,7 +228,7 @@ static int info_fill(const struct vv_ckfile_footer *f, const char *tail,
     size_t sums_bytes = f->nchunks * sizeof(uint64_t);
     info.regions = malloc(regions_bytes + 1);
     info.sums = malloc(sums_bytes + 1);
-    if (info.regions == NULL || info.sums == NULL) {
+    if (!info.regions || !info.sums) {
         vv_ckfile_info_fini(&info);
         return -ENOMEM;
     }
@@ -251,17 +251,17 @@ static int read_tail(struct vv_target_file *file, char *err, size_t err_bytes, v
     struct vv_ckfile_footer footer;
     memcpy(&footer, (char *)tail + VV_STORE_ALIGN - sizeof(footer), sizeof(footer));
     const char *fault = footer_fault(&footer, file_bytes);
-    if (fault == NULL && footer.tail_bytes > VV_STORE_ALIGN) {
+    if (!fault && footer.tail_bytes > VV_STORE_ALIGN) {
         free(tail);
         rc = read_aligned(file, file_bytes - footer.tail_bytes, footer.tail_bytes, &tail);
         if (rc < 0)
             return vvi_error(rc, err, err_bytes, "cannot read the tables: %s", strerror(-rc));
     }
-    if (fault == NULL && footer.tail_sum != vv_hash64(tail, footer.tail_bytes - sizeof(uint64_t)))
+    if (!fault && footer.tail_sum != vv_hash64(tail, footer.tail_bytes - sizeof(uint64_t)))
         fault = "the checksum of tables and footer is wrong";
-    if (fault == NULL)
+    if (!fault)
         fault = regions_fault(tail, footer.nregions, footer.size);
-    if (fault != NULL) {
+    if (fault) {
         free(tail);
         return vvi_error(-EBADMSG, err, err_bytes, "%s", fault);
     }
@@ -295,7 +295,7 @@ int vv_ckfile_read_from(struct vv_target_file *file, bool with_header, char *err
     if (with_header) {
         rc = read_aligned(file, 0, VV_CKFILE_HEADER_BYTES, &head);
         const char *fault = rc < 0 ? strerror(-rc) : header_fault(head, &footer);
-        if (fault != NULL) {
+        if (fault) {
             rc = vvi_error(rc < 0 ? rc : -EBADMSG, err, err_bytes, "%s", fault);
             goto out;
         }
@@ -352,7 +352,7 @@ static int check_chunks(struct checker *c, struct vv_target_file *file,
     if (info->nchunks == 0)
         return 0;
     void *buf = malloc(info->id.chunk_bytes);
-    if (buf == NULL)
+    if (!buf)
         return -ENOMEM;
     for (uint32_t i = 0; i < info->nchunks; i++) {
         uint32_t bytes = vvi_chunk_bytes(info->id.size, info->id.chunk_bytes, i);
@@ -376,7 +376,7 @@ static void check_header_alone(struct checker *c, struct vv_target_file *file)
         return;
     }
     const char *fault = header_fault(head, NULL);
-    if (fault != NULL)
+    if (fault)
         problem(c, -1, -1, fault);
     free(head);
 }
@@ -387,7 +387,7 @@ static void check_name(struct checker *c, const char *path, const struct vv_ckfi
     uint32_t rank;
     uint64_t version, generation;
     const char *base = strrchr(path, '/');
-    if (!vv_ckfile_parse_name(base != NULL ? base + 1 : path, &kind, &rank, &version, &generation))
+    if (!vv_ckfile_parse_name(base ? base + 1 : path, &kind, &rank, &version, &generation))
         return; /* a copy under a name of its own is as good */
     if (rank != info->id.rank || version != info->id.version || generation != info->id.generation)
         problem(c, -1, -1, "the file's name is not that of the checkpoint in it");
@@ -402,8 +402,7 @@ int vv_ckfile_verify(struct vv_target *target, const char *path,
     uint32_t rank;
     uint64_t generation;
     const char *base = strrchr(path, '/');
-    if (!vv_ckfile_parse_name(base != NULL ? base + 1 : path, &kind, &rank, &c.version,
-                              &generation))
+    if (!vv_ckfile_parse_name(base ? base + 1 : path, &kind, &rank, &c.version, &generation))
         c.version = 0;
     struct vv_target_file *file;
     int rc = target->ops->open(target, path, VV_TARGET_READ, &file);
@@ -436,7 +435,7 @@ int vv_ckfile_verify(struct vv_target *target, const char *path,
         rc = check_chunks(&c, file, &info);
     vv_target_end(file);
     rc = rc < 0 ? rc : c.result;
-    if (rc == 0 && ret_info != NULL)
+    if (rc == 0 && ret_info)
         *ret_info = info;
     else
         vv_ckfile_info_fini(&info);

@@ -84,7 +84,7 @@ static int grow_array(void **array, size_t n, size_t *room, size_t element_bytes
         return 0;
     size_t more = VV_MAX(*room * 2, (size_t)256);
     void *p = realloc(*array, more * element_bytes);
-    if (p == NULL)
+    if (!p)
         return -ENOMEM;
     *array = p;
     *room = more;
@@ -137,7 +137,7 @@ static int list_folder(struct vv_files *f)
     struct listing l = {.files = f};
     int rc = f->at->ops->list(f->at, list_name, &l);
     /* What cannot be swept now is swept another time. */
-    if (rc == 0 && f->at->ops->sweep != NULL && !f->read_only)
+    if (rc == 0 && f->at->ops->sweep && !f->read_only)
         (void)f->at->ops->sweep(f->at, is_ours, f);
     for (size_t i = 0; rc == 0 && i < l.ntemps && !f->read_only; i++) {
         rc = f->at->ops->remove(f->at, l.temps[i]);
@@ -157,12 +157,12 @@ static void apply_index(struct vv_files *f)
 {
     const struct vvi_index_record *r;
     uint64_t at = 0;
-    while ((r = vvi_index_next(&f->view, &at)) != NULL) {
+    while ((r = vvi_index_next(&f->view, &at))) {
         f->first_generation = VV_MAX(f->first_generation, r->generation + 1);
         struct vvi_found key = {.entry = {.version = r->version, .generation = r->generation}};
         struct vvi_found *found =
             f->nfound == 0 ? NULL : bsearch(&key, f->found, f->nfound, sizeof(key), compare_found);
-        if (found == NULL)
+        if (!found)
             continue;
         found->known = r->kind == VVI_RECORD_COMMIT;
         found->entry.size = r->size;
@@ -193,7 +193,7 @@ static bool as_indexed(const struct vv_files *f, const struct vvi_found *found)
 static int read_file(struct vv_files *f, struct vvi_found *found, char *err, size_t err_bytes)
 {
     /* The header of a file on a target is another request; its name and its end say enough. */
-    bool header = f->folder->target == NULL;
+    bool header = !f->folder->target;
     char name[VV_CKFILE_NAME_MAX];
     struct vv_target_file *file;
     struct vv_ckfile_info info;
@@ -236,13 +236,13 @@ static int read_unknown(struct vv_files *f, size_t *ret_nread)
             continue;
         char err[256] = "";
         int rc = read_file(f, found, err, sizeof(err));
-        bool of_file = f->folder->target == NULL || rc == -EBADMSG || rc == -ENOENT;
+        bool of_file = !f->folder->target || rc == -EBADMSG || rc == -ENOENT;
         if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || (rc < 0 && !of_file))
             return rc; /* our trouble or the network's, not the file's */
         if (rc < 0) {
             found->status = rc;
             found->what = strdup(err[0] != '\0' ? err : strerror(-rc));
-            if (found->what == NULL)
+            if (!found->what)
                 return -ENOMEM;
         }
         nread += rc == 0;
@@ -277,7 +277,7 @@ static int look_at_data(struct vv_files *f, struct vvi_found *found)
     snprintf(text, sizeof(text), "it was not synced (local_sync = off): %s",
              fault.text[0] != '\0' ? fault.text : strerror(-rc));
     found->what = strdup(text);
-    if (found->what == NULL)
+    if (!found->what)
         return -ENOMEM;
     found->known = false;
     found->status = -EBADMSG;
@@ -289,7 +289,7 @@ static struct vvi_found *newest_known(struct vv_files *f)
     struct vvi_found *newest = NULL;
     for (size_t i = 0; i < f->nfound; i++)
         if (f->found[i].known &&
-            (newest == NULL || f->found[i].entry.generation > newest->entry.generation))
+            (!newest || f->found[i].entry.generation > newest->entry.generation))
             newest = &f->found[i];
     return newest;
 }
@@ -309,7 +309,7 @@ static int look_until_good(struct vv_files *f, struct vvi_found *(*next)(struct 
 {
     struct vvi_found *found;
     int rc = 0;
-    while (rc == 0 && (found = next(f)) != NULL && found->unsynced_boot != 0) {
+    while (rc == 0 && (found = next(f)) && found->unsynced_boot != 0) {
         rc = look_at_data(f, found);
         if (found->known)
             break;
@@ -388,7 +388,7 @@ static int drop_superseded(struct vv_files *f, size_t *ret_nremoved)
         return 0;
     f->damaged = calloc(f->nfound, sizeof(*f->damaged));
     f->hidden = calloc(f->nfound, sizeof(*f->hidden));
-    if (f->damaged == NULL || f->hidden == NULL)
+    if (!f->damaged || !f->hidden)
         return -ENOMEM;
     for (size_t first = 0, last; first < f->nfound; first = last + 1) {
         last = first;
@@ -443,7 +443,7 @@ static int open_history_folder(struct vv_files *f, char *err, size_t err_bytes)
 {
     struct vv_folder *folder = f->folder;
     const struct vv_os *os = folder->opts.os;
-    if (folder->target != NULL) {
+    if (folder->target) {
         int rc = folder->target->ops->below(folder->target, f->history, f->read_only ? NULL : "",
                                             &f->at);
         if (rc == -ENOENT && f->read_only)
@@ -514,7 +514,7 @@ enum vvi_files_state vvi_files_state(const struct vv_files *f, uint64_t version,
     for (size_t i = 0; i < f->ndamaged; i++)
         if (f->damaged[i].entry.version == version && f->damaged[i].entry.generation >= generation)
             return f->damaged[i].entry.generation == generation ? VVI_FILES_BROKEN : VVI_FILES_HAVE;
-    while ((r = vvi_index_next(&f->view, &at)) != NULL)
+    while ((r = vvi_index_next(&f->view, &at)))
         if (r->version == version && r->generation == generation)
             state = r->kind == VVI_RECORD_REMOVE ? VVI_FILES_GONE : VVI_FILES_NONE;
     return state;
@@ -534,7 +534,7 @@ static void forget_damaged(struct vv_files *f)
 static void index_init(struct vv_files *f)
 {
     vvi_index_init(&f->index, f->folder->opts.os, f->dirfd, f->rank);
-    f->index.target = f->folder->target != NULL ? f->at : NULL;
+    f->index.target = f->folder->target ? f->at : NULL;
 }
 
 int vvi_files_again(struct vv_files *f, char *err, size_t err_bytes)
@@ -622,10 +622,10 @@ uint64_t vv_files_draw_id(void)
 static int open_found(struct vv_files *f, uint32_t ranks, char *err, size_t err_bytes)
 {
     int rc = 0;
-    if (f->at == NULL)
+    if (!f->at)
         return 0;
     /* A target has no locks and lists what is there: lives differ by the life marker alone. */
-    bool locks = f->folder->target == NULL && !f->read_only;
+    bool locks = !f->folder->target && !f->read_only;
     if (locks)
         rc = take_lock(f, err, err_bytes);
     if (rc == 0 && locks && f->shared)
@@ -641,12 +641,12 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
 {
     static _Atomic uint64_t serials;
     static const struct vv_files_opts plain;
-    const struct vv_files_opts *o = opts != NULL ? opts : &plain;
+    const struct vv_files_opts *o = opts ? opts : &plain;
     if (!vv_files_name_ok(history))
         return vvi_error(-EINVAL, err, err_bytes, "\"%s\" is not a name for a history",
-                         history == NULL ? "" : history);
+                         history ? history : "");
     struct vv_files *f = calloc(1, sizeof(*f));
-    if (f == NULL)
+    if (!f)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     f->folder = folder;
     f->rank = rank;
@@ -671,10 +671,10 @@ int vv_files_open(struct vv_folder *folder, const char *history, uint32_t rank,
 
 void vv_files_close(struct vv_files *f)
 {
-    if (f == NULL)
+    if (!f)
         return;
     const struct vv_os *os = f->folder->opts.os;
-    if (f->folder->target == NULL)
+    if (!f->folder->target)
         vvi_obj_drop_all(f);
     forget_found(f);
     forget_damaged(f);
@@ -687,7 +687,7 @@ void vv_files_close(struct vv_files *f)
         os->close(os, f->lock_fd);
     if (f->dirfd >= 0)
         os->close(os, f->dirfd);
-    if (f->folder->target != NULL)
+    if (f->folder->target)
         vv_target_close(f->at);
     free(f);
 }
@@ -728,7 +728,7 @@ int vvi_files_same(const struct vv_files *f, uint64_t version, uint64_t generati
         return -EIDRM;
     const struct vvi_found *found =
         f->nfound == 0 ? NULL : bsearch(&key, f->found, f->nfound, sizeof(key), compare_found);
-    return found != NULL && found->entry.run_id != run_id ? -EIDRM : 0;
+    return found && found->entry.run_id != run_id ? -EIDRM : 0;
 }
 
 uint64_t vv_files_first_generation(const struct vv_files *f)

@@ -88,7 +88,7 @@ static void give_up(struct vvi_index *ix)
     close_fd(ix);
     ix->used = 0;
     ix->whole = false;
-    if (ix->target != NULL) {
+    if (ix->target) {
         (void)ix->target->ops->remove(ix->target, ix->name);
         return;
     }
@@ -133,7 +133,7 @@ static int read_target(struct vvi_index *ix, struct vvi_index_view *view)
         return rc;
     view->bytes = ix->whole ? ix->used : file->bytes;
     view->text = malloc(view->bytes + 1);
-    if (view->text == NULL)
+    if (!view->text)
         rc = -ENOMEM;
     else if (!ix->whole)
         rc = ops->get(file, view->text, view->bytes, 0);
@@ -152,7 +152,7 @@ static int read_folder(struct vvi_index *ix, struct vvi_index_view *view)
     int rc = os->file_bytes(os, fd, &view->bytes);
     if (rc == 0)
         view->text = malloc(view->bytes + 1);
-    if (rc == 0 && view->text == NULL)
+    if (rc == 0 && !view->text)
         rc = -ENOMEM;
     if (rc == 0)
         rc = vv_os_read_all(os, fd, view->text, view->bytes, 0);
@@ -165,7 +165,7 @@ static int read_view(struct vvi_index *ix, const struct vvi_index_header *want,
                      struct vvi_index_view *ret_view)
 {
     struct vvi_index_view view = {0};
-    int rc = ix->target != NULL ? read_target(ix, &view) : read_folder(ix, &view);
+    int rc = ix->target ? read_target(ix, &view) : read_folder(ix, &view);
     if (rc == -ENOMEM) {
         return rc;
     } else if (rc < 0) {
@@ -173,8 +173,7 @@ static int read_view(struct vvi_index *ix, const struct vvi_index_header *want,
         *ret_view = (struct vvi_index_view){0};
         return 0;
     }
-    if (view.bytes >= sizeof(*want) &&
-        (want == NULL || memcmp(view.text, want, sizeof(*want)) == 0))
+    if (view.bytes >= sizeof(*want) && (!want || memcmp(view.text, want, sizeof(*want)) == 0))
         view.valid_bytes = sizeof(*want);
     while (view.valid_bytes > 0 &&
            record_ok(view.text + view.valid_bytes, view.bytes - view.valid_bytes)) {
@@ -217,7 +216,7 @@ static int make_room_locked(struct vvi_index *ix, size_t bytes)
         return 0;
     size_t room = VV_MAX(ix->room * 2, vv_align_up(ix->used + bytes, 4096));
     char *buf = realloc(ix->buf, room);
-    if (buf == NULL)
+    if (!buf)
         return -ENOMEM;
     ix->buf = buf;
     ix->room = room;
@@ -242,7 +241,7 @@ static int begin_whole(struct vvi_index *ix, const void *text, size_t bytes)
 int vvi_index_continue(struct vvi_index *ix, const struct vvi_index_view *view, uint64_t nlive)
 {
     const struct vv_os *os = ix->os;
-    if (ix->target != NULL) {
+    if (ix->target) {
         int rc = begin_whole(ix, view->text, view->valid_bytes);
         ix->published = true;
         ix->nrecords = view->nrecords;
@@ -274,7 +273,7 @@ int vvi_index_restart(struct vvi_index *ix, const char *history, uint32_t rank)
     char temp[40];
     temp_name(ix, temp);
     header_fill(&header, history, rank);
-    if (ix->target != NULL) {
+    if (ix->target) {
         ix->published = false;
         ix->nrecords = ix->nlive = 0;
         return begin_whole(ix, &header, sizeof(header));
@@ -409,12 +408,12 @@ static int rewrite_locked(struct vvi_index *ix, const char *header, const struct
     for (uint64_t i = 0; i < c->n; i++)
         bytes += c->record[i]->bytes;
     char *text = malloc(bytes);
-    if (text == NULL)
+    if (!text)
         return -ENOMEM;
     memcpy(text, header, at);
     for (uint64_t i = 0; i < c->n; at += c->record[i++]->bytes)
         memcpy(text + at, c->record[i], c->record[i]->bytes);
-    if (ix->target != NULL) {
+    if (ix->target) {
         free(ix->buf);
         ix->buf = text;
         ix->used = ix->room = bytes;
@@ -451,9 +450,9 @@ static int compact_locked(struct vvi_index *ix)
     c.record = malloc((view.nrecords + 1) * sizeof(*c.record));
     if (view.valid_bytes != (ix->whole ? ix->used : ix->end))
         rc = -EIO; /* not what was written */
-    else if (c.record == NULL)
+    else if (!c.record)
         rc = -ENOMEM;
-    while (rc == 0 && (r = vvi_index_next(&view, &at)) != NULL)
+    while (rc == 0 && (r = vvi_index_next(&view, &at)))
         c.record[c.n++] = r;
     if (rc == 0) {
         keep_last(&c, &nlive);

@@ -105,7 +105,7 @@ static void end_with_folder(struct vvi_port *port, struct vvi_batch *b)
         struct vv_files_entry e = {.version = io->key.version, .generation = io->key.generation};
         vvi_index_add(index, VVI_RECORD_REMOVE, &e);
     }
-    if (b->obj != NULL)
+    if (b->obj)
         vvi_obj_unpin(b->obj);
     vvi_batch_end(port, b);
 }
@@ -130,11 +130,11 @@ static void folder_sync_join(struct files_port *p, struct vvi_batch *b)
         vvi_index_flush(index);
         return;
     }
-    while (fs != NULL && fs->files != b->io->key.history)
+    while (fs && fs->files != b->io->key.history)
         fs = fs->next;
-    if (fs == NULL) {
+    if (!fs) {
         fs = calloc(1, sizeof(*fs));
-        if (fs == NULL) {
+        if (!fs) {
             b->io->status = -ENOMEM;
             end_with_folder(&p->port, b);
             return;
@@ -146,7 +146,7 @@ static void folder_sync_join(struct files_port *p, struct vvi_batch *b)
     b->step = STEP_FOLDER;
     b->next = fs->waiting;
     fs->waiting = b;
-    if (fs->leader == NULL)
+    if (!fs->leader)
         folder_sync_start(p, fs);
 }
 
@@ -160,7 +160,7 @@ static void folder_sync_done(struct files_port *p, struct vvi_batch *leader)
     struct vvi_batch *riding = fs->riding;
     fs->leader = NULL;
     fs->riding = NULL;
-    if (fs->waiting != NULL) {
+    if (fs->waiting) {
         folder_sync_start(p, fs);
     } else {
         *at = fs->next;
@@ -168,7 +168,7 @@ static void folder_sync_done(struct files_port *p, struct vvi_batch *leader)
     }
     int status = leader->io->status;
     end_with_folder(&p->port, leader);
-    while (riding != NULL) {
+    while (riding) {
         struct vvi_batch *b = riding;
         riding = b->next;
         b->io->status = status;
@@ -207,7 +207,7 @@ static void commit_advance(struct files_port *p, struct vvi_batch *b)
 
 static bool meta_ok(const struct vv_store_io *io)
 {
-    if (io->meta == NULL || (io->meta->nregions > 0 && io->meta->regions == NULL))
+    if (!io->meta || (io->meta->nregions > 0 && !io->meta->regions))
         return false;
     uint64_t left = io->size;
     for (uint32_t i = 0; i < io->meta->nregions; i++) {
@@ -264,7 +264,7 @@ static int submit_commit(struct files_port *p, struct vv_store_io *io)
     if (!meta_ok(io) || io->key.generation < io->key.history->first_generation)
         return -EINVAL;
     struct vvi_batch *b = vvi_batch_new(&p->port, io, 1, 1);
-    if (b == NULL)
+    if (!b)
         return -ENOMEM;
     struct vvi_obj *obj;
     int rc = vvi_obj_create(io, &obj);
@@ -287,7 +287,7 @@ static int submit_commit(struct files_port *p, struct vv_store_io *io)
 static int submit_remove(struct files_port *p, struct vv_store_io *io)
 {
     struct vvi_batch *b = vvi_batch_new(&p->port, io, 1, 1);
-    if (b == NULL)
+    if (!b)
         return -ENOMEM;
     bool sync = false;
     io->status = vvi_obj_remove(io->key.history, &io->key, &sync);
@@ -346,7 +346,7 @@ static int gds_start(struct files_port *p, struct vvi_batch *b)
         return rc;
     }
     b->due_ns = vvi_pace_book(p->port.pace, io->op, vvi_io_bytes(io, page_bytes));
-    if (b->bounce != NULL)
+    if (b->bounce)
         submit_vectors(p, b, 1, 0);
     vvi_batch_submit_gds(&p->port, b);
     return 0;
@@ -499,7 +499,7 @@ static int upload_start(struct files_port *p, struct vvi_batch *b)
     uint64_t begin = vv_align_down((uint64_t)io->chunk0 * page_bytes,
                                    ((struct vvi_obj *)b->obj)->id.chunk_bytes);
     struct vvi_gds_req *req = vvi_gds_req_new(0, 0, io->nchunks);
-    if (req == NULL)
+    if (!req)
         return -ENOMEM;
     for (uint32_t i = 0; i < io->nchunks; i++) {
         uint64_t at = (uint64_t)(io->chunk0 + i) * page_bytes;
@@ -522,7 +522,7 @@ static void keep_start(struct files_port *p, struct vvi_obj *obj)
     struct vvi_batch *carrier = obj->to_keep;
     uint32_t page_bytes = p->folder->opts.page_bytes;
     uint64_t from = UINT64_MAX, to = 0;
-    for (struct vvi_batch *b = carrier; b != NULL; b = b->next) {
+    for (struct vvi_batch *b = carrier; b; b = b->next) {
         uint64_t at = b->io->chunk0 == 0 ? 0 : data_offset(b->io, page_bytes);
         from = VV_MIN(from, at);
         to = VV_MAX(to, data_offset(b->io, page_bytes) + vvi_io_bytes(b->io, page_bytes));
@@ -543,7 +543,7 @@ static void keep_join(struct files_port *p, struct vvi_batch *b)
     b->step = STEP_KEEP;
     b->next = obj->to_keep;
     obj->to_keep = b;
-    if (obj->keeping == NULL)
+    if (!obj->keeping)
         keep_start(p, obj);
 }
 
@@ -554,12 +554,12 @@ static void keep_done(struct files_port *p, struct vvi_batch *carrier)
     if (carrier->io->status < 0)
         vvi_obj_spoil(obj, carrier->io->status);
     obj->keeping = NULL;
-    for (struct vvi_batch *b = carrier; b != NULL; b = next) {
+    for (struct vvi_batch *b = carrier; b; b = next) {
         next = b->next;
         b->io->status = obj->spoiled;
         if (b->io->status == 0)
             obj->written += b->io->nchunks;
-        if (next == NULL && obj->to_keep != NULL)
+        if (!next && obj->to_keep)
             keep_start(p, obj);
         vvi_obj_unpin(obj);
         vvi_batch_end(&p->port, b);
@@ -575,7 +575,7 @@ static bool data_advance(struct files_port *p, struct vvi_batch *b)
         io->status = -EBADMSG;
         io->bad_chunk = io->chunk0;
     }
-    if (io->status == 0 && b->gds != NULL)
+    if (io->status == 0 && b->gds)
         settle_sums(p, b);
     bool write = io->op != VV_STORE_READ;
     if (io->status == 0 && write && p->folder->keeps) {
@@ -586,11 +586,11 @@ static bool data_advance(struct files_port *p, struct vvi_batch *b)
         vvi_obj_spoil(obj, io->status);
     else if (io->status == 0 && write)
         obj->written += io->nchunks;
-    else if (io->status == 0 && b->bounce != NULL)
+    else if (io->status == 0 && b->bounce)
         verify_bounce(p, b);
-    else if (io->status == 0 && b->gds == NULL)
+    else if (io->status == 0 && !b->gds)
         verify_pages(p, b);
-    if (io->status == 0 && io->op == VV_STORE_READ && io->device && b->gds == NULL) {
+    if (io->status == 0 && io->op == VV_STORE_READ && io->device && !b->gds) {
         io->status = upload_start(p, b);
         if (io->status == 0)
             return false;
@@ -680,7 +680,7 @@ static int submit_salvage(struct files_port *p, struct vv_store_io *io)
         io->key.generation < io->key.history->first_generation)
         return -EINVAL;
     struct vvi_batch *b = vvi_batch_new(&p->port, io, 1, 1);
-    if (b == NULL)
+    if (!b)
         return -ENOMEM;
     struct vvi_obj *obj;
     int rc = vvi_obj_create(io, &obj);
@@ -703,13 +703,13 @@ static int submit_data(struct files_port *p, struct vv_store_io *io)
 {
     struct vv_files *files = io->key.history;
     bool write = io->op == VV_STORE_WRITE;
-    if (!vvi_io_valid(io, p->folder->opts.page_bytes) || (io->device && p->port.gds == NULL) ||
+    if (!vvi_io_valid(io, p->folder->opts.page_bytes) || (io->device && !p->port.gds) ||
         (write && io->key.generation < files->first_generation))
         return -EINVAL;
     unsigned niov = io->nchunks + 1; /* and the header */
     struct vvi_batch *b =
         vvi_batch_new(&p->port, io, (unsigned)vv_div_up(niov, VV_AIO_IOV_MAX), niov);
-    if (b == NULL)
+    if (!b)
         return -ENOMEM;
     struct vvi_obj *obj;
     int rc = write ? vvi_obj_create(io, &obj) : vvi_obj_open(files, &io->key, &obj);
@@ -758,7 +758,7 @@ static bool files_advance(struct vvi_port *port, struct vvi_batch *b)
 static int files_submit(struct vv_store *store, struct vv_store_io *io)
 {
     struct files_port *p = (struct files_port *)store;
-    if (io->key.history == NULL || io->key.history->folder != p->folder)
+    if (!io->key.history || io->key.history->folder != p->folder)
         return -EINVAL;
     switch (io->op) {
     case VV_STORE_READ:
@@ -778,7 +778,7 @@ static void files_close(struct vv_store *store)
 {
     struct files_port *p = (struct files_port *)store;
     vvi_port_fini(&p->port);
-    vv_assert(p->syncs == NULL);
+    vv_assert(!p->syncs);
     free(p);
 }
 
@@ -792,10 +792,10 @@ static const struct vv_store_ops files_ops = {
 
 int vv_folder_store(struct vv_folder *folder, struct vv_store **ret_store)
 {
-    if (folder->target != NULL)
+    if (folder->target)
         return vvi_target_store(folder, ret_store);
     struct files_port *p = calloc(1, sizeof(*p));
-    if (p == NULL)
+    if (!p)
         return -ENOMEM;
     p->folder = folder;
     int rc = vvi_port_init(&p->port, &files_ops, &folder->opts, &folder->pace, files_advance);

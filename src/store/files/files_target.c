@@ -55,7 +55,7 @@ static struct vv_store_io *pop(struct vv_store_io **list, struct vv_store_io ***
 {
     struct vv_store_io *io = *list;
     *list = io->next;
-    if (*list == NULL)
+    if (!*list)
         *tail = list;
     return io;
 }
@@ -84,7 +84,7 @@ static void drop_old(struct target_port *p)
 {
     unsigned kept = 0;
     struct object *gone = NULL;
-    for (struct object **at = &p->objects; *at != NULL;) {
+    for (struct object **at = &p->objects; *at;) {
         struct object *o = *at;
         bool stays = o->pins > 0 || (o->status == 0 && kept < KEPT);
         kept += stays;
@@ -97,7 +97,7 @@ static void drop_old(struct target_port *p)
         gone = o;
     }
     vv_mutex_unlock(&p->lock);
-    for (struct object *next; gone != NULL; gone = next) {
+    for (struct object *next; gone; gone = next) {
         next = gone->next;
         object_free(gone);
     }
@@ -108,7 +108,7 @@ static void drop_old(struct target_port *p)
 static struct object *find_locked(struct target_port *p, const struct vv_store_key *key)
 {
     const struct vv_files *files = key->history;
-    for (struct object **at = &p->objects; *at != NULL; at = &(*at)->next) {
+    for (struct object **at = &p->objects; *at; at = &(*at)->next) {
         struct object *o = *at;
         if (o->serial != files->serial || o->version != key->version ||
             o->generation != key->generation || (o->ready && o->status < 0))
@@ -125,14 +125,14 @@ static struct object *find_locked(struct target_port *p, const struct vv_store_k
 static struct object *object_get(struct target_port *p, const struct vv_store_key *key)
 {
     struct object *o = find_locked(p, key);
-    if (o != NULL) {
+    if (o) {
         o->pins++;
         while (!o->ready)
             vv_cond_wait(&p->changed, &p->lock);
         return o;
     }
     o = calloc(1, sizeof(*o));
-    if (o == NULL)
+    if (!o)
         return NULL;
     *o = (struct object){.serial = key->history->serial,
                          .version = key->version,
@@ -186,7 +186,7 @@ static int read_chunks(struct target_port *p, const struct object *o, struct vv_
     begin = vv_align_down(begin, unit);
     end = VV_MIN(vv_align_up(end, unit), io->size);
     char *mem = malloc(end - begin + 1);
-    int rc = mem == NULL ? -ENOMEM : fill(o, io, page_bytes, mem, begin, end);
+    int rc = mem ? fill(o, io, page_bytes, mem, begin, end) : -ENOMEM;
     free(mem);
     while (due_ns != 0 && vv_now_ns() < due_ns && !vv_store_given_up(io))
         vv_sleep_until_ns(VV_MIN(due_ns, vv_now_ns() + VV_STORE_LOOK_NS));
@@ -212,7 +212,7 @@ static void *reader(void *arg)
     struct target_port *p = arg;
     vv_mutex_lock(&p->lock);
     for (;;) {
-        if (p->todo == NULL) {
+        if (!p->todo) {
             if (p->stopping)
                 break;
             vv_cond_wait(&p->work, &p->lock);
@@ -222,9 +222,9 @@ static void *reader(void *arg)
         bool reads = io->op == VV_STORE_READ;
         struct object *o = reads ? object_get(p, &io->key) : NULL;
         vv_mutex_unlock(&p->lock);
-        int rc = !reads ? remove_file(&io->key) : o == NULL ? -ENOMEM : read_chunks(p, o, io);
+        int rc = !reads ? remove_file(&io->key) : !o ? -ENOMEM : read_chunks(p, o, io);
         vv_mutex_lock(&p->lock);
-        if (o != NULL) {
+        if (o) {
             o->pins--;
             drop_old(p);
         }
@@ -242,7 +242,7 @@ static int target_submit(struct vv_store *store, struct vv_store_io *io)
 {
     struct target_port *p = (struct target_port *)store;
     bool reads = io->op == VV_STORE_READ;
-    if (io->key.history == NULL || io->key.history->folder != p->folder || io->device ||
+    if (!io->key.history || io->key.history->folder != p->folder || io->device ||
         (!reads && io->op != VV_STORE_REMOVE) ||
         (reads && !vvi_io_valid(io, p->folder->opts.page_bytes)))
         return -EINVAL;
@@ -260,9 +260,9 @@ static int target_poll(struct vv_store *store, struct vv_store_io **ret_done, si
     uint64_t deadline_ns = timeout_ns < 0 ? VV_NEVER_NS : vv_now_ns() + (uint64_t)timeout_ns;
     int n = 0, rc = 0;
     vv_mutex_lock(&p->lock);
-    while (p->done == NULL && !p->kicked && rc == 0)
+    while (!p->done && !p->kicked && rc == 0)
         rc = vv_cond_wait_until(&p->changed, &p->lock, deadline_ns);
-    while (p->done != NULL && (size_t)n < max)
+    while (p->done && (size_t)n < max)
         ret_done[n++] = pop(&p->done, &p->done_tail);
     if (n > 0 || p->kicked)
         rc = 0;
@@ -289,7 +289,7 @@ static void target_close(struct vv_store *store)
     vv_mutex_unlock(&p->lock);
     while (p->nthreads > 0)
         pthread_join(p->thread[--p->nthreads], NULL);
-    for (struct object *o = p->objects, *next; o != NULL; o = next) {
+    for (struct object *o = p->objects, *next; o; o = next) {
         next = o->next;
         object_free(o);
     }
@@ -307,7 +307,7 @@ int vvi_target_store(struct vv_folder *folder, struct vv_store **ret_store)
                                             .poll = target_poll,
                                             .kick = target_kick};
     struct target_port *p = calloc(1, sizeof(*p));
-    if (p == NULL)
+    if (!p)
         return -ENOMEM;
     p->base.ops = &ops;
     p->folder = folder;

@@ -50,24 +50,24 @@ static int open_directory(struct vv_folder *folder, char *err, size_t err_bytes)
     int rc = vvi_store_probe(opts, folder->dirfd, folder->path, err, err_bytes, &folder->direct);
     folder->keeps = opts->written_stays && !folder->direct && !opts->unsynced;
     folder->ranges = vv_os_syncs_ranges(folder->dirfd);
-    return rc < 0 || opts->gds == NULL ? rc : try_gds(folder, err, err_bytes);
+    return rc < 0 || !opts->gds ? rc : try_gds(folder, err, err_bytes);
 }
 
 int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err, size_t err_bytes,
                   struct vv_folder **ret_folder)
 {
     int rc = vvi_store_opts_check(opts);
-    if (rc < 0 || path == NULL || path[0] == '\0')
+    if (rc < 0 || !path || path[0] == '\0')
         return vvi_error(-EINVAL, err, err_bytes, "malformed options");
     struct vv_folder *folder = calloc(1, sizeof(*folder));
-    if (folder == NULL)
+    if (!folder)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     folder->opts = *opts;
     vvi_pace_init(&folder->pace, opts);
     vv_mutex_init(&folder->lock, "folder", VV_RANK_STORE);
     folder->path = strdup(path);
     folder->dirfd = -1;
-    if (folder->path == NULL)
+    if (!folder->path)
         rc = vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     else if (vv_s3_is_url(path))
         rc = vv_target_open(opts->os, path, err, err_bytes, &folder->target);
@@ -83,7 +83,7 @@ int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err,
 
 void vv_folder_free(struct vv_folder *folder)
 {
-    if (folder == NULL)
+    if (!folder)
         return;
     vv_assert(folder->objects.n == 0);
     vv_table_fini(&folder->objects);
@@ -101,8 +101,8 @@ void vv_folder_free(struct vv_folder *folder)
 static void list_remove(struct vv_folder *folder, struct vvi_obj *obj)
 {
     folder->nopen--;
-    *(obj->prev != NULL ? &obj->prev->next : &folder->first) = obj->next;
-    *(obj->next != NULL ? &obj->next->prev : &folder->last) = obj->prev;
+    *(obj->prev ? &obj->prev->next : &folder->first) = obj->next;
+    *(obj->next ? &obj->next->prev : &folder->last) = obj->prev;
     obj->prev = obj->next = NULL;
 }
 
@@ -111,7 +111,7 @@ static void list_push_front(struct vv_folder *folder, struct vvi_obj *obj)
     folder->nopen++;
     obj->prev = NULL;
     obj->next = folder->first;
-    *(obj->next != NULL ? &obj->next->prev : &folder->last) = obj;
+    *(obj->next ? &obj->next->prev : &folder->last) = obj;
     folder->first = obj;
 }
 
@@ -120,14 +120,14 @@ static struct vvi_obj *find_locked(struct vv_folder *folder, const struct vv_fil
 {
     vv_assert(vv_mutex_held(&folder->lock));
     struct vvi_obj *obj = vv_table_find(&folder->objects, key->version);
-    while (obj != NULL && (obj->files != files || obj->id.generation != key->generation))
+    while (obj && (obj->files != files || obj->id.generation != key->generation))
         obj = vv_table_same(obj);
     return obj;
 }
 
 static void obj_free(struct vvi_obj *obj)
 {
-    if (obj == NULL)
+    if (!obj)
         return;
     const struct vv_os *os = obj->files->folder->opts.os;
     vvi_gds_file_remove(obj->gds);
@@ -153,9 +153,9 @@ static int take_surplus_locked(struct vv_folder *folder, struct vvi_gds_file **r
     if (folder->nopen <= folder->opts.max_open)
         return -1;
     struct vvi_obj *obj = folder->last;
-    while (obj != NULL && obj->pins > 0)
+    while (obj && obj->pins > 0)
         obj = obj->prev;
-    if (obj == NULL)
+    if (!obj)
         return -1;
     list_remove(folder, obj);
     if (!obj->temp && obj->spoiled == 0) {
@@ -179,7 +179,7 @@ static void trim(struct vv_folder *folder)
         vv_mutex_lock(&folder->lock);
         int fd = take_surplus_locked(folder, &gds, &drop);
         vv_mutex_unlock(&folder->lock);
-        if (fd < 0 && drop == NULL)
+        if (fd < 0 && !drop)
             return;
         vvi_gds_file_remove(gds);
         if (fd >= 0)
@@ -203,7 +203,7 @@ static struct vvi_obj *find_and_pin(struct vv_files *files, const struct vv_stor
     struct vv_folder *folder = files->folder;
     vv_mutex_lock(&folder->lock);
     struct vvi_obj *obj = find_locked(folder, files, key);
-    if (obj != NULL)
+    if (obj)
         pin_locked(folder, obj);
     vv_mutex_unlock(&folder->lock);
     return obj;
@@ -216,7 +216,7 @@ static struct vvi_obj *insert_and_pin(struct vv_files *files, const struct vv_st
     struct vv_folder *folder = files->folder;
     vv_mutex_lock(&folder->lock);
     struct vvi_obj *obj = find_locked(folder, files, key);
-    if (obj != NULL) {
+    if (obj) {
         pin_locked(folder, obj);
     } else {
         obj = fresh;
@@ -254,13 +254,13 @@ int vvi_obj_gds(struct vvi_obj *obj, struct vvi_gds_file **ret_file)
     struct vvi_gds_file *file = obj->gds;
     int fd = obj->fd;
     vv_mutex_unlock(&folder->lock);
-    if (file == NULL) {
+    if (!file) {
         struct vvi_gds_file *fresh;
         int rc = vvi_gds_file_add(folder->opts.gds, fd, &fresh);
         if (rc < 0)
             return rc;
         vv_mutex_lock(&folder->lock);
-        if (obj->gds == NULL) {
+        if (!obj->gds) {
             obj->gds = fresh;
             fresh = NULL;
         }
@@ -313,7 +313,7 @@ static int reopen(struct vvi_obj *obj)
 static struct vvi_obj *obj_new(struct vv_files *files, const struct vv_ckfile_id *id)
 {
     struct vvi_obj *obj = calloc(1, sizeof(*obj));
-    if (obj == NULL)
+    if (!obj)
         return NULL;
     obj->version = id->version;
     obj->files = files;
@@ -362,7 +362,7 @@ int vvi_obj_create(const struct vv_store_io *io, struct vvi_obj **ret_obj)
     const struct vv_store_key *key = &io->key;
     struct vv_files *files = key->history;
     struct vvi_obj *obj = find_and_pin(files, key);
-    if (obj == NULL) {
+    if (!obj) {
         struct vv_ckfile_id id = {.version = key->version,
                                   .generation = key->generation,
                                   .run_id = vv_files_run_id(files, io->edition),
@@ -370,11 +370,11 @@ int vvi_obj_create(const struct vv_store_io *io, struct vvi_obj **ret_obj)
                                   .rank = files->rank,
                                   .chunk_bytes = files->folder->opts.page_bytes};
         obj = obj_new(files, &id);
-        if (obj == NULL)
+        if (!obj)
             return -ENOMEM;
         obj->temp = true;
         obj->sums = calloc((size_t)obj->nchunks + 1, sizeof(uint64_t));
-        obj->spoiled = obj->sums == NULL ? -ENOMEM : create_file(obj);
+        obj->spoiled = obj->sums ? create_file(obj) : -ENOMEM;
         obj = insert_and_pin(files, key, obj);
     }
     /* Synchronization: spoiled and temp change only through the writing store, which is the
@@ -421,7 +421,7 @@ static int load_committed(struct vv_files *files, const struct vv_store_key *key
     bool same = info.id.version == key->version && info.id.generation == key->generation &&
                 info.id.rank == files->rank;
     struct vvi_obj *obj = same ? obj_new(files, &info.id) : NULL;
-    if (obj == NULL) {
+    if (!obj) {
         vv_ckfile_info_fini(&info);
         os->close(os, fd);
         return same ? -ENOMEM : -EBADMSG;
@@ -437,7 +437,7 @@ static int load_committed(struct vv_files *files, const struct vv_store_key *key
 int vvi_obj_open(struct vv_files *files, const struct vv_store_key *key, struct vvi_obj **ret_obj)
 {
     struct vvi_obj *obj = find_and_pin(files, key);
-    if (obj == NULL) {
+    if (!obj) {
         int rc = load_committed(files, key, &obj);
         if (rc < 0)
             return rc;
@@ -546,7 +546,7 @@ static int remove_left(struct vv_files *files, const struct vv_store_key *key, b
         struct vv_store_key left = *key;
         vv_mutex_lock(&folder->lock);
         struct vvi_obj *obj = vv_table_find(&folder->objects, key->version);
-        for (; obj != NULL; obj = vv_table_same(obj))
+        for (; obj; obj = vv_table_same(obj))
             if (obj->files == files && obj->left && obj->id.generation < left.generation)
                 left.generation = obj->id.generation;
         vv_mutex_unlock(&folder->lock);
@@ -566,8 +566,8 @@ int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool 
     bool temp = false, renamed = false, before = false, committed = false;
     vv_mutex_lock(&folder->lock);
     struct vvi_obj *obj = find_locked(folder, files, key);
-    bool known = obj != NULL && obj->spoiled == 0;
-    if (obj != NULL) {
+    bool known = obj && obj->spoiled == 0;
+    if (obj) {
         temp = obj->temp;
         renamed = obj->renamed;
     }
@@ -580,9 +580,9 @@ int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool 
     /* Forgotten only if its file is gone: a spoiled one stays spoiled. */
     vv_mutex_lock(&folder->lock);
     obj = find_locked(folder, files, key);
-    if (obj != NULL && rc == 0)
+    if (obj && rc == 0)
         drop_locked(folder, obj, &gone);
-    else if (obj != NULL)
+    else if (obj)
         obj->left = true;
     vv_mutex_unlock(&folder->lock);
     obj_free(gone);
@@ -598,19 +598,19 @@ void vvi_obj_drop_all(struct vv_files *files)
     const struct vv_os *os = folder->opts.os;
     struct vvi_obj *all = NULL, *gone, *next;
     vv_mutex_lock(&folder->lock);
-    for (struct vvi_obj *obj = vv_table_first(&folder->objects); obj != NULL; obj = next) {
+    for (struct vvi_obj *obj = vv_table_first(&folder->objects); obj; obj = next) {
         next = vv_table_next(&folder->objects, obj);
         if (obj->files != files)
             continue;
         vv_assert(obj->pins == 0);
         drop_locked(folder, obj, &gone);
-        if (gone == NULL)
+        if (!gone)
             continue;
         gone->next = all;
         all = gone;
     }
     vv_mutex_unlock(&folder->lock);
-    for (; all != NULL; all = next) {
+    for (; all; all = next) {
         next = all->next;
         if (all->temp) {
             char name[VV_CKFILE_NAME_MAX];

@@ -24,13 +24,13 @@ static int collect(void *user, const char *name, uint64_t bytes)
     if (names->n == names->room) {
         size_t room = names->room == 0 ? 64 : names->room * 2;
         char **more = realloc(names->name, room * sizeof(char *));
-        if (more == NULL)
+        if (!more)
             return -ENOMEM;
         names->name = more;
         names->room = room;
     }
     names->name[names->n] = strdup(name);
-    if (names->name[names->n] == NULL)
+    if (!names->name[names->n])
         return -ENOMEM;
     names->n++;
     return 0;
@@ -136,12 +136,12 @@ int vv_files_scan(const struct vv_os *os, const char *place, const char *history
                   int (*visit)(void *user, const struct vv_files_found *found), void *user)
 {
     struct vv_target *folder;
-    if (history != NULL && !vv_files_name_ok(history))
+    if (history && !vv_files_name_ok(history))
         return -EINVAL;
     int rc = vv_target_open(os, place, NULL, 0, &folder);
     if (rc < 0)
         return rc;
-    if (history != NULL) {
+    if (history) {
         rc = scan_history(folder, history, visit, user);
     } else {
         struct names names = {.take = vv_files_name_ok};

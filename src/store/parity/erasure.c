@@ -109,7 +109,7 @@ void vv_erasure_make(const struct vv_erasure *e, const void *const *have, void *
     const uint8_t *rows = e->table;
 #endif
     for (uint32_t i = 0; i < e->m; i++) {
-        if (have[i] == NULL)
+        if (!have[i])
             continue;
 #ifdef HAVE_ISAL
         if (!e->plain)

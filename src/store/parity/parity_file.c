@@ -50,7 +50,7 @@ int vv_parity_out_begin(struct vv_parity_out *f, const struct vv_os *os, int dir
     f->bytes = parity ? vv_ckfile_bytes(vv_parity_layout_size(layout), chunks_of(f), 2)
                       : layout->file[layout->me].bytes;
     f->sums = parity ? calloc(chunks_of(f), sizeof(*f->sums)) : NULL;
-    if (parity && f->sums == NULL)
+    if (parity && !f->sums)
         return -ENOMEM;
     struct vv_ckfile_id id = id_of(f);
     vv_ckfile_name(f->name, VV_CKFILE_COMMITTED, id.rank, id.version, id.generation);
@@ -149,7 +149,7 @@ int vv_parity_out_commit(struct vv_parity_out *f, const char *history)
 
 void vv_parity_out_end(struct vv_parity_out *f)
 {
-    if (f->os != NULL && f->fd >= 0)
+    if (f->os && f->fd >= 0)
         f->os->close(f->os, f->fd);
     if (f->created)
         (void)f->os->unlinkat(f->os, f->dirfd, f->temp);
@@ -180,7 +180,7 @@ int vv_parity_in_begin(struct vv_parity_in *f, const struct vv_os *os, int dirfd
 
 void vv_parity_in_end(struct vv_parity_in *f)
 {
-    if (f->os != NULL && f->fd >= 0)
+    if (f->os && f->fd >= 0)
         f->os->close(f->os, f->fd);
     vv_ckfile_info_fini(&f->info);
     *f = (struct vv_parity_in){.fd = -1};

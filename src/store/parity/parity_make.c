@@ -151,7 +151,7 @@ bool vv_parity_make_take(struct vv_parity_make *m, uint32_t member, uint64_t off
 {
     for (uint32_t i = 0; m->bytes > 0 && i < m->layout.n - m->layout.k; i++) {
         const struct vv_parity_range *r = &m->source[i].range;
-        if (!m->source[i].asked || m->source[i].memory != NULL || r->member != member ||
+        if (!m->source[i].asked || m->source[i].memory || r->member != member ||
             r->offset != offset || r->bytes != bytes)
             continue;
         m->source[i].memory = memory;
@@ -183,7 +183,7 @@ static void *filled(void *memory, size_t lead, uint64_t have, uint64_t want)
 bool vv_parity_make_ready(const struct vv_parity_make *m)
 {
     for (uint32_t i = 0; i < m->layout.n - m->layout.k; i++)
-        if (m->source[i].range.bytes > 0 && m->source[i].memory == NULL)
+        if (m->source[i].range.bytes > 0 && !m->source[i].memory)
             return false;
     return m->bytes > 0;
 }
@@ -199,7 +199,7 @@ int vv_parity_make_window(struct vv_parity_make *m, size_t lead, void *dst, uint
         if (have == 0)
             continue;
         m->source[i].memory = filled(m->source[i].memory, lead, have, m->bytes);
-        if (m->source[i].memory == NULL)
+        if (!m->source[i].memory)
             return -ENOMEM;
         m->source[i].range.bytes = m->bytes;
         from[i] = (const char *)m->source[i].memory + lead;

@@ -105,7 +105,7 @@ bool vvi_outfile_over(const struct vvi_outfile *f)
 
 void vvi_outfile_end(struct vvi_outfile *f)
 {
-    if (f->os != NULL && f->fd >= 0)
+    if (f->os && f->fd >= 0)
         f->os->close(f->os, f->fd);
     vv_ckfile_info_fini(&f->info);
     *f = (struct vvi_outfile){.fd = -1};
@@ -121,7 +121,7 @@ int vvi_piece_about(const void *tables, size_t bytes, struct vv_ckfile_id *ret_i
         memcmp(h->magic, VV_CKFILE_HEADER_MAGIC, sizeof(h->magic)) != 0 ||
         h->sum != vv_hash64(h, offsetof(struct vv_ckfile_header, sum)) ||
         h->format != VV_CKFILE_FORMAT || h->size > INT64_MAX ||
-        memchr(h->history, 0, VV_CKFILE_HISTORY_MAX + 1) == NULL || !vv_files_name_ok(h->history))
+        !memchr(h->history, 0, VV_CKFILE_HISTORY_MAX + 1) || !vv_files_name_ok(h->history))
         return -EBADMSG;
     *ret_id = (struct vv_ckfile_id){.version = h->version,
                                     .generation = h->generation,
@@ -205,7 +205,7 @@ int vvi_infile_commit(struct vvi_infile *f)
 
 void vvi_infile_end(struct vvi_infile *f)
 {
-    if (f->os != NULL && f->fd >= 0)
+    if (f->os && f->fd >= 0)
         f->os->close(f->os, f->fd);
     if (f->created)
         (void)f->os->unlinkat(f->os, f->dirfd, f->temp);

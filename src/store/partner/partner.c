@@ -59,7 +59,7 @@ static void *work(void *arg)
     while (!p->stopping) {
         vv_mutex_unlock(&p->lock);
         vv_mutex_lock(&p->step);
-        bool did = vvi_partner_step(p), busy = p->out.on || p->in != NULL || p->making.on;
+        bool did = vvi_partner_step(p), busy = p->out.on || p->in || p->making.on;
         vv_mutex_unlock(&p->step);
         vvi_partner_report(p);
         backoff_ns = did ? 0 : longer_backoff(backoff_ns, busy ? BACKOFF_BUSY_NS : BACKOFF_MAX_NS);
@@ -75,7 +75,7 @@ int vv_partner_new(const struct vv_partner_opts *opts, char *err, size_t err_byt
                    struct vv_partner **ret_partner)
 {
     struct vv_partner *p = calloc(1, sizeof(*p));
-    if (p == NULL) {
+    if (!p) {
         /* The others hear of it where they wait: in vvi_partner_meet. */
         uint64_t most;
         int told = opts->wire.most(opts->wire.arg, ENOMEM, &most);
@@ -83,7 +83,7 @@ int vv_partner_new(const struct vv_partner_opts *opts, char *err, size_t err_byt
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     }
     p->opts = *opts;
-    p->os = opts->folder != NULL ? opts->folder->opts.os : vv_os_posix();
+    p->os = opts->folder ? opts->folder->opts.os : vv_os_posix();
     p->top_fd = p->serving.file.fd = p->making.out.fd = -1;
     p->k = opts->parity;
     p->notes_tail = &p->notes;
@@ -119,10 +119,10 @@ int vv_partner_new(const struct vv_partner_opts *opts, char *err, size_t err_byt
 
 void vv_partner_free(struct vv_partner *p)
 {
-    if (p == NULL)
+    if (!p)
         return;
     vv_mutex_lock(&p->lock);
-    vv_assert(p->hists == NULL);
+    vv_assert(!p->hists);
     p->stopping = true;
     vv_cond_signal(&p->work);
     vv_mutex_unlock(&p->lock);
@@ -131,7 +131,7 @@ void vv_partner_free(struct vv_partner *p)
     vvi_partner_stop_out(p, NULL);
     vvi_parity_stop(p, NULL);
     vvi_held_fini(p);
-    for (struct vvi_pnote *n = p->notes, *next; n != NULL; n = next) {
+    for (struct vvi_pnote *n = p->notes, *next; n; n = next) {
         next = n->next;
         free(n);
     }
@@ -200,7 +200,7 @@ int vvi_partner_add_locked(struct vv_partner_hist *h, const struct vvi_pentry *e
     if (h->n == h->room) {
         size_t room = VV_MAX(2 * h->room, (size_t)64);
         struct vvi_pentry *more = realloc(h->entry, room * sizeof(*more));
-        if (more == NULL)
+        if (!more)
             return -ENOMEM;
         h->entry = more;
         h->room = room;
@@ -248,7 +248,7 @@ void vvi_partner_committed(struct vv_partner_hist *h, uint64_t version, uint64_t
 void vvi_partner_note_locked(struct vv_partner *p, const struct vvi_part_msg *msg)
 {
     struct vvi_pnote *note = malloc(sizeof(*note));
-    if (note == NULL) /* a file too many stays; or somebody waits until his time is over */
+    if (!note) /* a file too many stays; or somebody waits until his time is over */
         return;
     *note = (struct vvi_pnote){.msg = *msg};
     *p->notes_tail = note;
@@ -280,7 +280,7 @@ void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t g
     struct vv_partner *p = h->partner;
     vv_mutex_lock(&p->lock);
     struct vvi_pentry *e = vvi_partner_find_locked(h, version, generation);
-    if (e != NULL) {
+    if (e) {
         size_t at = (size_t)(e - h->entry);
         atomic_fetch_sub_explicit(&p->pending, !e->copied, memory_order_relaxed);
         h->n--;
@@ -320,8 +320,8 @@ void vvi_partner_again_locked(struct vv_partner_hist *h, struct vvi_pentry *e)
 /* The first entry with a copy, or an error, that was not reported; NULL: there is none. */
 static struct vv_partner_hist *unreported_locked(struct vv_partner *p, struct vvi_pentry *ret)
 {
-    for (struct vv_partner_hist *h = p->hists; h != NULL; h = h->next)
-        for (size_t i = h->low; i < h->n && h->report != NULL; i++) {
+    for (struct vv_partner_hist *h = p->hists; h; h = h->next)
+        for (size_t i = h->low; i < h->n && h->report; i++) {
             const struct vvi_pentry *e = &h->entry[i];
             if (e->reported || (!e->copied && e->err == 0))
                 continue;
@@ -337,7 +337,7 @@ void vvi_partner_report(struct vv_partner *p)
     struct vv_partner_hist *h;
     struct vvi_pentry e;
     vv_mutex_lock(&p->lock);
-    while (p->news && (h = unreported_locked(p, &e)) != NULL) {
+    while (p->news && (h = unreported_locked(p, &e))) {
         vv_partner_report_fn *report = h->report;
         h->reporting++;
         vv_mutex_unlock(&p->lock);
@@ -345,7 +345,7 @@ void vvi_partner_report(struct vv_partner *p)
         vv_mutex_lock(&p->lock);
         h->reporting--;
         struct vvi_pentry *now = vvi_partner_find_locked(h, e.version, e.generation);
-        if (now != NULL && now->copied == e.copied && now->err == e.err)
+        if (now && now->copied == e.copied && now->err == e.err)
             now->reported = true;
         if (e.copied)
             vvi_partner_drop_left_locked(h, e.version, e.generation);
@@ -395,15 +395,15 @@ void vvi_partner_mark_locked(struct vv_partner *p, uint32_t who, uint64_t histor
                              uint64_t version)
 {
     struct vvi_pmark *m = mark_find_locked(p, who, history, whole, version);
-    if (m == NULL && p->nmarks == p->marks_room) {
+    if (!m && p->nmarks == p->marks_room) {
         size_t room = VV_MAX(2 * p->marks_room, (size_t)64);
         struct vvi_pmark *more = realloc(p->mark, room * sizeof(*more));
-        if (more == NULL)
+        if (!more)
             return;
         p->mark = more;
         p->marks_room = room;
     }
-    if (m == NULL) {
+    if (!m) {
         m = &p->mark[p->nmarks++];
         *m = (struct vvi_pmark){.history = history, .version = version, .who = who, .whole = whole};
     }
@@ -423,10 +423,10 @@ static void mark_less_locked(struct vv_partner *p, struct vvi_pmark *m, uint64_t
 static bool all_done_locked(struct vv_partner *p, uint64_t history, bool whole, uint64_t version)
 {
     const struct vvi_pmark *own = mark_find_locked(p, p->nfrom, history, whole, version);
-    uint64_t count = own != NULL ? own->count : 0;
+    uint64_t count = own ? own->count : 0;
     for (uint32_t i = 0; i < p->nfrom; i++) {
         const struct vvi_pmark *m = mark_find_locked(p, i, history, whole, version);
-        if (m == NULL || m->count < count)
+        if (!m || m->count < count)
             return false;
     }
     for (uint32_t i = 0; count > 0 && i <= p->nfrom; i++)
@@ -439,7 +439,7 @@ static bool all_done_locked(struct vv_partner *p, uint64_t history, bool whole, 
 static bool may_call(const struct vv_partner *p)
 {
     const struct vv_wire *w = &p->opts.wire;
-    return w->threads || w->may_call == NULL || w->may_call(w->arg);
+    return w->threads || !w->may_call || w->may_call(w->arg);
 }
 
 void vv_partner_attend(struct vv_partner *p)
@@ -500,7 +500,7 @@ static void linger_locked(struct vv_partner *p, uint64_t history, bool whole, ui
         rc = more_locked(p, limit_ns, &backoff_ns);
     /* Who has not come by now is not waited for the next time on account of this one. */
     struct vvi_pmark *own = mark_find_locked(p, p->nfrom, history, whole, version);
-    if (!done && own != NULL)
+    if (!done && own)
         mark_less_locked(p, own, 1);
 }
 
@@ -525,17 +525,17 @@ int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadli
     int rc = 0;
     vv_mutex_lock(&p->lock);
     struct vvi_pentry *e = current_locked(h, version);
-    if (e != NULL) {
+    if (e) {
         vvi_partner_again_locked(h, e);
         vv_cond_signal(&p->work);
     }
-    while (rc == 0 && (e = current_locked(h, version)) != NULL && !e->reported)
+    while (rc == 0 && (e = current_locked(h, version)) && !e->reported)
         rc = more_locked(p, deadline_ns, &backoff_ns);
     e = current_locked(h, version);
-    bool over = e == NULL || e->reported;
+    bool over = !e || e->reported;
     if (over)
-        rc = e == NULL ? -ENOENT : e->lone ? -ENODATA : e->err;
-    if (over && e != NULL && e->here && !e->done && !p->has_thread) {
+        rc = !e ? -ENOENT : e->lone ? -ENODATA : e->err;
+    if (over && e && e->here && !e->done && !p->has_thread) {
         e->done = true;
         linger_locked(p, h->sum, false, version, deadline_ns);
     }
@@ -600,7 +600,7 @@ bool vv_partner_has_copy(struct vv_partner_hist *h, uint64_t version, uint64_t g
 {
     vv_mutex_lock(&h->partner->lock);
     const struct vvi_pentry *e = vvi_partner_find_locked(h, version, generation);
-    bool copied = e != NULL && e->copied;
+    bool copied = e && e->copied;
     vv_mutex_unlock(&h->partner->lock);
     return copied;
 }
@@ -612,7 +612,7 @@ int vv_partner_agree(struct vv_partner *p, int status)
 
 void vvi_partner_forget(struct vv_partner_hist *h)
 {
-    if (h == NULL)
+    if (!h)
         return;
     for (size_t i = 0; i < h->n; i++)
         atomic_fetch_sub_explicit(&h->partner->pending, !h->entry[i].copied, memory_order_relaxed);
@@ -624,7 +624,7 @@ void vvi_partner_forget(struct vv_partner_hist *h)
 
 void vv_partner_close(struct vv_partner_hist *h)
 {
-    if (h == NULL)
+    if (!h)
         return;
     struct vv_partner *p = h->partner;
     vv_partner_stop(h);
@@ -632,7 +632,7 @@ void vv_partner_close(struct vv_partner_hist *h)
     vvi_partner_stop_out(p, h);
     vvi_parity_stop(p, h);
     vv_mutex_lock(&p->lock);
-    for (struct vv_partner_hist **at = &p->hists; *at != NULL; at = &(*at)->next) {
+    for (struct vv_partner_hist **at = &p->hists; *at; at = &(*at)->next) {
         if (*at != h)
             continue;
         *at = h->next;

@@ -40,12 +40,12 @@ int vvi_held_open(struct vv_partner *p)
 void vvi_held_fini(struct vv_partner *p)
 {
     const struct vv_os *os = p->os;
-    for (struct vvi_pin *in = p->in, *next; in != NULL; in = next) {
+    for (struct vvi_pin *in = p->in, *next; in; in = next) {
         next = in->next;
         vvi_infile_end(&in->file);
         free(in);
     }
-    for (struct vvi_pheld *held = p->held, *next; held != NULL; held = next) {
+    for (struct vvi_pheld *held = p->held, *next; held; held = next) {
         next = held->next;
         os->close(os, held->dirfd);
         free(held);
@@ -60,13 +60,13 @@ void vvi_held_fini(struct vv_partner *p)
 int vvi_held_folder(struct vv_partner *p, const char *history, int *ret_dirfd)
 {
     const struct vv_os *os = p->os;
-    for (struct vvi_pheld *held = p->held; held != NULL; held = held->next)
+    for (struct vvi_pheld *held = p->held; held; held = held->next)
         if (strcmp(held->history, history) == 0) {
             *ret_dirfd = held->dirfd;
             return 0;
         }
     struct vvi_pheld *held = calloc(1, sizeof(*held));
-    if (held == NULL)
+    if (!held)
         return -ENOMEM;
     snprintf(held->history, sizeof(held->history), "%s", history);
     int rc = os->mkdirat(os, p->top_fd, history, 0777);

@@ -92,7 +92,7 @@ static void introduce(const struct vv_partner *p, struct vvi_phello *me)
         .kind = (uint64_t)p->opts.parity << 32 | p->opts.set,
         .status = p->opts.status,
     };
-    if (p->opts.folder != NULL && fstat(p->opts.folder->dirfd, &st) == 0) {
+    if (p->opts.folder && fstat(p->opts.folder->dirfd, &st) == 0) {
         me->device = st.st_dev;
         me->inode = st.st_ino;
     }

@@ -52,9 +52,9 @@ static int move_init(struct move *m, struct vv_partner *p, int dirfd)
 static void move_fini(struct move *m)
 {
     for (uint32_t i = 0; i < m->ranks; i++) {
-        if (m->out != NULL)
+        if (m->out)
             vvi_outfile_end(&m->out[i].file);
-        if (m->in != NULL && m->in[i].on)
+        if (m->in && m->in[i].on)
             vvi_infile_end(&m->in[i].file);
     }
     free(m->out);
@@ -79,7 +79,7 @@ static void next_piece(struct outgoing *o, struct vv_wire_part *part)
         o->on = false;
         part->bytes = sizeof(msg);
         part->data = malloc(sizeof(msg));
-        if (part->data == NULL)
+        if (!part->data)
             part->bytes = 0; /* the other side has not all of it, and gives it up */
     }
     if (part->bytes > 0)
@@ -193,7 +193,7 @@ static int hear_wants(struct move *m, const char *history, const struct vvi_pmov
     struct vv_partner *p = m->p;
     struct vvi_pmove w = {0};
     int dirfd = -1;
-    if (want != NULL) {
+    if (want) {
         w = *want;
         m->send[want->peer] = (struct vv_wire_part){&w, sizeof(w)};
     }
@@ -225,7 +225,7 @@ int vvi_partner_fetch(struct vv_partner *p, const char *history, const struct vv
         rc = hear_wants(&m, history, want, home_fd);
     if (rc == 0)
         rc = all_rounds(&m);
-    *ret_got = rc == 0 && want != NULL && m.in[want->peer].stored;
+    *ret_got = rc == 0 && want && m.in[want->peer].stored;
     move_fini(&m);
     return rc;
 }
@@ -238,7 +238,7 @@ int vvi_partner_push(struct vv_partner *p, const char *history, const struct vvi
     (void)history; /* it is in the file's header */
     *ret_stored = false;
     int rc = move_init(&m, p, -1);
-    if (rc == 0 && give != NULL)
+    if (rc == 0 && give)
         begin_out(&m, give->peer, dirfd, &give->id);
     if (rc == 0)
         rc = all_rounds(&m);
@@ -250,7 +250,7 @@ int vvi_partner_push(struct vv_partner *p, const char *history, const struct vvi
     if (rc == 0)
         rc = vvi_partner_exchange(p, m.send, m.receive);
     if (rc == 0) {
-        *ret_stored = give != NULL && m.receive[give->peer].bytes == sizeof(stored);
+        *ret_stored = give && m.receive[give->peer].bytes == sizeof(stored);
         if (*ret_stored) {
             uint64_t bytes = m.out[give->peer].file.info.id.size;
             atomic_fetch_add_explicit(&p->sent, 1, memory_order_relaxed);

@@ -58,7 +58,7 @@ static int offers_add(struct offers *o, const struct offer *offer)
     if (o->n == o->room) {
         size_t room = VV_MAX(2 * o->room, (size_t)64);
         struct offer *more = realloc(o->v, room * sizeof(*more));
-        if (more == NULL)
+        if (!more)
             return -ENOMEM;
         o->v = more;
         o->room = room;
@@ -112,7 +112,7 @@ static int look_at_held(void *user, const struct vv_files_found *found)
         return 0;
     if (found->kind == VV_CKFILE_TEMP) {
         /* Nobody sends to this history before it is open. */
-        int rc = o->p->os->unlinkat(o->p->os, o->held_fd, name != NULL ? name + 1 : found->path);
+        int rc = o->p->os->unlinkat(o->p->os, o->held_fd, name ? name + 1 : found->path);
         return rc == -ENOENT ? 0 : rc;
     }
     return offer_it(o, found, false);
@@ -140,7 +140,7 @@ static int send_lists(struct vv_partner *p, int status, const struct offers *lis
     struct vv_wire_part *out = calloc(ranks, sizeof(*out));
     struct offer *sorted = calloc(list->n + 1, sizeof(*sorted));
     uint32_t *count = calloc(ranks, sizeof(*count));
-    if (status == 0 && (out == NULL || sorted == NULL || count == NULL))
+    if (status == 0 && (!out || !sorted || !count))
         status = -ENOMEM;
     int rc = vvi_partner_all(p, status);
     if (rc == 0) {
@@ -193,7 +193,7 @@ static int hear_offers(struct opening *o)
     struct vv_partner *p = o->p;
     uint32_t ranks = p->opts.wire.ranks;
     struct vv_wire_part *in = calloc(ranks, sizeof(*in));
-    int rc = send_lists(p, in != NULL ? 0 : -ENOMEM, &o->kept, true, in);
+    int rc = send_lists(p, in ? 0 : -ENOMEM, &o->kept, true, in);
     if (rc == 0) {
         int status = take_offers(o, in);
         vvi_parts_free(in, ranks);
@@ -245,13 +245,13 @@ static int fetch_all(struct opening *o)
         if (rc < 0 || any == 0)
             return rc;
         struct vvi_pmove want = {0};
-        if (offer != NULL)
+        if (offer)
             want = (struct vvi_pmove){.id = {.rank = p->opts.wire.rank,
                                              .version = offer->version,
                                              .generation = offer->generation},
                                       .peer = offer->keeper,
                                       .home = offer->home};
-        rc = vvi_partner_fetch(p, o->history, offer != NULL ? &want : NULL, o->files->dirfd,
+        rc = vvi_partner_fetch(p, o->history, offer ? &want : NULL, o->files->dirfd,
                                o->files->dirfd, &got);
         if (rc < 0)
             return rc;
@@ -280,7 +280,7 @@ static int fetch_left(struct opening *o)
     size_t at = 0;
     for (;;) {
         const struct offer *offer = NULL;
-        for (; at < o->mine.n && offer == NULL; at++)
+        for (; at < o->mine.n && !offer; at++)
             if (o->mine.v[at].keeper != me && !o->mine.v[at].gone && !here(o, &o->mine.v[at]))
                 offer = &o->mine.v[at];
         struct vvi_pmove want = {0};
@@ -289,12 +289,12 @@ static int fetch_left(struct opening *o)
         int rc = vvi_partner_most(p, offer != NULL, &any);
         if (rc < 0 || any == 0)
             return rc;
-        if (offer != NULL)
+        if (offer)
             want = (struct vvi_pmove){
                 .id = {.rank = me, .version = offer->version, .generation = offer->generation},
                 .peer = offer->keeper,
                 .home = offer->home};
-        rc = vvi_partner_fetch(p, o->history, offer != NULL ? &want : NULL, o->files->dirfd,
+        rc = vvi_partner_fetch(p, o->history, offer ? &want : NULL, o->files->dirfd,
                                want.home ? o->files->dirfd : o->held_fd, &got);
         if (rc < 0)
             return rc;
@@ -345,7 +345,7 @@ static void mark_lone(struct opening *o, struct vv_partner_hist *h, const struct
     for (size_t i = 0; i < o->files->nfound; i++) {
         const struct vv_files_entry *f = &o->files->found[i].entry;
         struct vvi_pentry *e = vvi_partner_find_locked(h, f->version, f->generation);
-        for (uint32_t m = 0; m < p->nfrom && e != NULL && !e->lone; m++) {
+        for (uint32_t m = 0; m < p->nfrom && e && !e->lone; m++) {
             const struct having *v = in[p->from[m]].data;
             size_t n = in[p->from[m]].bytes / sizeof(*v), j = 0;
             while (j < n && (v[j].version != f->version || v[j].run_id != f->run_id))
@@ -398,15 +398,15 @@ static int push_all(struct opening *o, struct vv_partner_hist *h)
             return rc;
         struct vvi_pmove give = {0};
         bool stored;
-        if (e != NULL)
+        if (e)
             give = (struct vvi_pmove){.id = {.rank = p->opts.wire.rank,
                                              .version = e->version,
                                              .generation = e->generation},
                                       .peer = p->to};
-        rc = vvi_partner_push(p, o->history, e != NULL ? &give : NULL, o->files->dirfd, &stored);
+        rc = vvi_partner_push(p, o->history, e ? &give : NULL, o->files->dirfd, &stored);
         if (rc < 0)
             return rc;
-        if (e != NULL) {
+        if (e) {
             vv_mutex_lock(&p->lock);
             vvi_partner_copied_locked(p, e, stored ? 0 : -EIO);
             vv_mutex_unlock(&p->lock);
@@ -456,7 +456,7 @@ static int drop_all(struct opening *o, const struct vv_partner_hist *h)
     uint32_t ranks = p->opts.wire.ranks;
     struct vv_wire_part *in = calloc(ranks, sizeof(*in));
     struct offers list = {0};
-    int rc = in != NULL ? 0 : -ENOMEM;
+    int rc = in ? 0 : -ENOMEM;
     for (size_t i = 0; rc == 0 && i < o->mine.n; i++)
         if (superfluous(o, h, &o->mine.v[i]))
             rc = offers_add(&list, &o->mine.v[i]);
@@ -487,7 +487,7 @@ static bool is_left(const struct opening *o, const struct vv_partner_hist *h,
 static void leave_old(const struct opening *o, struct vv_partner_hist *h)
 {
     h->left = calloc(o->mine.n + 1, sizeof(*h->left));
-    for (size_t i = 0; h->left != NULL && i < o->mine.n; i++)
+    for (size_t i = 0; h->left && i < o->mine.n; i++)
         if (is_left(o, h, &o->mine.v[i]))
             h->left[h->nleft++] = (struct vvi_pleft){o->mine.v[i].version, o->mine.v[i].generation};
 }
@@ -572,7 +572,7 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
 {
     struct opening o = {.p = p, .files = files, .history = history, .held_fd = -1};
     struct vv_partner_hist *h = calloc(1, sizeof(*h));
-    if (h == NULL && status == 0)
+    if (!h && status == 0)
         status = vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     int rc = begin(&o, status, err, err_bytes);
     if (rc == 0) {
@@ -595,7 +595,7 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
     free(o.kept.v);
     free(o.mine.v);
     if (rc < 0) {
-        if (files != NULL) { /* its number may be another folder's next time */
+        if (files) { /* its number may be another folder's next time */
             vv_mutex_lock(&p->step);
             vvi_parity_stop_serving(p, files);
             vv_mutex_unlock(&p->step);
@@ -639,10 +639,10 @@ int vv_partner_repair(struct vv_partner_hist *h, uint64_t version, bool needed)
     vv_mutex_unlock(&p->step);
     vv_mutex_lock(&p->lock);
     const struct vvi_pentry *e = NULL;
-    for (size_t i = h->n; i-- > 0 && e == NULL;)
+    for (size_t i = h->n; i-- > 0 && !e;)
         if (h->entry[i].version == version)
             e = &h->entry[i];
-    if (needed && status == 0 && e == NULL)
+    if (needed && status == 0 && !e)
         status = -ENOENT;
     bool wanted = needed && status == 0;
     if (wanted)

@@ -40,13 +40,13 @@ static struct vvi_pver *get_locked(struct vv_partner_hist *h, uint64_t version)
 {
     struct vv_partner *p = h->partner;
     struct vvi_pver *v = find_locked(h, version), **more;
-    if (v != NULL)
+    if (v)
         return v;
     v = calloc(1, sizeof(*v));
     more = vv_is_pow2(h->nver + 1) ? realloc(h->ver, 2 * (h->nver + 1) * sizeof(*more)) : h->ver;
-    if (more != NULL)
+    if (more)
         h->ver = more;
-    if (v == NULL || more == NULL) {
+    if (!v || !more) {
         free(v);
         return NULL;
     }
@@ -183,11 +183,11 @@ static void carry_out_locked(struct vv_partner_hist *h, struct vvi_pver *v, unsi
     if (orders & VV_PARITY_REPORT) {
         struct vvi_pentry *e = vvi_partner_find_locked(h, r->version, r->file[r->me].generation);
         bool safe = r->state == VV_PARITY_SAFE;
-        if (e != NULL && !(safe && e->copied))
+        if (e && !(safe && e->copied))
             copied_locked(h, e, safe ? 0 : r->status < 0 ? r->status : -EIO);
-        if (e != NULL)
+        if (e)
             e->lone = false;
-        if (e != NULL && safe)
+        if (e && safe)
             atomic_fetch_add_explicit(&p->sent, 1, memory_order_relaxed);
         v->late = false;
         look_locked(h, v);
@@ -202,7 +202,7 @@ static void carry_out_locked(struct vv_partner_hist *h, struct vvi_pver *v, unsi
 void vvi_parity_committed_locked(struct vv_partner_hist *h, uint64_t version)
 {
     struct vvi_pver *v = get_locked(h, version);
-    if (v != NULL)
+    if (v)
         look_locked(h, v);
     else
         atomic_fetch_add_explicit(&h->partner->errors, 1, memory_order_relaxed);
@@ -211,7 +211,7 @@ void vvi_parity_committed_locked(struct vv_partner_hist *h, uint64_t version)
 void vvi_parity_again_locked(struct vv_partner_hist *h, uint64_t version)
 {
     struct vvi_pver *v = find_locked(h, version);
-    if (v == NULL)
+    if (!v)
         return;
     v->late = false;
     carry_out_locked(h, v, vv_parity_again(&v->rules, 0));
@@ -257,7 +257,7 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
     vvi_partner_removed(h, version, generation);
     vv_mutex_lock(&p->lock);
     struct vvi_pver *v = find_locked(h, version);
-    if (v != NULL && v->rules.file[p->me].generation == generation) {
+    if (v && v->rules.file[p->me].generation == generation) {
         bool other = false, higher = false;
         for (size_t i = 0; i < h->n; i++) {
             other = other || h->entry[i].version == version;
@@ -273,7 +273,7 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
         carry_out_locked(h, v, orders);
         look_locked(h, v);
     }
-    if (v != NULL) {
+    if (v) {
         sweep_locked(h, v, false);
         aside = aside_locked(v, generation);
     }
@@ -287,7 +287,7 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
         rc = os->fsync(os, h->held_fd);
     vv_mutex_lock(&p->lock); /* it may not be needed any more */
     v = find_locked(h, version);
-    aside = v != NULL && aside_locked(v, generation);
+    aside = v && aside_locked(v, generation);
     vv_mutex_unlock(&p->lock);
     if (rc == 0 && !aside)
         rc = os->unlinkat(os, h->held_fd, name);
@@ -297,7 +297,7 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
 static int keep_locked(struct vvi_pver *v, const struct vvi_pkept *kept)
 {
     struct vvi_pkept *more = realloc(v->kept, (v->nkept + 1) * sizeof(*more));
-    if (more == NULL)
+    if (!more)
         return -ENOMEM;
     v->kept = more;
     v->kept[v->nkept++] = *kept;
@@ -313,7 +313,7 @@ int vvi_parity_found(struct vv_partner_hist *h, const struct vv_parity_layout *l
                              .aside = aside};
     vv_mutex_lock(&h->partner->lock);
     struct vvi_pver *v = get_locked(h, l->version);
-    int rc = v != NULL ? keep_locked(v, &kept) : -ENOMEM;
+    int rc = v ? keep_locked(v, &kept) : -ENOMEM;
     vv_mutex_unlock(&h->partner->lock);
     return rc;
 }
@@ -338,12 +338,12 @@ static void announce(struct vv_partner *p, struct vv_partner_hist *h, uint64_t v
     vv_mutex_lock(&p->lock);
     struct vvi_pver *v = find_locked(h, version);
     struct vvi_pentry *e = vvi_partner_find_locked(h, version, generation);
-    if (v != NULL && e != NULL && rc < 0) {
+    if (v && e && rc < 0) {
         copied_locked(h, e, rc);
         lack_locked(h, version, e->edition, rc);
         vv_cond_broadcast(&p->changed);
     }
-    if (v != NULL && e != NULL && rc == 0) {
+    if (v && e && rc == 0) {
         v->edition[p->me] = e->edition;
         unsigned orders = vv_parity_have(&v->rules, p->me, &file);
         v->late = false;
@@ -367,10 +367,10 @@ static bool step_look(struct vv_partner *p)
     struct vv_partner_hist *h = NULL;
     uint64_t version = 0, generation = 0;
     vv_mutex_lock(&p->lock);
-    for (h = p->hists; h != NULL; h = h->next)
-        if (h->looks > 0 && h->report != NULL)
+    for (h = p->hists; h; h = h->next)
+        if (h->looks > 0 && h->report)
             break;
-    if (h == NULL) {
+    if (!h) {
         vv_mutex_unlock(&p->lock);
         return false;
     }
@@ -384,7 +384,7 @@ static bool step_look(struct vv_partner *p)
         v->look = false;
         h->looks--;
         struct vvi_pentry *e = settled(v) ? next_file_locked(h, v) : NULL;
-        if (e != NULL) {
+        if (e) {
             version = e->version;
             generation = e->generation;
         } else {
@@ -406,9 +406,9 @@ static bool step_drop(struct vv_partner *p)
     struct vv_partner_hist *h;
     bool shared = false;
     vv_mutex_lock(&p->lock);
-    for (h = p->hists; h != NULL && h->goes == 0;)
+    for (h = p->hists; h && h->goes == 0;)
         h = h->next;
-    for (size_t i = 0; h != NULL && i < h->nver && gone.sum == 0; i++) {
+    for (size_t i = 0; h && i < h->nver && gone.sum == 0; i++) {
         struct vvi_pver *v = h->ver[i];
         for (uint32_t k = 0; k < v->nkept && gone.sum == 0; k++) {
             if (!v->kept[k].goes)
@@ -422,7 +422,7 @@ static bool step_drop(struct vv_partner *p)
         if (gone.sum != 0)
             look_locked(h, v);
     }
-    if (h != NULL)
+    if (h)
         h->goes = gone.sum != 0 ? h->goes - 1 : 0;
     vv_mutex_unlock(&p->lock);
     if (gone.sum == 0)
@@ -454,9 +454,7 @@ static struct vvi_pver *wanted_locked(struct vv_partner *p)
 {
     const struct vvi_pmaking *m = &p->making;
     struct vvi_pver *v = find_locked(m->hist, m->version);
-    return v != NULL && v->rules.state == VV_PARITY_BUSY && v->rules.sum == m->make.layout.sum
-               ? v
-               : NULL;
+    return v && v->rules.state == VV_PARITY_BUSY && v->rules.sum == m->make.layout.sum ? v : NULL;
 }
 
 static void finish_making(struct vv_partner *p, int status)
@@ -473,16 +471,15 @@ static void finish_making(struct vv_partner *p, int status)
     vv_mutex_lock(&p->lock);
     struct vvi_pver *v = wanted_locked(p), *any = find_locked(m->hist, m->version);
     struct vvi_pkept kept = {.sum = l->sum, .generation = l->file[l->me].generation};
-    if (status == 0 && any != NULL) {
+    if (status == 0 && any) {
         kept.total = vv_parity_total(&any->rules);
         status = keep_locked(any, &kept);
     }
-    if (v != NULL && status == 0 &&
-        vvi_partner_find_locked(m->hist, m->version, kept.generation) == NULL)
+    if (v && status == 0 && !vvi_partner_find_locked(m->hist, m->version, kept.generation))
         status = -ECANCELED; /* the file is gone */
-    if (v != NULL)
+    if (v)
         carry_out_locked(m->hist, v, vv_parity_done(&v->rules, status));
-    else if (any != NULL)
+    else if (any)
         sweep_locked(m->hist, any, false);
     vv_mutex_unlock(&p->lock);
     end_making(p);
@@ -493,7 +490,7 @@ static bool begin_making(struct vv_partner *p)
 {
     struct vvi_pmaking *m = &p->making;
     vv_mutex_lock(&p->lock);
-    for (struct vv_partner_hist *h = p->due ? p->hists : NULL; h != NULL && !m->on; h = h->next)
+    for (struct vv_partner_hist *h = p->due ? p->hists : NULL; h && !m->on; h = h->next)
         for (size_t i = 0; i < h->nver && !m->on; i++) {
             struct vvi_pver *v = h->ver[i];
             bool kept = false;
@@ -580,7 +577,7 @@ static bool step_make(struct vv_partner *p)
     if (!m->on && !begin_making(p))
         return false;
     vv_mutex_lock(&p->lock);
-    bool wanted = wanted_locked(p) != NULL;
+    bool wanted = wanted_locked(p);
     vv_mutex_unlock(&p->lock);
     if (!wanted) {
         end_making(p);
@@ -596,7 +593,7 @@ static bool step_make(struct vv_partner *p)
     }
     /* Making gives way to restores of other processes, once for each window. */
     uint64_t now_ns = vv_now_ns();
-    if (m->make.bytes == 0 && m->due_ns == 0 && p->opts.disk != NULL)
+    if (m->make.bytes == 0 && m->due_ns == 0 && p->opts.disk)
         m->due_ns = vv_budget_yield_until(p->opts.disk, now_ns);
     if (rc == 0 && m->due_ns > now_ns)
         return did;
@@ -645,14 +642,14 @@ static bool step_expire(struct vv_partner *p)
 {
     bool did = false;
     vv_mutex_lock(&p->lock);
-    for (struct vv_partner_hist *h = p->hists; h != NULL; h = h->next) {
+    for (struct vv_partner_hist *h = p->hists; h; h = h->next) {
         while (h->low < h->n && h->entry[h->low].reported)
             h->low++;
         size_t at = h->low;
         while (at < h->n && (h->entry[at].copied || h->entry[at].err != 0))
             at++;
         struct vvi_pver *v = at < h->n ? find_locked(h, h->entry[at].version) : NULL;
-        if (v == NULL || h->report == NULL)
+        if (!v || !h->report)
             continue;
         if (v->since_ns == 0)
             v->since_ns = p->clock_ns + 1;
@@ -677,7 +674,7 @@ static struct vv_partner_hist *hist_of(struct vv_partner *p, uint64_t sum)
 {
     vv_mutex_lock(&p->lock);
     struct vv_partner_hist *h = p->hists;
-    while (h != NULL && h->sum != sum)
+    while (h && h->sum != sum)
         h = h->next;
     vv_mutex_unlock(&p->lock);
     return h;
@@ -713,7 +710,7 @@ int vvi_parity_serve(struct vv_partner *p, const struct vv_files *files, int hel
 
 void vvi_parity_stop_serving(struct vv_partner *p, const struct vv_files *files)
 {
-    if (files == NULL || p->serving.home_fd == files->dirfd)
+    if (!files || p->serving.home_fd == files->dirfd)
         vv_parity_in_end(&p->serving.file);
 }
 
@@ -721,12 +718,12 @@ static void on_give(struct vv_partner *p, uint32_t from, const struct vvi_part_m
 {
     struct vv_partner_hist *h = hist_of(p, m->history);
     void *mem = NULL;
-    int rc = h == NULL ? -ENOENT
-                       : vvi_parity_serve(p, h->files, h->held_fd, m->version, m->generation,
-                                          m->offset, m->say.bytes, &mem);
+    int rc = h ? vvi_parity_serve(p, h->files, h->held_fd, m->version, m->generation, m->offset,
+                                  m->say.bytes, &mem)
+               : -ENOENT;
     struct vvi_part_msg answer = {
         .kind = VVI_PART_PIECE, .status = rc, .transfer = m->transfer, .offset = m->offset};
-    rc = vvi_partner_send(p, from, mem, mem != NULL ? VVI_PART_LEAD + m->say.bytes : 0, &answer);
+    rc = vvi_partner_send(p, from, mem, mem ? VVI_PART_LEAD + m->say.bytes : 0, &answer);
     (void)rc; /* the other side gives up then */
 }
 
@@ -751,16 +748,16 @@ static void on_said(struct vv_partner *p, uint32_t member, const struct vvi_part
                                         .run_id = m->say.run_id,
                                         .bytes = m->say.bytes,
                                         .chunk_bytes = m->say.chunk_bytes};
-    if (h == NULL)
+    if (!h)
         return;
     vv_mutex_lock(&p->lock);
     struct vvi_pver *v = m->kind == VVI_PART_HAVE || m->kind == VVI_PART_LACK
                              ? get_locked(h, m->version)
                              : find_locked(h, m->version);
-    if (v != NULL && m->kind == VVI_PART_LACK) {
+    if (v && m->kind == VVI_PART_LACK) {
         v->lack[member].status = m->status;
         v->lack[member].edition = m->say.edition;
-    } else if (v != NULL) {
+    } else if (v) {
         struct vv_parity_version *r = &v->rules;
         if (m->kind == VVI_PART_HAVE) {
             v->edition[member] = m->say.edition;
@@ -823,9 +820,9 @@ bool vvi_parity_step(struct vv_partner *p)
 
 void vvi_parity_stop(struct vv_partner *p, const struct vv_partner_hist *hist)
 {
-    if (p->making.on && (hist == NULL || p->making.hist == hist))
+    if (p->making.on && (!hist || p->making.hist == hist))
         end_making(p);
-    while (hist != NULL && step_drop(p)) /* what is decided on is not left for the next opening */
+    while (hist && step_drop(p)) /* what is decided on is not left for the next opening */
         ;
-    vvi_parity_stop_serving(p, hist != NULL ? hist->files : NULL);
+    vvi_parity_stop_serving(p, hist ? hist->files : NULL);
 }

@@ -72,7 +72,7 @@ static int know(struct rebuild *b, const struct vv_parity_layout *l, bool here)
         }
     struct known *more =
         vv_is_pow2(b->n + 1) ? realloc(b->known, 2 * (b->n + 1) * sizeof(*more)) : b->known;
-    if (more == NULL)
+    if (!more)
         return -ENOMEM;
     b->known = more;
     b->known[b->n] = (struct known){.l = *l};
@@ -90,7 +90,7 @@ static int look_at_held(void *user, const struct vv_files_found *found)
     struct vv_parity_in in;
     if (found->kind != VV_CKFILE_COMMITTED || found->status != 0 ||
         found->rank != b->p->opts.wire.rank || found->generation < VV_PARITY_SUM ||
-        (b->version != NULL && found->version != *b->version))
+        (b->version && found->version != *b->version))
         return 0;
     int rc = vv_parity_in_begin(&in, b->p->os, b->h->held_fd, b->p->opts.folder->direct, true,
                                 found->rank, found->version, found->generation);
@@ -108,9 +108,9 @@ static bool file_here(struct rebuild *b, struct known *k)
     const struct vv_files *f = b->h->files;
     uint64_t version = k->l.version, generation = k->l.file[k->l.me].generation;
     struct vv_parity_in in;
-    if (b->version != NULL && generation == b->generation)
+    if (b->version && generation == b->generation)
         return false;
-    k->damaged = b->version == NULL && vvi_files_state(f, version, generation) == VVI_FILES_BROKEN;
+    k->damaged = !b->version && vvi_files_state(f, version, generation) == VVI_FILES_BROKEN;
     if (k->damaged)
         return false;
     int rc = vv_parity_in_begin(&in, b->p->os, f->dirfd, f->folder->direct, true, f->rank, version,
@@ -146,7 +146,7 @@ static int tell_members(struct rebuild *b, size_t (*put)(const struct known *k, 
             }
         for (uint32_t r = 0; r < ranks && pass == 0; r++) {
             b->send[r].data = b->send[r].bytes > 0 ? calloc(1, b->send[r].bytes) : NULL;
-            if (b->send[r].bytes > 0 && b->send[r].data == NULL)
+            if (b->send[r].bytes > 0 && !b->send[r].data)
                 status = -ENOMEM;
             b->send[r].bytes = 0;
         }
@@ -161,7 +161,7 @@ static int tell_members(struct rebuild *b, size_t (*put)(const struct known *k, 
 static size_t put_layout(const struct known *k, void *to)
 {
     size_t bytes = k->has[1][k->l.me] ? vv_parity_layout_bytes(&k->l) : 0;
-    if (to != NULL && bytes > 0)
+    if (to && bytes > 0)
         memcpy(to, &k->l, bytes);
     return bytes;
 }
@@ -188,7 +188,7 @@ static int hear_layouts(struct rebuild *b)
 static size_t put_part(const struct known *k, void *to)
 {
     struct part part = {k->l.sum, k->has[0][k->l.me], k->has[1][k->l.me], k->removed[k->l.me], 0};
-    if (to != NULL)
+    if (to)
         memcpy(to, &part, sizeof(part));
     return sizeof(part);
 }
@@ -242,7 +242,7 @@ static bool wanted(const struct rebuild *b, const struct known *k)
     uint64_t generation = k->l.file[k->l.me].generation;
     if (k->tried || k->has[0][k->l.me])
         return false;
-    if (b->version != NULL)
+    if (b->version)
         return generation == b->generation;
     enum vvi_files_state state = vvi_files_state(b->h->files, k->l.version, generation);
     return k->damaged || state == VVI_FILES_NONE || state == VVI_FILES_BROKEN;
@@ -255,8 +255,8 @@ static struct known *next_want(struct rebuild *b)
     for (size_t i = 0; i < b->n; i++) {
         struct known *k = &b->known[i];
         if (wanted(b, k) &&
-            (best == NULL || (k->l.version == best->l.version &&
-                              k->l.file[k->l.me].generation > best->l.file[best->l.me].generation)))
+            (!best || (k->l.version == best->l.version &&
+                       k->l.file[k->l.me].generation > best->l.file[best->l.me].generation)))
             best = k;
     }
     return best;
@@ -393,7 +393,7 @@ static int rebuild_all(struct rebuild *b, struct want *want, int out_fd, bool *r
         int rc = vvi_partner_most(b->p, k != NULL, &any);
         if (rc < 0 || any == 0)
             return rc;
-        if (k != NULL)
+        if (k)
             begin(b, k, out_fd);
         rc = one_file(b, want, &got);
         if (rc < 0)
@@ -403,7 +403,7 @@ static int rebuild_all(struct rebuild *b, struct want *want, int out_fd, bool *r
         *ret_got = true;
         for (size_t i = 0; i < b->n; i++) /* lower generations are not needed for their own sake */
             b->known[i].tried |= b->known[i].l.version == k->l.version;
-        atomic_fetch_add_explicit(&b->p->recovered, b->version == NULL, memory_order_relaxed);
+        atomic_fetch_add_explicit(&b->p->recovered, !b->version, memory_order_relaxed);
     }
 }
 
@@ -471,7 +471,7 @@ int vvi_parity_rebuild(struct vv_partner_hist *h, const uint64_t *version, uint6
         rc = meet(&b);
     if (rc == 0)
         rc = rebuild_all(&b, want, out_fd, ret_got);
-    if (rc == 0 && version == NULL)
+    if (rc == 0 && !version)
         rc = vvi_partner_all(p, keep_all(&b));
     free(b.known);
     free(b.send);

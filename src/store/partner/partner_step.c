@@ -34,10 +34,10 @@ int vvi_partner_send(struct vv_partner *p, uint32_t to, void *mem, size_t bytes,
 {
     const struct vv_wire *w = &p->opts.wire;
     struct vvi_part_msg *m = mem;
-    if (mem == NULL) {
+    if (!mem) {
         m = calloc(1, sizeof(*m));
         bytes = sizeof(*m);
-        if (m == NULL)
+        if (!m)
             return -ENOMEM;
     }
     *m = *msg;
@@ -62,8 +62,8 @@ static bool send_notes(struct vv_partner *p)
     p->notes = NULL;
     p->notes_tail = &p->notes;
     vv_mutex_unlock(&p->lock);
-    bool any = list != NULL;
-    for (struct vvi_pnote *next; list != NULL; list = next) {
+    bool any = list;
+    for (struct vvi_pnote *next; list; list = next) {
         next = list->next;
         for (uint32_t i = 0; i < p->npeers; i++) {
             int rc = vvi_partner_send(p, p->peer[i], NULL, 0, &list->msg);
@@ -88,7 +88,7 @@ static void end_out(struct vv_partner *p, int status)
     }
     vv_mutex_lock(&p->lock);
     struct vvi_pentry *e = vvi_partner_find_locked(o->hist, o->version, o->generation);
-    if (e != NULL)
+    if (e)
         vvi_partner_copied_locked(p, e, status);
     vv_cond_broadcast(&p->changed);
     vv_mutex_unlock(&p->lock);
@@ -98,7 +98,7 @@ static void end_out(struct vv_partner *p, int status)
 
 void vvi_partner_stop_out(struct vv_partner *p, const struct vv_partner_hist *hist)
 {
-    if (!p->out.on || (hist != NULL && p->out.hist != hist))
+    if (!p->out.on || (hist && p->out.hist != hist))
         return;
     vvi_outfile_end(&p->out.file);
     p->out = (struct vvi_pout){.file.fd = -1};
@@ -109,7 +109,7 @@ static void give_up_all(struct vv_partner *p, int status)
 {
     end_out(p, status);
     vv_mutex_lock(&p->lock);
-    for (struct vv_partner_hist *h = p->hists; h != NULL; h = h->next)
+    for (struct vv_partner_hist *h = p->hists; h; h = h->next)
         for (size_t i = 0; i < h->n; i++)
             if (!h->entry[i].copied && h->entry[i].err == 0)
                 h->entry[i].err = status;
@@ -123,7 +123,7 @@ static void give_up_all(struct vv_partner *p, int status)
 static void heard_of_partner(struct vv_partner *p)
 {
     vv_mutex_lock(&p->lock);
-    for (struct vv_partner_hist *h = p->silent ? p->hists : NULL; h != NULL; h = h->next) {
+    for (struct vv_partner_hist *h = p->silent ? p->hists : NULL; h; h = h->next) {
         for (size_t i = 0; i < h->n; i++)
             if (h->entry[i].err == -ETIMEDOUT)
                 vvi_partner_again_locked(h, &h->entry[i]);
@@ -136,7 +136,7 @@ static bool next_out(struct vv_partner *p)
 {
     struct vvi_pout *o = &p->out;
     vv_mutex_lock(&p->lock);
-    for (struct vv_partner_hist *h = p->hists; h != NULL && !o->on; h = h->next) {
+    for (struct vv_partner_hist *h = p->hists; h && !o->on; h = h->next) {
         while (h->low < h->n && h->entry[h->low].reported)
             h->low++;
         size_t at = h->low;
@@ -191,7 +191,7 @@ static int piece_out(struct vv_partner *p)
 static bool out_is_gone(struct vv_partner *p)
 {
     vv_mutex_lock(&p->lock);
-    bool gone = vvi_partner_find_locked(p->out.hist, p->out.version, p->out.generation) == NULL;
+    bool gone = !vvi_partner_find_locked(p->out.hist, p->out.version, p->out.generation);
     vv_mutex_unlock(&p->lock);
     return gone;
 }
@@ -219,7 +219,7 @@ static bool step_out(struct vv_partner *p)
         return false;
     /* Flushes make way for restores of other processes, once for each piece. */
     uint64_t now_ns = vv_now_ns();
-    if (o->due_ns == 0 && p->opts.disk != NULL)
+    if (o->due_ns == 0 && p->opts.disk)
         o->due_ns = vv_budget_yield_until(p->opts.disk, now_ns);
     if (o->due_ns > now_ns)
         return false;
@@ -249,7 +249,7 @@ static void on_answer(struct vv_partner *p, uint32_t from, const struct vvi_part
 static struct vvi_pin **find_in(struct vv_partner *p, uint32_t from)
 {
     struct vvi_pin **at = &p->in;
-    while (*at != NULL && (*at)->from != from)
+    while (*at && (*at)->from != from)
         at = &(*at)->next;
     return at;
 }
@@ -257,7 +257,7 @@ static struct vvi_pin **find_in(struct vv_partner *p, uint32_t from)
 static void end_in(struct vvi_pin **at)
 {
     struct vvi_pin *in = *at;
-    if (in == NULL)
+    if (!in)
         return;
     *at = in->next;
     vvi_infile_end(&in->file);
@@ -302,7 +302,7 @@ int vvi_partner_begin_in(struct vv_partner *p, uint32_t from, const void *tables
         return rc;
     replaced = vvi_held_file_bytes(p, dirfd, &id);
     uint64_t held = atomic_load_explicit(&p->held_bytes, memory_order_relaxed) - replaced;
-    for (const struct vvi_pin *in = p->in; in != NULL; in = in->next)
+    for (const struct vvi_pin *in = p->in; in; in = in->next)
         held += in->file.file_bytes; /* still to come */
     if (!vvi_held_fits(p, held + file_bytes))
         return -ENOSPC;
@@ -317,7 +317,7 @@ static void on_tables(struct vv_partner *p, uint32_t from, const struct vvi_part
 {
     struct vvi_pin **at = find_in(p, from), *in = calloc(1, sizeof(*in));
     end_in(at);
-    if (in == NULL) {
+    if (!in) {
         answer(p, from, VVI_PART_FAILED, m->transfer, -ENOMEM);
         return;
     }
@@ -337,7 +337,7 @@ static void on_tables(struct vv_partner *p, uint32_t from, const struct vvi_part
 static void on_data(struct vv_partner *p, uint32_t from, const struct vvi_part_msg *m, size_t bytes)
 {
     struct vvi_pin **at = find_in(p, from);
-    if (*at == NULL || (*at)->id != m->transfer)
+    if (!*at || (*at)->id != m->transfer)
         return;
     (*at)->last_ns = p->clock_ns;
     int rc = vvi_infile_data(&(*at)->file, m->offset, (const char *)m + VVI_PART_LEAD,
@@ -354,9 +354,9 @@ static void on_drop(struct vv_partner *p, uint32_t from, const struct vvi_part_m
 {
     struct vv_ckfile_id id = {.rank = from, .version = m->version, .generation = m->generation};
     struct vvi_pin **at = find_in(p, from);
-    if (memchr(m->name, 0, VV_CKFILE_HISTORY_MAX + 1) == NULL || !vv_files_name_ok(m->name))
+    if (!memchr(m->name, 0, VV_CKFILE_HISTORY_MAX + 1) || !vv_files_name_ok(m->name))
         return;
-    if (*at != NULL && (*at)->file.info.id.version == m->version &&
+    if (*at && (*at)->file.info.id.version == m->version &&
         (*at)->file.info.id.generation == m->generation &&
         strcmp((*at)->file.info.history, m->name) == 0)
         end_in(at);
@@ -379,7 +379,7 @@ static void on_done(struct vv_partner *p, uint32_t from, const struct vvi_part_m
 /* Somebody has begun a file and let it be. */
 static bool expire_in(struct vv_partner *p)
 {
-    for (struct vvi_pin **at = &p->in; *at != NULL; at = &(*at)->next) {
+    for (struct vvi_pin **at = &p->in; *at; at = &(*at)->next) {
         if (p->clock_ns - (*at)->last_ns < p->opts.timeout_ns)
             continue;
         end_in(at);

@@ -19,15 +19,15 @@ struct partner_store {
 static int partner_submit(struct vv_store *store, struct vv_store_io *io)
 {
     struct partner_store *s = (struct partner_store *)store;
-    struct vv_partner_hist *h = io->key.history != NULL ? io->key.history->partner : NULL;
+    struct vv_partner_hist *h = io->key.history ? io->key.history->partner : NULL;
     struct vv_store_io **more;
-    int rc = h != NULL && h->partner->k > 0 && io->op == VV_STORE_REMOVE
+    int rc = h && h->partner->k > 0 && io->op == VV_STORE_REMOVE
                  ? vvi_parity_removing(h, io->key.version, io->key.generation)
                  : 0;
     if (rc == 0)
         return s->inner->ops->submit(s->inner, io);
     more = realloc(s->failed, (s->nfailed + 1) * sizeof(*more));
-    if (more == NULL)
+    if (!more)
         return -ENOMEM;
     s->failed = more;
     s->failed[s->nfailed++] = io;
@@ -48,11 +48,11 @@ static int partner_poll(struct vv_store *store, struct vv_store_io **ret_done, s
     n = s->inner->ops->poll(s->inner, ret_done, max, timeout_ns);
     for (int i = 0; i < n; i++) {
         const struct vv_store_io *io = ret_done[i];
-        struct vv_partner_hist *h = io->key.history != NULL ? io->key.history->partner : NULL;
-        if (h != NULL && io->status < 0 && h->partner->k > 0 &&
+        struct vv_partner_hist *h = io->key.history ? io->key.history->partner : NULL;
+        if (h && io->status < 0 && h->partner->k > 0 &&
             (io->op == VV_STORE_WRITE || io->op == VV_STORE_COMMIT))
             vvi_parity_unwritten(h, io->key.version, io->edition, io->status);
-        if (h == NULL || io->status != 0)
+        if (!h || io->status != 0)
             continue;
         if (io->op == VV_STORE_COMMIT)
             vvi_partner_committed(h, io->key.version, io->key.generation, io->edition);
@@ -93,7 +93,7 @@ int vv_partner_store(struct vv_partner *partner, struct vv_store *inner,
                                             .alone = partner_alone};
     struct partner_store *s = calloc(1, sizeof(*s));
     (void)partner;
-    if (s == NULL)
+    if (!s)
         return -ENOMEM;
     s->base.ops = &ops;
     s->base.held = inner->held;

@@ -123,7 +123,7 @@ int vvi_copy_commit(struct vvi_copy *c, const struct vv_group *life, struct vv_g
 {
     struct vv_group_file file;
     int rc = write_tables(c, &file);
-    if (rc == 0 && life != NULL)
+    if (rc == 0 && life)
         rc = vv_group_alive(life);
     if (rc == 0)
         rc = c->dst->ops->commit(c->dst);
@@ -221,7 +221,7 @@ int vvi_copy_repair(struct vv_target *good, struct vv_target *bad, const char *n
                     memcmp(other.sums, info.sums, info.nchunks * sizeof(uint64_t)) != 0))
         rc = -EBADMSG;
     char *mem = rc == 0 ? malloc(info.id.chunk_bytes) : NULL;
-    if (rc == 0 && mem == NULL)
+    if (rc == 0 && !mem)
         rc = -ENOMEM;
     for (uint64_t at = from; rc == 0 && at < VV_MIN(to, info.id.size);) {
         uint32_t chunk = (uint32_t)(at / info.id.chunk_bytes);
@@ -269,7 +269,7 @@ static int gather_chunk(struct vv_target_file *const file[2], const struct vv_ck
                         uint32_t chunk, char *mem)
 {
     for (int i = 0; i < 2; i++)
-        if (file[i] != NULL && get_chunk(file[i], info, chunk, mem) == 0)
+        if (file[i] && get_chunk(file[i], info, chunk, mem) == 0)
             return 0;
     return -EBADMSG;
 }
@@ -281,8 +281,8 @@ int vvi_copy_gather(struct vv_target *const target[2], const char *name, uint64_
     struct vv_target_file *file[2] = {NULL, NULL};
     int rc = open_both(target, name, file, &info);
     char *mem = rc == 0 ? malloc(info.id.chunk_bytes) : NULL;
-    if (rc == 0 && (mem == NULL || to > info.id.size))
-        rc = mem == NULL ? -ENOMEM : -EBADMSG;
+    if (rc == 0 && (!mem || to > info.id.size))
+        rc = mem ? -EBADMSG : -ENOMEM;
     for (uint64_t at = from; rc == 0 && at < to;) {
         uint32_t unit = info.id.chunk_bytes, chunk = (uint32_t)(at / unit);
         uint64_t begin = (uint64_t)chunk * unit, end = VV_MIN(begin + unit, to);

@@ -126,7 +126,7 @@ static int read_file(const struct vv_group *g, const char *name, size_t max, voi
     rc = n == 0 || n > max ? -EBADMSG : 0;
     if (rc == 0) {
         bytes = malloc(n);
-        rc = bytes == NULL ? -ENOMEM : file->ops->get(file, bytes, n, 0);
+        rc = bytes ? file->ops->get(file, bytes, n, 0) : -ENOMEM;
     }
     vv_target_end(file);
     if (rc < 0) {
@@ -223,7 +223,7 @@ int vv_group_read_record(const struct vv_group *g, uint64_t version, uint64_t ru
         goto out;
     struct vv_group_record r = {.version = version, .run_id = h.run_id, .ranks = h.ranks};
     r.file = malloc(h.ranks * sizeof(*r.file));
-    rc = r.file == NULL ? -ENOMEM : 0;
+    rc = r.file ? 0 : -ENOMEM;
     if (rc == 0) {
         memcpy(r.file, (char *)bytes + sizeof(h), h.ranks * sizeof(*r.file));
         *ret_record = r;
@@ -326,7 +326,7 @@ int vvi_group_write_record(const struct vv_group *g, const struct vv_group_recor
     char name[NAME_MAX_BYTES];
     size_t n = record_bytes(r->ranks);
     char *bytes = malloc(n);
-    if (bytes == NULL)
+    if (!bytes)
         return -ENOMEM;
     struct vv_group_header h = {.format = VV_GROUP_FORMAT,
                                 .ranks = r->ranks,
@@ -430,7 +430,7 @@ int vvi_group_gather(const struct vv_group *g, const struct vvi_group_list *list
     if (rc == 0) {
         r.ranks = m.ranks;
         r.file = calloc(m.ranks, sizeof(*r.file));
-        rc = r.file == NULL ? -ENOMEM : 0;
+        rc = r.file ? 0 : -ENOMEM;
     }
     for (uint32_t rank = 0; rc == 0 && rank < r.ranks; rank++) {
         if (rank > 0)

@@ -83,7 +83,7 @@ static int lock_all(struct check *c)
     struct vv_target *history = c->group.history;
     int rc = 0;
     c->locks = calloc((size_t)c->ranks + 1, sizeof(*c->locks));
-    if (c->locks == NULL)
+    if (!c->locks)
         return -ENOMEM;
     for (uint32_t r = 0; rc == 0 && r < c->ranks; r++) {
         char name[32];
@@ -128,7 +128,7 @@ static bool bring_back(struct check *c, const char *name, uint64_t run_id,
     struct vv_group_file file;
     uint64_t run;
     struct vv_target *other = c->opts->other;
-    return c->opts->repair && other != NULL && vvi_copy_identify(other, name, &run, &file) == 0 &&
+    return c->opts->repair && other && vvi_copy_identify(other, name, &run, &file) == 0 &&
            run == run_id && file.generation == want->generation &&
            file.tail_sum == want->tail_sum && vv_ckfile_copy(other, c->group.history, name) == 0;
 }
@@ -140,7 +140,7 @@ static void check_named_file(struct check *c, const char *by, const struct vvi_g
     int status;
     vv_ckfile_name(file, VV_CKFILE_COMMITTED, rank, n->version, want->generation);
     const char *wrong = check_file(c, file, n->run_id, want, &status);
-    if (wrong == NULL)
+    if (!wrong)
         return;
     snprintf(what, sizeof(what), "%s of rank %" PRIu32 " %s", file, rank, wrong);
     tell(c, n->version, by, bring_back(c, file, n->run_id, want), what);

@@ -39,7 +39,7 @@ static int list_name(void *user, const char *name, uint64_t bytes)
     if (l->n == l->room) {
         size_t room = VV_MAX(2 * l->room, (size_t)64);
         struct vvi_group_name *more = realloc(l->v, room * sizeof(*more));
-        if (more == NULL)
+        if (!more)
             return -ENOMEM;
         l->v = more;
         l->room = room;
@@ -158,7 +158,7 @@ static int record_of_files(const struct vv_group *g, uint64_t version, uint64_t 
     struct candidates c = {.group = g,
                            .record = {.version = version, .run_id = run_id, .ranks = g->ranks}};
     c.record.file = calloc((size_t)g->ranks + 1, sizeof(*c.record.file));
-    int rc = c.record.file == NULL ? -ENOMEM : g->history->ops->list(g->history, take_file, &c);
+    int rc = c.record.file ? g->history->ops->list(g->history, take_file, &c) : -ENOMEM;
     if (rc == 0 && (g->ranks == 0 || c.found != g->ranks))
         rc = -EBADMSG;
     if (rc == 0)
@@ -235,7 +235,7 @@ static int read_newest(const struct vv_group *g, enum vv_group_scan how,
             continue; /* also if it went away meanwhile */
         if (rc < 0) {
             result = rc;
-        } else if (best.file == NULL || r.file[0].generation > best.file[0].generation) {
+        } else if (!best.file || r.file[0].generation > best.file[0].generation) {
             vv_group_record_fini(&best);
             best = r;
             result = result == -ENOENT ? 0 : result;

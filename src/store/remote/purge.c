@@ -47,7 +47,7 @@ static int victims_add(struct victims *list, const struct victim *v)
     if (list->n == list->room) {
         size_t room = list->room ? 2 * list->room : 64;
         struct victim *more = realloc(list->v, room * sizeof(*more));
-        if (more == NULL)
+        if (!more)
             return -ENOMEM;
         list->v = more;
         list->room = room;
@@ -60,10 +60,9 @@ static int see_file(void *user, const struct vv_files_found *f)
 {
     struct victims *list = user;
     const struct vv_purge *p = list->purge;
-    struct victim v = {f->rank, f->version, f->generation,
-                       f->info != NULL ? f->info->id.run_id : 0};
+    struct victim v = {f->rank, f->version, f->generation, f->info ? f->info->id.run_id : 0};
     if (f->kind != VV_CKFILE_COMMITTED || f->rank < p->first_rank ||
-        (list->only != NULL && f->rank != *list->only))
+        (list->only && f->rank != *list->only))
         return 0;
     if (f->rank != p->rank && f->rank < p->ranks && of_this_run(p, v.run_id))
         return 0;
@@ -95,7 +94,7 @@ static int place_below(struct vv_folder *folder, const char *history, struct vv_
 {
     struct vv_target_folder above;
     vv_target_folder_init(&above, folder->opts.os, folder->dirfd);
-    struct vv_target *at = folder->target != NULL ? folder->target : &above.base;
+    struct vv_target *at = folder->target ? folder->target : &above.base;
     return at->ops->below(at, history, NULL, ret);
 }
 
@@ -171,7 +170,7 @@ static int purge_rank(struct vv_folder *folder, const struct vv_purge *p, uint32
         if (rc == -EBUSY && vv_now_ns() < deadline_ns)
             vv_sleep_until_ns(vv_now_ns() + POLL_NS);
     } while (rc == -EBUSY && vv_now_ns() < deadline_ns);
-    if (files != NULL)
+    if (files)
         rc = unlink_files(folder, files, &list);
     vv_files_close(files);
     free(list.v);

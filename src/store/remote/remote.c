@@ -47,7 +47,7 @@ int vv_remote_new(const struct vv_remote_opts *opts, char *err, size_t err_bytes
                   struct vv_remote **ret_remote)
 {
     struct vv_remote *r = calloc(1, sizeof(*r));
-    if (r == NULL)
+    if (!r)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     r->opts = *opts;
     r->run_id = opts->run_id != 0 ? opts->run_id : vv_files_draw_id();
@@ -76,10 +76,10 @@ int vv_remote_new(const struct vv_remote_opts *opts, char *err, size_t err_bytes
 
 void vv_remote_free(struct vv_remote *r)
 {
-    if (r == NULL)
+    if (!r)
         return;
     vv_mutex_lock(&r->lock);
-    vv_assert(r->hists == NULL);
+    vv_assert(!r->hists);
     r->stopping = true;
     vv_cond_signal(&r->work);
     vv_cond_signal(&r->reads_come);
@@ -89,11 +89,11 @@ void vv_remote_free(struct vv_remote *r)
     vv_aio_free(r->aio);
     if (r->has_reader)
         pthread_join(r->reader, NULL);
-    if (r->read_store != NULL)
+    if (r->read_store)
         r->read_store->ops->close(r->read_store);
     vv_folder_free(r->folder);
     vv_budget_free(r->budget);
-    for (struct vvi_opened *o = r->opened, *next; o != NULL; o = next) {
+    for (struct vvi_opened *o = r->opened, *next; o; o = next) {
         next = o->next;
         free(o);
     }
@@ -154,7 +154,7 @@ int vvi_remote_reserve(struct vv_remote_hist *h, size_t n)
         return 0;
     size_t room = VV_MAX(VV_MAX(2 * h->room, h->n + n), (size_t)64);
     struct vvi_rentry *more = realloc(h->entry, room * sizeof(*more));
-    if (more == NULL)
+    if (!more)
         return -ENOMEM;
     h->entry = more;
     h->room = room;
@@ -176,7 +176,7 @@ struct vvi_rentry *vvi_remote_add(struct vv_remote_hist *h, const struct vvi_ren
 void vvi_remote_erase(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
 {
     struct vvi_rentry *e = vvi_remote_find(h, version, generation);
-    if (e == NULL)
+    if (!e)
         return;
     size_t at = (size_t)(e - h->entry);
     h->n--;
@@ -219,7 +219,7 @@ bool vv_remote_has_reached(struct vv_remote_hist *h, uint64_t version, uint64_t 
 {
     vv_mutex_lock(&h->remote->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, version, generation);
-    bool reached = e != NULL && !e->removing && vvi_remote_reached(h, e);
+    bool reached = e && !e->removing && vvi_remote_reached(h, e);
     vv_mutex_unlock(&h->remote->lock);
     return reached;
 }
@@ -273,24 +273,24 @@ int vv_remote_wait(struct vv_remote_hist *h, uint64_t version, enum vv_remote_le
     int rc = 0;
     vv_mutex_lock(&r->lock);
     struct vvi_rentry *e = current_locked(h, version);
-    if (e != NULL && !has_level(h, e, level)) {
+    if (e && !has_level(h, e, level)) {
         again_locked(h, e);
         e->poll_ns = 0;
         h->waiters++;
         vvi_remote_wake_locked(h, (size_t)(e - h->entry));
-        while (rc == 0 && (e = current_locked(h, version)) != NULL && !has_level(h, e, level)) {
+        while (rc == 0 && (e = current_locked(h, version)) && !has_level(h, e, level)) {
             if (e->err != 0) {
                 rc = e->err;
                 e->told = true;
             } else if (vv_cond_wait_until(&r->changed, &r->lock, deadline_ns) == -ETIMEDOUT) {
                 e = current_locked(h, version);
-                rc = e == NULL ? 0 : has_level(h, e, level) ? 0 : e->err != 0 ? e->err : -ETIMEDOUT;
+                rc = !e ? 0 : has_level(h, e, level) ? 0 : e->err != 0 ? e->err : -ETIMEDOUT;
                 break;
             }
         }
         h->waiters--;
     }
-    if (rc == 0 && e == NULL)
+    if (rc == 0 && !e)
         rc = -ENOENT;
     vv_mutex_unlock(&r->lock);
     return rc;

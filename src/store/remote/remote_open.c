@@ -47,7 +47,7 @@ static int grow(void **array, size_t n, size_t *room, size_t bytes)
         return 0;
     size_t more = VV_MAX(2 * *room, (size_t)64);
     void *p = realloc(*array, more * bytes);
-    if (p == NULL)
+    if (!p)
         return -ENOMEM;
     *array = p;
     *room = more;
@@ -64,7 +64,7 @@ static int take_file(void *user, const struct vv_files_entry *e)
         return rc;
     struct vvi_rfound f = {.e = *e, .local = o->local, .remote = !o->local};
     f.regions = malloc(e->nregions * sizeof(*f.regions) + 1);
-    if (f.regions == NULL)
+    if (!f.regions)
         return -ENOMEM;
     if (e->nregions > 0)
         memcpy(f.regions, e->regions, e->nregions * sizeof(*f.regions));
@@ -80,7 +80,7 @@ static int take_damage(void *user, const struct vv_files_damage *d)
     if (rc < 0 || d->status == -ENOENT)
         return rc;
     struct vvi_rdamage bad = {d->version, d->generation, d->status, strdup(d->what)};
-    if (bad.what == NULL)
+    if (!bad.what)
         return -ENOMEM;
     o->bad[o->nbad++] = bad;
     return 0;
@@ -103,8 +103,7 @@ static void join_copies(struct opening *o)
     size_t kept = 0;
     for (size_t i = 0; i < o->n; i++) {
         struct vvi_rfound *f = &o->v[i], *last = kept > 0 ? &o->v[kept - 1] : NULL;
-        if (last != NULL && last->e.version == f->e.version &&
-            last->e.generation == f->e.generation) {
+        if (last && last->e.version == f->e.version && last->e.generation == f->e.generation) {
             last->local |= f->local && f->e.run_id == last->e.run_id;
             free(f->regions);
         } else {
@@ -122,9 +121,9 @@ static int list_folders(struct opening *o)
         rc = vv_files_list_damaged(h->files, take_damage, o);
     o->nbad_remote = o->nbad;
     o->local = true;
-    if (rc == 0 && h->local != NULL)
+    if (rc == 0 && h->local)
         rc = vv_files_list(h->local, take_file, o);
-    if (rc == 0 && h->local != NULL && !h->part)
+    if (rc == 0 && h->local && !h->part)
         rc = vv_files_list_damaged(h->local, take_damage, o);
     if (rc == 0 && o->n > 1)
         qsort(o->v, o->n, sizeof(*o->v), compare_found);
@@ -166,7 +165,7 @@ static uint64_t local_bytes(const struct vv_remote_hist *h, const struct vvi_rfo
     struct vv_target_file *file;
     char name[VV_CKFILE_NAME_MAX];
     uint64_t bytes = 0;
-    if (!f->local || h->here == NULL || h->part || h->remote->opts.local_bytes == 0)
+    if (!f->local || !h->here || h->part || h->remote->opts.local_bytes == 0)
         return 0;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, f->e.rank, f->e.version, f->e.generation);
     if (h->here->ops->open(h->here, name, VV_TARGET_READ, &file) == 0) {
@@ -182,11 +181,11 @@ static int tell_damage(struct vv_remote_hist *h, uint64_t version, uint64_t gene
                        const char *what)
 {
     struct vvi_rdamage *more = realloc(h->damaged, (h->ndamaged + 1) * sizeof(*more));
-    if (more == NULL)
+    if (!more)
         return -ENOMEM;
     h->damaged = more;
     struct vvi_rdamage d = {version, generation, status, strdup(what)};
-    if (d.what == NULL)
+    if (!d.what)
         return -ENOMEM;
     h->damaged[h->ndamaged++] = d;
     return 0;
@@ -210,12 +209,12 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
     struct vvi_repair repair = {.version = e.version, .generation = e.generation};
     repair.to_remote = complete && !f->remote && !h->part;
     e.lacking = repair.to_remote;
-    bool repairs = repair.to_remote || (bad != NULL && !in_remote && f->remote);
+    bool repairs = repair.to_remote || (bad && !in_remote && f->remote);
     e.reported = vvi_remote_reached(h, &e);
     f->used = true;
     o->used++;
     vv_mutex_lock(&h->remote->lock);
-    bool fits = vvi_remote_add(h, &e) != NULL;
+    bool fits = vvi_remote_add(h, &e);
     h->remote->used += fits ? e.local_bytes : 0;
     if (fits && repairs)
         vvi_remote_repair_locked(h, &repair);
@@ -277,17 +276,17 @@ static int take_record(void *user, const struct vv_group_record *record, int err
     struct vvi_rfound *f = find_file(o, record->version, generation);
     bool in_remote;
     const struct vvi_rdamage *bad = find_damage(o, record->version, generation, &in_remote);
-    if (f == NULL && bad == NULL) {
+    if (!f && !bad) {
         int rc = look_for_file(o, record->version, generation);
         if (rc < 0)
             return rc;
         f = find_file(o, record->version, generation);
     }
-    if (f != NULL && f->e.run_id == record->run_id)
+    if (f && f->e.run_id == record->run_id)
         return adopt(o, f, true);
     snprintf(what, sizeof(what), "its file in the shared folder %s",
-             bad != NULL ? bad->what : "is missing");
-    return tell_damage(h, record->version, generation, bad != NULL ? bad->status : -EBADMSG, what);
+             bad ? bad->what : "is missing");
+    return tell_damage(h, record->version, generation, bad ? bad->status : -EBADMSG, what);
 }
 
 static bool is_known(const struct vv_remote_hist *h, uint64_t version)
@@ -320,7 +319,7 @@ static int look_for_records(struct opening *o)
 static int take_complete(struct opening *o)
 {
     struct vv_remote_hist *h = o->hist;
-    if (h->group.at == NULL)
+    if (!h->group.at)
         return 0; /* a part of a history that was never at this level */
     int rc = vv_group_scan(&h->group, h->part ? VV_GROUP_DEDUCE : VV_GROUP_WRITE, take_record, o);
     return rc < 0 ? rc : look_for_records(o);
@@ -339,7 +338,7 @@ struct newest {
 static int read_known(const struct vv_remote_hist *h, struct vv_group_life *ret)
 {
     struct vv_group local;
-    if (h->here == NULL)
+    if (!h->here)
         return 0;
     int rc = vv_group_open(h->here, h->local->history, h->local->rank, 1, false, &local);
     if (rc == 0) {
@@ -383,8 +382,7 @@ static const struct vvi_rdamage *worst_of(const struct opening *o, uint64_t vers
 {
     const struct vvi_rdamage *worst = NULL;
     for (size_t i = 0; i < o->nbad; i++)
-        if (o->bad[i].version == version &&
-            (worst == NULL || o->bad[i].generation > worst->generation))
+        if (o->bad[i].version == version && (!worst || o->bad[i].generation > worst->generation))
             worst = &o->bad[i];
     return worst;
 }
@@ -404,7 +402,7 @@ static int take_highest(struct opening *o)
         size_t best = next;
         while (best > first && out_of_date(&o->v[best - 1], &top))
             best--;
-        if (best == first || (worst != NULL && worst->generation > o->v[best - 1].e.generation))
+        if (best == first || (worst && worst->generation > o->v[best - 1].e.generation))
             continue;
         /* Lower generations go when the highest has reached the level, or with the version. */
         for (size_t i = first; rc == 0 && i < best; i++)
@@ -453,7 +451,7 @@ static int settle(struct opening *o)
     struct vv_remote_hist *h = o->hist;
     h->found = calloc(o->used + 1, sizeof(*h->found));
     h->left = calloc(o->n + 1, sizeof(*h->left));
-    if (h->found == NULL || h->left == NULL)
+    if (!h->found || !h->left)
         return -ENOMEM;
     for (size_t i = 0; i < o->n; i++) {
         struct vvi_rfound *f = &o->v[i];
@@ -483,9 +481,9 @@ static struct vvi_opened *opened_before(struct vv_remote *r, uint64_t name_sum)
     struct vvi_opened *fresh = calloc(1, sizeof(*fresh));
     vv_mutex_lock(&r->lock);
     struct vvi_opened *o = r->opened;
-    while (o != NULL && o->name_sum != name_sum)
+    while (o && o->name_sum != name_sum)
         o = o->next;
-    if (o == NULL && fresh != NULL) {
+    if (!o && fresh) {
         o = fresh;
         fresh = NULL;
         o->name_sum = name_sum;
@@ -506,7 +504,7 @@ static int choose_life(struct vv_remote_hist *h, const char *history)
     struct vv_remote *r = h->remote;
     uint64_t seed[3] = {r->run_id, vv_hash64(history, strlen(history)), 0};
     h->opened = opened_before(r, seed[1]);
-    if (h->opened == NULL)
+    if (!h->opened)
         return -ENOMEM;
     vv_mutex_lock(&r->lock);
     seed[2] = h->opened->times;
@@ -547,7 +545,7 @@ static int begin_life(struct vv_remote_hist *h, const char *history, char *err, 
                          "needs a run id of its own",
                          h->run_id, history);
     uint64_t first = VV_MAX(vv_files_first_generation(h->files), last.next_generation);
-    if (h->local != NULL)
+    if (h->local)
         first = VV_MAX(first, vv_files_first_generation(h->local));
     h->first_generation = VV_MAX(first, (uint64_t)1);
     vv_mutex_lock(&h->remote->lock);
@@ -582,7 +580,7 @@ static int find_versions(struct vv_remote_hist *h, char *err, size_t err_bytes)
 static struct vv_target *place_of(struct vv_remote_hist *h, int i, const struct vv_files *files)
 {
     struct vv_target_folder *place = &h->place[i];
-    if (files->folder->target != NULL || files->at == NULL)
+    if (files->folder->target || !files->at)
         return files->at;
     vv_target_folder_init(place, files->folder->opts.os, files->dirfd);
     place->direct = files->folder->direct;
@@ -595,7 +593,7 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
                    struct vv_remote_hist **ret_hist)
 {
     struct vv_remote_hist *h = calloc(1, sizeof(*h));
-    if (h == NULL)
+    if (!h)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     h->remote = r;
     h->rank = r->opts.rank;
@@ -614,7 +612,7 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
                                   .ranks = r->opts.complete ? 0 : r->opts.ranks};
     rc = vv_files_open(r->folder, history, r->opts.rank, &files, err, err_bytes, &h->files);
     if (rc == 0) {
-        if (local != NULL)
+        if (local)
             h->here = place_of(h, 0, local);
         h->there = place_of(h, 1, h->files);
         rc = vv_group_open(h->there, history, r->opts.rank, r->opts.ranks, true, &h->group);
@@ -630,8 +628,8 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
         vv_remote_close(h);
         return rc;
     }
-    (local != NULL ? local : h->files)->remote = h;
-    if (local != NULL)
+    (local ? local : h->files)->remote = h;
+    if (local)
         local->run_id = h->run_id;
     vv_mutex_lock(&r->lock);
     h->next = r->hists;
@@ -647,18 +645,18 @@ int vv_remote_open_part(struct vv_remote *r, const char *history, uint32_t rank,
 {
     static const struct vv_files_opts files = {.shared = true, .read_only = true};
     struct vv_remote_hist *h = calloc(1, sizeof(*h));
-    if (h == NULL)
+    if (!h)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     h->remote = r;
     h->rank = rank;
     h->local = local;
     h->part = h->stopped = true;
     int rc = vv_files_open(r->folder, history, rank, &files, err, err_bytes, &h->files);
-    if (rc == 0 && h->files->at == NULL)
+    if (rc == 0 && !h->files->at)
         rc = vvi_error(-ENOENT, err, err_bytes, "there is no history %s in %s", history,
                        r->opts.path);
     if (rc == 0) {
-        h->here = local != NULL ? place_of(h, 0, local) : NULL;
+        h->here = local ? place_of(h, 0, local) : NULL;
         h->there = place_of(h, 1, h->files);
         rc = vv_group_open(h->there, history, rank, ranks, false, &h->group);
         if (rc < 0 && rc != -ENOENT)
@@ -672,7 +670,7 @@ int vv_remote_open_part(struct vv_remote *r, const char *history, uint32_t rank,
         vv_remote_close(h);
         return rc;
     }
-    (local != NULL ? local : h->files)->remote = h;
+    (local ? local : h->files)->remote = h;
     *ret_hist = h;
     return 0;
 }
@@ -704,23 +702,23 @@ void vv_remote_stop(struct vv_remote_hist *h)
 
 void vv_remote_close(struct vv_remote_hist *h)
 {
-    if (h == NULL)
+    if (!h)
         return;
     struct vv_remote *r = h->remote;
     vv_remote_stop(h);
     vv_mutex_lock(&r->lock);
-    for (struct vv_remote_hist **at = &r->hists; *at != NULL; at = &(*at)->next)
+    for (struct vv_remote_hist **at = &r->hists; *at; at = &(*at)->next)
         if (*at == h) {
             *at = h->next;
             break;
         }
     vvi_space_forget_locked(h);
     vv_mutex_unlock(&r->lock);
-    if (h->local != NULL)
+    if (h->local)
         h->local->remote = NULL;
     vv_group_close(&h->group);
     vv_files_close(h->files);
-    for (struct vvi_repair *p = h->repairs, *next; p != NULL; p = next) {
+    for (struct vvi_repair *p = h->repairs, *next; p; p = next) {
         next = p->next;
         free(p);
     }

@@ -29,7 +29,7 @@ static struct vvi_radmitted **find_admitted(struct vv_remote *r, const struct vv
                                             uint64_t version, uint64_t generation)
 {
     struct vvi_radmitted **at = &r->admitted;
-    while (*at != NULL &&
+    while (*at &&
            ((*at)->hist != h || (*at)->version != version || (*at)->generation != generation))
         at = &(*at)->next;
     return at;
@@ -42,19 +42,19 @@ bool vvi_space_admit(struct vvi_rstore *s, struct vv_store_io *io, int *ret_erro
     uint64_t bytes = vv_files_bytes(io->size, REGIONS_EXPECTED, r->opts.store.page_bytes);
     struct vvi_radmitted *fresh = malloc(sizeof(*fresh));
     bool in = false;
-    *ret_error = fresh == NULL ? -ENOMEM : 0;
+    *ret_error = fresh ? 0 : -ENOMEM;
     vv_mutex_lock(&r->lock);
     r->alone = false;
-    if (*find_admitted(r, h, io->key.version, io->key.generation) != NULL) {
+    if (*find_admitted(r, h, io->key.version, io->key.generation)) {
         in = true;
-    } else if (fresh != NULL && r->used + bytes <= r->opts.local_bytes) {
+    } else if (fresh && r->used + bytes <= r->opts.local_bytes) {
         *fresh = (struct vvi_radmitted){r->admitted,        h,     io->key.version,
                                         io->key.generation, bytes, false};
         r->admitted = fresh;
         fresh = NULL;
         r->used += bytes;
         in = true;
-    } else if (fresh != NULL) {
+    } else if (fresh) {
         *s->held_tail = io;
         s->held_tail = &io->next;
         io->next = NULL;
@@ -72,7 +72,7 @@ uint64_t vvi_space_committed_locked(struct vv_remote_hist *h, uint64_t version, 
 {
     struct vv_remote *r = h->remote;
     struct vvi_radmitted **at = find_admitted(r, h, version, generation), *a = *at;
-    if (a == NULL)
+    if (!a)
         return 0;
     *at = a->next;
     bytes = VV_MAX(bytes, 1);
@@ -87,7 +87,7 @@ void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64
 {
     struct vv_remote *r = h->remote;
     struct vvi_radmitted **at = &r->admitted;
-    while (*at != NULL) {
+    while (*at) {
         struct vvi_radmitted *a = *at;
         bool it = a->hist == h && a->version == version && a->generation == generation;
         /* With a file go the earlier ones of its version whose removal has failed. */
@@ -108,7 +108,7 @@ void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64
 void vvi_space_forget_locked(struct vv_remote_hist *h)
 {
     struct vv_remote *r = h->remote;
-    for (struct vvi_radmitted **at = &r->admitted; *at != NULL;) {
+    for (struct vvi_radmitted **at = &r->admitted; *at;) {
         struct vvi_radmitted *a = *at;
         if (a->hist != h) {
             at = &a->next;
@@ -148,14 +148,14 @@ static bool pick_victim_locked(struct vv_remote *r, struct vv_remote_hist **ret_
                                struct vvi_rleft *ret)
 {
     struct vv_remote_hist *best = NULL;
-    for (struct vv_remote_hist *h = r->hists; h != NULL; h = h->next) {
+    for (struct vv_remote_hist *h = r->hists; h; h = h->next) {
         for (size_t i = 0; i < h->nleft; i++)
             if (h->left[i].local && h->left[i].local_bytes > 0) {
                 *ret_hist = h;
                 *ret = h->left[i];
                 return true;
             }
-        for (size_t i = 0; best == NULL && i < h->n; i++) {
+        for (size_t i = 0; !best && i < h->n; i++) {
             const struct vvi_rentry *e = &h->entry[i];
             if (!e->local || !e->stored || e->lacking || e->removing || e->local_bytes == 0)
                 continue;
@@ -164,7 +164,7 @@ static bool pick_victim_locked(struct vv_remote *r, struct vv_remote_hist **ret_
         }
     }
     *ret_hist = best;
-    return best != NULL;
+    return best;
 }
 
 /* Is its local file being removed, or a good copy of it on its way to the shared folder? */
@@ -176,20 +176,20 @@ static bool will_go_locked(const struct vv_remote_hist *h, const struct vvi_rent
     if (!e->local || h->stopped)
         return false;
     if (e->lacking)
-        return h->repairs != NULL || (r->active.on && r->active.hist == h);
+        return h->repairs || (r->active.on && r->active.hist == h);
     return !e->stored && e->err == 0;
 }
 
 /* Will a local copy become superfluous without anybody doing anything? */
 static bool room_may_come_locked(const struct vv_remote *r)
 {
-    if (r->removals != NULL)
+    if (r->removals)
         return true;
     /* What is being written now will be committed and copied, or removed. */
-    for (const struct vvi_radmitted *a = r->admitted; a != NULL && !r->alone; a = a->next)
+    for (const struct vvi_radmitted *a = r->admitted; a && !r->alone; a = a->next)
         if (!a->hist->stopped && !a->stuck)
             return true;
-    for (const struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)
+    for (const struct vv_remote_hist *h = r->hists; h; h = h->next)
         for (size_t i = 0; i < h->n; i++)
             if (will_go_locked(h, &h->entry[i]))
                 return true;
@@ -200,7 +200,7 @@ static bool room_may_come_locked(const struct vv_remote *r)
 static void set_local_locked(struct vv_remote_hist *h, const struct vvi_rleft *v, bool local)
 {
     struct vvi_rentry *e = vvi_remote_find(h, v->version, v->generation);
-    if (e != NULL)
+    if (e)
         e->local = local;
     for (size_t i = 0; i < h->nleft; i++)
         if (h->left[i].version == v->version && h->left[i].generation == v->generation)
@@ -211,7 +211,7 @@ static void give_back_locked(struct vv_remote_hist *h, const struct vvi_rleft *v
 {
     struct vv_remote *r = h->remote;
     struct vvi_rentry *e = vvi_remote_find(h, v->version, v->generation);
-    if (e != NULL) {
+    if (e) {
         r->used -= e->local_bytes;
         e->local_bytes = 0;
     }
@@ -227,8 +227,8 @@ static void give_back_locked(struct vv_remote_hist *h, const struct vvi_rleft *v
 static void release_held_locked(struct vv_remote *r, int status)
 {
     r->wanted = 0;
-    for (struct vvi_rstore *s = r->stores; s != NULL; s = s->next) {
-        if (s->held == NULL)
+    for (struct vvi_rstore *s = r->stores; s; s = s->next) {
+        if (!s->held)
             continue;
         s->retry = true;
         s->retry_status = status;

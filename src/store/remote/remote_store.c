@@ -41,13 +41,13 @@ void vvi_rstore_removed(struct vvi_rremove *removal, int status)
     struct vvi_rentry *e =
         vvi_remote_find(removal->hist, removal->io->key.version, removal->io->key.generation);
     /* What the shared folder most likely never had does not keep the local file from going. */
-    if (e != NULL && !e->stored && !removal->kept) {
+    if (e && !e->stored && !removal->kept) {
         e->remove_err = status;
         status = e->local ? 0 : status;
     }
     if (status < 0) {
         removal->io->status = status;
-        if (e != NULL && e->stored) {
+        if (e && e->stored) {
             e->removing = false; /* it is still there, and the engine says so */
             removal->hist->report = true;
             removal->hist->report_from = 0;
@@ -73,7 +73,7 @@ static void gather(struct vv_remote *r, struct vvi_rread *read, uint64_t from, u
     struct vv_target *const both[2] = {h->here, h->there};
     char name[VV_CKFILE_NAME_MAX];
     uint64_t bad = from;
-    if (h->here == NULL)
+    if (!h->here)
         return;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->rank, io->key.version, io->key.generation);
     int rc = vvi_copy_gather(both, name, from, to, io->mem, r->opts.store.page_bytes, &bad);
@@ -97,7 +97,7 @@ static void trace_read(const struct vvi_rread *read, enum vv_trace_kind kind, ui
 static void lacks_locked(struct vv_remote_hist *h, const struct vvi_repair *repair)
 {
     struct vvi_rentry *e = vvi_remote_find(h, repair->version, repair->generation);
-    if (e != NULL && !h->part)
+    if (e && !h->part)
         e->lacking = true;
     vvi_remote_repair_locked(h, repair);
 }
@@ -161,7 +161,7 @@ void *vvi_remote_reader(void *arg)
     vv_mutex_lock(&r->lock);
     for (;;) {
         struct vvi_rread *next, *list = take_reads_locked(r);
-        if (list == NULL && inflight == 0) {
+        if (!list && inflight == 0) {
             if (r->stopping)
                 break;
             vv_cond_wait(&r->reads_come, &r->lock);
@@ -169,7 +169,7 @@ void *vvi_remote_reader(void *arg)
         }
         r->reader_polls = true;
         vv_mutex_unlock(&r->lock);
-        for (; list != NULL; list = next) {
+        for (; list; list = next) {
             next = list->next;
             vv_budget_book_restore(r->budget, list->io.nchunks * (uint64_t)r->opts.store.page_bytes,
                                    r->opts.bytes_per_s, vv_now_ns());
@@ -201,7 +201,7 @@ static bool read_there(struct vvi_rstore *s, struct vv_store_io *io, int local_s
     struct vv_remote *r = s->remote;
     struct vv_remote_hist *h = io->key.history->remote;
     struct vvi_rread *read = malloc(sizeof(*read));
-    if (read == NULL)
+    if (!read)
         return false;
     *read = (struct vvi_rread){.store = s,
                                .io = *io,
@@ -214,7 +214,7 @@ static bool read_there(struct vvi_rstore *s, struct vv_store_io *io, int local_s
     read->io.status = 0;
     vv_mutex_lock(&r->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
-    bool there = e != NULL && e->stored && (local_status < 0 || !e->local);
+    bool there = e && e->stored && (local_status < 0 || !e->local);
     bool kick = false;
     if (there) {
         *r->reads_tail = read;
@@ -241,16 +241,16 @@ static void removed(struct vvi_rstore *s, struct vv_store_io *io)
     struct vv_remote_hist *h = io->key.history->remote;
     vv_mutex_lock(&r->lock);
     struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
-    if (e != NULL && io->status == 0) {
+    if (e && io->status == 0) {
         r->used -= e->local_bytes;
         e->local_bytes = 0;
         e->local = false;
     }
     /* What failed is asked for again by the engine, and then counts as it does now. */
-    if (e != NULL && io->status < 0) {
+    if (e && io->status < 0) {
         e->stuck = true;
         e->remove_err = io->status;
-    } else if (e != NULL && e->remove_err < 0) {
+    } else if (e && e->remove_err < 0) {
         io->status = e->remove_err;
     } else {
         vvi_remote_erase(h, io->key.version, io->key.generation);
@@ -278,17 +278,17 @@ static int remove_start(struct vvi_rstore *s, struct vv_store_io *io)
     vv_mutex_lock(&r->lock);
     struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
     /* A file of this life that was never committed has nothing anywhere else. */
-    bool known = e != NULL || io->key.generation < h->first_generation;
+    bool known = e || io->key.generation < h->first_generation;
     vv_mutex_unlock(&r->lock);
     if (!known)
         return remove_local(s, io);
     struct vvi_rremove *removal = malloc(sizeof(*removal));
-    if (removal == NULL)
+    if (!removal)
         return -ENOMEM;
     *removal = (struct vvi_rremove){.store = s, .io = io, .hist = h};
     vv_mutex_lock(&r->lock);
     e = vvi_remote_find(h, io->key.version, io->key.generation);
-    if (e != NULL) {
+    if (e) {
         e->removing = true;
         e->stuck = false;
         e->remove_err = 0;
@@ -330,7 +330,7 @@ static int commit_start(struct vvi_rstore *s, struct vv_store_io *io)
 static int rstore_submit(struct vv_store *store, struct vv_store_io *io)
 {
     struct vvi_rstore *s = (struct vvi_rstore *)store;
-    if (io->key.history == NULL || io->key.history->remote == NULL)
+    if (!io->key.history || !io->key.history->remote)
         return s->inner->ops->submit(s->inner, io);
     if (io->op == VV_STORE_REMOVE)
         return remove_start(s, io);
@@ -370,7 +370,7 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
             vv_files_bytes(io->size, io->meta->nregions, r->opts.store.page_bytes));
     h->ncommits--;
     struct vvi_rentry *added = vvi_remote_add(h, &e);
-    vv_assert(added != NULL); /* commit_start made room for it */
+    vv_assert(added); /* commit_start made room for it */
     if (vvi_remote_reached(h, added))
         vvi_remote_reached_locked(h, added);
     vvi_remote_wake_locked(h, (size_t)(added - h->entry));
@@ -381,7 +381,7 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
 /* What the inner store reports: false if the request goes elsewhere now. */
 static bool inspect(struct vvi_rstore *s, struct vv_store_io *io)
 {
-    if (io->key.history == NULL || io->key.history->remote == NULL)
+    if (!io->key.history || !io->key.history->remote)
         return true;
     if (io->op == VV_STORE_COMMIT && io->status == 0)
         committed(s, io);
@@ -405,7 +405,7 @@ static void try_held_locked(struct vvi_rstore *s)
     s->held_tail = &s->held;
     atomic_store_explicit(&s->nheld, 0, memory_order_relaxed);
     s->retry = false;
-    for (; io != NULL; io = next) {
+    for (; io; io = next) {
         next = io->next;
         int rc = status;
         if (rc == 0) {
@@ -426,7 +426,7 @@ static int take_done(struct vvi_rstore *s, struct vv_store_io **ret_done, size_t
     struct vv_remote *r = s->remote;
     int n = 0;
     vv_mutex_lock(&r->lock);
-    while (s->resume != NULL) {
+    while (s->resume) {
         struct vvi_rremove *removal = s->resume;
         s->resume = removal->next;
         vv_mutex_unlock(&r->lock);
@@ -438,10 +438,10 @@ static int take_done(struct vvi_rstore *s, struct vv_store_io **ret_done, size_t
     }
     if (s->retry)
         try_held_locked(s);
-    for (; s->done != NULL && (size_t)n < max; n++) {
+    for (; s->done && (size_t)n < max; n++) {
         ret_done[n] = s->done;
         s->done = s->done->next;
-        if (s->done == NULL)
+        if (!s->done)
             s->done_tail = &s->done;
     }
     vv_mutex_unlock(&r->lock);
@@ -473,8 +473,8 @@ static void rstore_close(struct vv_store *store)
     struct vvi_rstore *s = (struct vvi_rstore *)store;
     struct vv_remote *r = s->remote;
     vv_mutex_lock(&r->lock);
-    vv_assert(s->away == 0 && s->held == NULL);
-    for (struct vvi_rstore **at = &r->stores; *at != NULL; at = &(*at)->next)
+    vv_assert(s->away == 0 && !s->held);
+    for (struct vvi_rstore **at = &r->stores; *at; at = &(*at)->next)
         if (*at == s) {
             *at = s->next;
             break;
@@ -493,7 +493,7 @@ int vv_remote_store(struct vv_remote *r, struct vv_store *inner, struct vv_store
                                             .kick = rstore_kick,
                                             .alone = vvi_space_alone};
     struct vvi_rstore *s = calloc(1, sizeof(*s));
-    if (s == NULL)
+    if (!s)
         return -ENOMEM;
     s->base.ops = &ops;
     s->base.held = r->opts.local_bytes ? &s->nheld : NULL;

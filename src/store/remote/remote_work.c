@@ -103,7 +103,7 @@ static bool pick_copy_locked(struct vv_remote_hist *h, struct job *ret)
         *ret = (struct job){.kind = JOB_COPY, .hist = h, .entry = *e};
         return true;
     }
-    if (h->repairs == NULL)
+    if (!h->repairs)
         return false;
     *ret = (struct job){.kind = JOB_REPAIR, .hist = h, .repair = h->repairs};
     h->repairs = h->repairs->next;
@@ -114,10 +114,10 @@ static struct job pick_locked(struct vv_remote *r, uint64_t now_ns, uint64_t *du
 {
     struct job job = {.kind = JOB_NONE};
     *due = VV_NEVER_NS;
-    if (r->removals != NULL) {
+    if (r->removals) {
         job = (struct job){.kind = JOB_REMOVE, .hist = r->removals->hist, .removal = r->removals};
         r->removals = r->removals->next;
-        if (r->removals == NULL)
+        if (!r->removals)
             r->removals_tail = &r->removals;
         return job;
     }
@@ -126,7 +126,7 @@ static struct job pick_locked(struct vv_remote *r, uint64_t now_ns, uint64_t *du
         job.kind = JOB_SPACE;
         return job;
     }
-    for (struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)
+    for (struct vv_remote_hist *h = r->hists; h; h = h->next)
         if (!h->stopped &&
             (pick_agreement_locked(h, now_ns, &job, due) || pick_upkeep_locked(h, &job)))
             return job;
@@ -138,7 +138,7 @@ static struct job pick_locked(struct vv_remote *r, uint64_t now_ns, uint64_t *du
     }
     if (r->active.on)
         return (struct job){.kind = JOB_STEP, .hist = r->active.hist};
-    for (struct vv_remote_hist *h = r->hists; h != NULL; h = h->next)
+    for (struct vv_remote_hist *h = r->hists; h; h = h->next)
         if (!h->stopped && pick_copy_locked(h, &job))
             return job;
     return job;
@@ -160,7 +160,7 @@ static void enter(const struct job *job, const struct vvi_rentry *now, int err)
     struct vv_remote_hist *h = job->hist;
     vv_mutex_lock(&h->remote->lock);
     struct vvi_rentry *e = vvi_remote_find(h, now->version, now->generation);
-    if (e != NULL) {
+    if (e) {
         bool before = vvi_remote_reached(h, e);
         e->file = now->file;
         e->run_id = now->run_id;
@@ -247,7 +247,7 @@ static void repaired(struct vv_remote_hist *h, uint64_t version, uint64_t genera
 {
     vv_mutex_lock(&h->remote->lock);
     struct vvi_rentry *e = vvi_remote_find(h, version, generation);
-    if (e != NULL)
+    if (e)
         e->lacking = false;
     vvi_space_wake_locked(h->remote);
     vv_mutex_unlock(&h->remote->lock);
@@ -298,7 +298,7 @@ static void copied(struct vv_remote *r, struct vvi_rentry *e, int rc)
         atomic_fetch_add_explicit(&r->repaired_chunks, info->nchunks, memory_order_relaxed);
         vv_mutex_lock(&r->lock);
         struct vvi_rentry *there = vvi_remote_find(h, e->version, e->generation);
-        if (there != NULL)
+        if (there)
             there->local = true;
         vv_mutex_unlock(&r->lock);
     }
@@ -350,7 +350,7 @@ static void run_step(const struct job *job)
     uint64_t moved = 0;
     vv_mutex_lock(&r->lock);
     struct vvi_rentry *found = vvi_remote_find(h, r->active.version, r->active.generation);
-    bool gone = found == NULL || found->removing || h->stopped;
+    bool gone = !found || found->removing || h->stopped;
     struct vvi_rentry e = gone ? (struct vvi_rentry){0} : *found;
     vv_mutex_unlock(&r->lock);
     if (gone) {
@@ -360,7 +360,7 @@ static void run_step(const struct job *job)
     uint64_t now_ns = vv_now_ns(), yield_ns = 0;
     if (!r->yielded) {
         yield_ns = vv_budget_yield_until(r->budget, now_ns);
-        if (yield_ns == 0 && r->opts.disk != NULL)
+        if (yield_ns == 0 && r->opts.disk)
             yield_ns = vv_budget_yield_until(r->opts.disk, now_ns);
     }
     r->yielded = yield_ns != 0;
@@ -519,9 +519,9 @@ static int remove_left(struct vv_remote_hist *h, uint64_t version)
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, left.version, left.generation);
         if (left.remote)
             rc = remove_shared(h, left.version, left.generation, left.run_id, true);
-        if (rc == 0 && left.local && h->here != NULL)
+        if (rc == 0 && left.local && h->here)
             rc = vv_target_remove(h->here, name);
-        if (rc == 0 && left.local && h->here != NULL)
+        if (rc == 0 && left.local && h->here)
             rc = h->here->ops->sync(h->here);
         rc = rc == -ENOENT ? 0 : rc;
         vv_mutex_lock(&r->lock);
@@ -546,8 +546,8 @@ static void run_remove(const struct job *job)
         active_end(r);
     vv_mutex_lock(&r->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, key->version, key->generation);
-    uint64_t run_id = e != NULL ? e->run_id : 0; /* of a damaged file nothing is known */
-    bool reached_there = e == NULL || e->stored || e->doubtful;
+    uint64_t run_id = e ? e->run_id : 0; /* of a damaged file nothing is known */
+    bool reached_there = !e || e->stored || e->doubtful;
     vv_mutex_unlock(&r->lock);
     int rc = key->generation < h->first_generation ? remove_left(h, key->version) : 0;
     job->removal->kept = rc < 0;
@@ -583,9 +583,9 @@ static void run_report(const struct job *job)
         h->opts.reached(h->opts.arg, e.version, e.generation);
         vv_mutex_lock(&h->remote->lock);
         struct vvi_rentry *now = vvi_remote_find(h, e.version, e.generation);
-        if (now != NULL)
+        if (now)
             now->reported = true;
-        at = now != NULL ? (size_t)(now - h->entry) : 0;
+        at = now ? (size_t)(now - h->entry) : 0;
     }
     vv_cond_broadcast(&h->remote->changed);
     vv_mutex_unlock(&h->remote->lock);
@@ -609,7 +609,7 @@ static void run_sweep(const struct job *job)
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, left.version, left.generation);
         if (left.remote && remove_shared(h, left.version, left.generation, left.run_id, true) < 0)
             left.local = false; /* with its copy, if at all */
-        if (left.local && h->here != NULL)
+        if (left.local && h->here)
             (void)vv_target_remove(h->here, name);
         vv_mutex_lock(&r->lock);
         r->used -= left.local_bytes;
@@ -625,13 +625,13 @@ void vvi_remote_repair_locked(struct vv_remote_hist *h, const struct vvi_repair 
     struct vvi_repair **at = &h->repairs;
     if (h->part)
         return;
-    for (; *at != NULL; at = &(*at)->next)
+    for (; *at; at = &(*at)->next)
         if ((*at)->version == repair->version && (*at)->generation == repair->generation &&
             (*at)->from == repair->from && (*at)->to == repair->to &&
             (*at)->to_remote == repair->to_remote)
             return;
     *at = malloc(sizeof(**at));
-    if (*at == NULL)
+    if (!*at)
         return;
     **at = *repair;
     (*at)->next = NULL;
@@ -656,7 +656,7 @@ static void run_repair(const struct job *job)
      * there stays away. */
     vv_mutex_lock(&r->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, p->version, p->generation);
-    bool room = e != NULL && (p->to_remote || r->opts.local_bytes == 0 || e->local_bytes > 0);
+    bool room = e && (p->to_remote || r->opts.local_bytes == 0 || e->local_bytes > 0);
     vv_mutex_unlock(&r->lock);
     if (rc < 0 && room)
         rc = copy_begin(h, p->version, p->generation, !p->to_remote);

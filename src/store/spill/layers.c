@@ -55,10 +55,10 @@ struct vvi_lversion *vvi_lversion_of(struct vv_layers *l, const struct vv_store_
     struct vvi_lversion *v = vvi_lversion_find(l, io->key.generation);
     uint32_t nchunks = (uint32_t)vv_div_up(io->size, l->page_bytes);
     *ret_new = false;
-    if (v != NULL)
+    if (v)
         return v->size == io->size ? v : NULL;
     v = malloc(sizeof(*v) + nchunks * sizeof(v->page[0]));
-    if (v == NULL)
+    if (!v)
         return NULL;
     *v = (struct vvi_lversion){.hist = io->hist,
                                .version = io->key.version,
@@ -227,16 +227,16 @@ static void page_gone(struct vv_layers *l, uint32_t page)
 {
     struct vvi_lpage *p = &l->page[page];
     struct vvi_move *m = p->move;
-    if (p->version == NULL)
+    if (!p->version)
         return;
     vv_assert(p->readers[0] == 0 && p->readers[1] == 0);
     vvi_lversion_unref_page(l, p->version, p->chunk);
-    if (m == NULL && p->slot[0] != VVI_SLOT_NONE && p->slot[1] != VVI_SLOT_NONE)
+    if (!m && p->slot[0] != VVI_SLOT_NONE && p->slot[1] != VVI_SLOT_NONE)
         vvi_clean_remove(l, page);
     for (int i = 0; i < VV_LAYERS; i++)
-        if (p->slot[i] != VVI_SLOT_NONE && m == NULL)
+        if (p->slot[i] != VVI_SLOT_NONE && !m)
             vvi_slot_give(l, (enum vv_layer)i, p->slot[i]);
-    for (uint32_t i = 0; m != NULL && i < m->n; i++)
+    for (uint32_t i = 0; m && i < m->n; i++)
         m->dead[i] |= m->page[i] == page;
     *p = (struct vvi_lpage){.slot = {VVI_SLOT_NONE, VVI_SLOT_NONE}};
 }
@@ -256,7 +256,7 @@ int vvi_layer_store(struct vv_layers *l, enum vv_layer layer, struct vv_store **
 {
     struct vv_store *inner;
     int rc = vv_spill_store(l->spill[layer], &inner);
-    if (rc < 0 || l->opts.layer[layer].budget == NULL) {
+    if (rc < 0 || !l->opts.layer[layer].budget) {
         if (rc == 0)
             *ret_store = inner;
         return rc;
@@ -286,14 +286,14 @@ static int set_up_slots(struct vv_layers *l)
         n += s->n;
         s->free_bytes = (size_t)s->n * sizeof(uint32_t);
         s->free = s->n ? map_lazily(s->free_bytes) : NULL;
-        if (s->n && s->free == NULL)
+        if (s->n && !s->free)
             return -ENOMEM;
     }
     l->npages = (uint32_t)n;
     l->low_pages = l->slots[VV_LAYER_FAST].n / LOW_PART;
     l->page_map_bytes = (size_t)n * sizeof(struct vvi_lpage);
     l->page = map_lazily(l->page_map_bytes);
-    return l->page != NULL ? 0 : -ENOMEM;
+    return l->page ? 0 : -ENOMEM;
 }
 
 static int start_threads(struct vv_layers *l)
@@ -312,7 +312,7 @@ int vv_layers_new(const struct vv_layers_opts *opts, char *err, size_t err_bytes
     if (opts->layer[0].store.page_bytes != opts->layer[1].store.page_bytes)
         return vvi_error(-EINVAL, err, err_bytes, "malformed options");
     struct vv_layers *l = calloc(1, sizeof(*l));
-    if (l == NULL)
+    if (!l)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     l->opts = *opts;
     l->page_bytes = opts->layer[0].store.page_bytes;
@@ -354,7 +354,7 @@ uint32_t vv_layers_pages(const struct vv_layers *l)
 
 void vv_layers_stop(struct vv_layers *l)
 {
-    if (l == NULL)
+    if (!l)
         return;
     vv_mutex_lock(&l->lock);
     l->stopped = true;
@@ -369,7 +369,7 @@ void vv_layers_stop(struct vv_layers *l)
 /* Also for layers that are half open. */
 void vv_layers_free(struct vv_layers *l)
 {
-    if (l == NULL)
+    if (!l)
         return;
     vv_layers_stop(l);
     for (int i = 0; i < 2; i++) {
@@ -380,11 +380,11 @@ void vv_layers_free(struct vv_layers *l)
     }
     vv_table_fini_items(&l->versions);
     for (int i = 0; i < VV_LAYERS; i++) {
-        if (l->slots[i].free != NULL)
+        if (l->slots[i].free)
             munmap(l->slots[i].free, l->slots[i].free_bytes);
         vv_spill_free(l->spill[i]);
     }
-    if (l->page != NULL)
+    if (l->page)
         munmap(l->page, l->page_map_bytes);
     vv_mutex_fini(&l->lock);
     free(l);

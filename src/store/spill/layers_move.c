@@ -55,13 +55,13 @@ static bool list_locked(struct vvi_lmover *m)
     if (l->versions.n > m->plan_room) {
         size_t room = 2 * l->versions.n;
         struct vv_layers_version *plan = realloc(m->plan, room * sizeof(*plan));
-        if (plan == NULL)
+        if (!plan)
             return false;
         m->plan = plan;
         m->plan_room = room;
     }
     m->nplan = 0;
-    for (const struct vvi_lversion *v = vv_table_first(&l->versions); v != NULL;
+    for (const struct vvi_lversion *v = vv_table_first(&l->versions); v;
          v = vv_table_next(&l->versions, v))
         m->plan[m->nplan++] = (struct vv_layers_version){.hist = v->hist,
                                                          .version = v->version,
@@ -79,7 +79,7 @@ static void note_ranks_locked(struct vvi_lmover *m)
     for (size_t i = 0; i < m->nplan; i++) {
         struct vvi_lversion *v = vvi_lversion_find(l, m->plan[i].generation);
         m->restoring |= m->plan[i].restoring;
-        if (v == NULL || m->plan[i].gone)
+        if (!v || m->plan[i].gone)
             continue;
         v->rank = m->plan[i].rank;
         farthest = VV_MAX(farthest, v->rank);
@@ -96,7 +96,7 @@ static void plan_locked(struct vvi_lmover *m)
     if (begun_ns < m->plan_due_ns || !list_locked(m))
         return;
     vv_mutex_unlock(&l->lock);
-    if (l->opts.next_use != NULL && m->nplan > 0)
+    if (l->opts.next_use && m->nplan > 0)
         l->opts.next_use(l->opts.arg, m->plan, m->nplan);
     if (m->nplan > 1)
         qsort(m->plan, m->nplan, sizeof(*m->plan),
@@ -142,7 +142,7 @@ static bool movable(const struct vv_layers *l, const struct vvi_lmover *m, uint3
     if (page == VVI_SLOT_NONE)
         return false;
     const struct vvi_lpage *p = &l->page[page];
-    return p->ready && p->move == NULL && p->slot[m->from] != VVI_SLOT_NONE &&
+    return p->ready && !p->move && p->slot[m->from] != VVI_SLOT_NONE &&
            p->slot[m->to] == VVI_SLOT_NONE;
 }
 
@@ -191,7 +191,7 @@ static bool pick_locked(struct vvi_lmover *m, struct vvi_move *move)
     for (; m->plan_at < m->nplan; m->plan_at++) {
         const struct vv_layers_version *w = &m->plan[m->plan_at];
         struct vvi_lversion *v = w->gone ? NULL : vvi_lversion_find(l, w->generation);
-        if (v == NULL || v->stuck || (m->to == VV_LAYER_FAST && (w->present || !w->restoring)))
+        if (!v || v->stuck || (m->to == VV_LAYER_FAST && (w->present || !w->restoring)))
             continue;
         if (take_run_locked(m, v, move))
             return true;
@@ -239,7 +239,7 @@ static void finish_locked(struct vvi_lmover *m, struct vvi_move *move, int statu
             arrive_locked(m, move, i);
     }
     struct vvi_lversion *v = status < 0 ? vvi_lversion_find(l, move->io.key.generation) : NULL;
-    if (v != NULL)
+    if (v)
         v->stuck = true;
     if (status == 0)
         *(m->to == VV_LAYER_SLOW ? &l->stats.down_bytes : &l->stats.up_bytes) +=
@@ -328,13 +328,13 @@ static void *move_pages(void *arg)
         if (possible) {
             plan_locked(m);
             struct vvi_move *move = m->spare;
-            got = !l->stopped && move != NULL && wanted_locked(m) && pick_locked(m, move);
+            got = !l->stopped && move && wanted_locked(m) && pick_locked(m, move);
             if (got) {
                 m->spare = move->next;
                 vv_mutex_unlock(&l->lock);
                 carry(m, move, &writing);
                 vv_mutex_lock(&l->lock);
-                if (m->spare != NULL)
+                if (m->spare)
                     continue;
             }
         }
@@ -362,7 +362,7 @@ static int memory_new(struct vvi_lmover *m)
     size_t each = (size_t)l->move_pages * l->page_bytes, all = each * VV_ARRAY_SIZE(m->move);
     struct vv_helper *helper = l->opts.layer[m->from].store.helper;
     void *mem = NULL;
-    m->shared = helper != NULL && vv_helper_map(helper, all, &mem) == 0;
+    m->shared = helper && vv_helper_map(helper, all, &mem) == 0;
     if (!m->shared && posix_memalign(&mem, VV_STORE_ALIGN, all))
         return -ENOMEM;
     m->mem = mem;
@@ -410,9 +410,9 @@ void vvi_lmover_stop(struct vvi_lmover *m)
 
 void vvi_lmover_fini(struct vvi_lmover *m)
 {
-    if (m->src != NULL)
+    if (m->src)
         m->src->ops->close(m->src);
-    if (m->dst != NULL)
+    if (m->dst)
         m->dst->ops->close(m->dst);
     memory_free(m);
     free(m->plan);

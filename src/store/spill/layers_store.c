@@ -58,7 +58,7 @@ static struct vvi_lpart *part_new(struct vv_layers *l, struct request *req, uint
 {
     const struct vv_store_io *io = req->io;
     struct vvi_lpart *part = malloc(sizeof(*part) + n * sizeof(part->slot[0]));
-    if (part == NULL)
+    if (!part)
         return NULL;
     *part = (struct vvi_lpart){.io = *io, .req = req, .pages = io->pages + first};
     part->io.chunk0 = io->chunk0 + first;
@@ -141,7 +141,7 @@ static void *serve(void *arg)
         struct vvi_lpart *next, *list = s->queue;
         s->queue = NULL;
         s->tail = &s->queue;
-        if (list == NULL && inflight == 0) {
+        if (!list && inflight == 0) {
             if (l->stopping)
                 break;
             vv_cond_wait(&s->come, &l->lock);
@@ -149,7 +149,7 @@ static void *serve(void *arg)
         }
         s->polls = true;
         vv_mutex_unlock(&l->lock);
-        for (; list != NULL; list = next) {
+        for (; list; list = next) {
             next = list->next;
             int rc = s->store->ops->submit(s->store, &list->io);
             if (rc == 0) {
@@ -193,7 +193,7 @@ void vvi_lserver_stop(struct vvi_lserver *s)
         pthread_join(s->thread, NULL);
         s->started = false;
     }
-    if (s->store != NULL)
+    if (s->store)
         s->store->ops->close(s->store);
     s->store = NULL;
 }
@@ -208,7 +208,7 @@ static void begin(struct layered_store *s, struct vvi_lpart *parts, bool write)
     struct vvi_lpart *next, *fast = NULL;
     bool kick = false;
     vv_mutex_lock(&l->lock);
-    for (; parts != NULL; parts = next) {
+    for (; parts; parts = next) {
         next = parts->next;
         parts->next = NULL;
         if (parts->layer == VV_LAYER_FAST) {
@@ -225,7 +225,7 @@ static void begin(struct layered_store *s, struct vvi_lpart *parts, bool write)
     vv_mutex_unlock(&l->lock);
     if (kick)
         server->store->ops->kick(server->store);
-    for (; fast != NULL; fast = next) {
+    for (; fast; fast = next) {
         next = fast->next;
         int rc = s->fast->ops->submit(s->fast, &fast->io);
         if (rc < 0) {
@@ -240,12 +240,12 @@ static void ask_rank(struct vv_layers *l, const struct vv_store_io *io)
 {
     struct vv_layers_version ask = {
         .hist = io->hist, .version = io->key.version, .generation = io->key.generation};
-    if (l->opts.next_use == NULL)
+    if (!l->opts.next_use)
         return;
     l->opts.next_use(l->opts.arg, &ask, 1);
     vv_mutex_lock(&l->lock);
     struct vvi_lversion *v = vvi_lversion_find(l, ask.generation);
-    if (v != NULL && !ask.gone)
+    if (v && !ask.gone)
         v->rank = ask.rank;
     vv_mutex_unlock(&l->lock);
 }
@@ -292,7 +292,7 @@ static void own_locked(struct vv_layers *l, struct vvi_lversion *v, const struct
     for (uint32_t i = 0; i < part->io.nchunks; i++) {
         struct vvi_lpage *p = &l->page[part->pages[i]];
         uint32_t chunk = part->io.chunk0 + i;
-        vv_assert(p->version == NULL && v->page[chunk] == VVI_SLOT_NONE);
+        vv_assert(!p->version && v->page[chunk] == VVI_SLOT_NONE);
         *p = (struct vvi_lpage){
             .version = v, .chunk = chunk, .slot = {VVI_SLOT_NONE, VVI_SLOT_NONE}};
         p->slot[part->layer] = part->slot[i];
@@ -306,11 +306,11 @@ static int write_start(struct layered_store *s, struct request *req)
     struct vv_layers *l = s->layers;
     struct vvi_lpart *part = part_new(l, req, 0, req->io->nchunks);
     bool fresh = false;
-    if (part == NULL)
+    if (!part)
         return -ENOMEM;
     vv_mutex_lock(&l->lock);
     struct vvi_lversion *v = vvi_lversion_of(l, req->io, &fresh);
-    int rc = v == NULL ? -ENOMEM : 0;
+    int rc = v ? 0 : -ENOMEM;
     if (rc == 0) {
         v->npages++; /* keeps it while nobody has the lock */
         if (fresh) {
@@ -358,7 +358,7 @@ static int read_start(struct layered_store *s, struct request *req)
         for (n = 1; i + n < io->nchunks && layer_of_locked(l, io->pages[i + n]) == layer;)
             n++;
         struct vvi_lpart *part = part_new(l, req, i, n);
-        if (part == NULL) {
+        if (!part) {
             rc = -ENOMEM;
             break;
         }
@@ -369,7 +369,7 @@ static int read_start(struct layered_store *s, struct request *req)
             part->slot[k] = l->page[io->pages[i + k]].slot[layer];
     }
     uint64_t now_ns = vv_now_ns();
-    for (struct vvi_lpart *part = parts; part != NULL && rc == 0; part = part->next) {
+    for (struct vvi_lpart *part = parts; part && rc == 0; part = part->next) {
         for (uint32_t k = 0; k < part->io.nchunks; k++)
             l->page[part->pages[k]].readers[part->layer]++;
         vvi_layer_begins(l, part->layer, part->bytes);
@@ -382,7 +382,7 @@ static int read_start(struct layered_store *s, struct request *req)
         begin(s, parts, false);
         return 0;
     }
-    for (struct vvi_lpart *next; parts != NULL; parts = next) {
+    for (struct vvi_lpart *next; parts; parts = next) {
         next = parts->next;
         free(parts);
     }
@@ -392,7 +392,7 @@ static int read_start(struct layered_store *s, struct request *req)
 static bool pages_valid(struct vv_layers *l, const struct vv_store_io *io)
 {
     bool valid = true;
-    if (io->pages == NULL || io->device || !vvi_io_valid(io, l->page_bytes))
+    if (!io->pages || io->device || !vvi_io_valid(io, l->page_bytes))
         return false;
     vv_mutex_lock(&l->lock);
     for (uint32_t i = 0; i < io->nchunks && valid; i++)
@@ -408,7 +408,7 @@ static int layered_submit(struct vv_store *store, struct vv_store_io *io)
     if ((io->op != VV_STORE_READ && io->op != VV_STORE_WRITE) || !pages_valid(s->layers, io))
         return -EINVAL;
     struct request *req = calloc(1, sizeof(*req));
-    if (req == NULL)
+    if (!req)
         return -ENOMEM;
     req->store = s;
     req->io = io;
@@ -422,10 +422,10 @@ static int take_done(struct layered_store *s, struct vv_store_io **ret_done, siz
 {
     int n = 0;
     vv_mutex_lock(&s->layers->lock);
-    for (; s->done != NULL && (size_t)n < max; n++) {
+    for (; s->done && (size_t)n < max; n++) {
         ret_done[n] = s->done;
         s->done = s->done->next;
-        if (s->done == NULL)
+        if (!s->done)
             s->done_tail = &s->done;
     }
     vv_mutex_unlock(&s->layers->lock);
@@ -480,7 +480,7 @@ int vv_layers_store(struct vv_layers *l, struct vv_store **ret_store)
                                             .poll = layered_poll,
                                             .kick = layered_kick};
     struct layered_store *s = calloc(1, sizeof(*s));
-    if (s == NULL)
+    if (!s)
         return -ENOMEM;
     s->base.ops = &ops;
     s->layers = l;

@@ -104,7 +104,7 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
     int rc = vvi_store_probe(&s->opts, dirfd, folder, err, err_bytes, &s->direct);
     if (rc < 0)
         return rc;
-    if (s->opts.record_files && s->opts.gds == NULL) {
+    if (s->opts.record_files && !s->opts.gds) {
         rc = vvi_records_new(&s->opts, dirfd, s->direct, s->pages, &s->records);
         if (rc == -EOPNOTSUPP)
             vv_log(VV_LOG_WARNING, "%s: one file for all: space of one cannot be given back there",
@@ -113,12 +113,12 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
             return vvi_error(rc, err, err_bytes, "%s: cannot create the spill files: %s", folder,
                              strerror(-rc));
     }
-    if (s->records == NULL)
+    if (!s->records)
         s->fd = vvi_store_open_unlinked(os, dirfd, s->direct);
-    if (s->records == NULL && s->fd < 0)
+    if (!s->records && s->fd < 0)
         return vvi_error(s->fd, err, err_bytes, "%s: cannot create the spill file: %s", folder,
                          strerror(-s->fd));
-    if (s->opts.gds != NULL) {
+    if (s->opts.gds) {
         rc = vvi_gds_file_first(s->opts.gds, s->fd, s->direct, folder, err, err_bytes, &s->gds);
         if (rc < 0)
             return rc;
@@ -137,10 +137,10 @@ int vv_spill_new(const char *folder, uint64_t capacity_bytes, const struct vv_st
                  char *err, size_t err_bytes, struct vv_spill **ret_spill)
 {
     int rc = vvi_store_opts_check(opts);
-    if (rc < 0 || folder == NULL)
+    if (rc < 0 || !folder)
         return vvi_error(-EINVAL, err, err_bytes, "malformed options");
     struct vv_spill *s = calloc(1, sizeof(*s));
-    if (s == NULL)
+    if (!s)
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     s->opts = *opts;
     s->fd = -1;
@@ -163,10 +163,10 @@ int vv_spill_new(const char *folder, uint64_t capacity_bytes, const struct vv_st
 
 void vv_spill_free(struct vv_spill *s)
 {
-    if (s == NULL)
+    if (!s)
         return;
     vvi_records_free(s->records);
-    if (s->sums != NULL)
+    if (s->sums)
         munmap(s->sums, s->sums_bytes);
     vvi_gds_file_remove(s->gds);
     if (s->fd >= 0)
@@ -187,15 +187,15 @@ static bool spill_advance(struct vvi_port *port, struct vvi_batch *b)
 {
     struct vv_spill *s = ((struct spill_port *)port)->spill;
     struct vv_store_io *io = b->io;
-    if (s->records != NULL)
+    if (s->records)
         vvi_records_unpin(s->records, b->obj);
     if (io->status == -ENODATA) /* the file is allocated: it cannot end before a page */
         io->status = -EIO;
-    if (io->status != 0 || (io->op != VV_STORE_READ && b->gds == NULL))
+    if (io->status != 0 || (io->op != VV_STORE_READ && !b->gds))
         return true;
     for (uint32_t i = 0; i < io->nchunks; i++) {
         uint32_t bytes = vvi_chunk_bytes(io->size, s->opts.page_bytes, io->chunk0 + i);
-        uint64_t sum = b->gds != NULL ? b->gds->sums[i] : vv_hash64(io->mem[i], bytes);
+        uint64_t sum = b->gds ? b->gds->sums[i] : vv_hash64(io->mem[i], bytes);
         if (io->op == VV_STORE_WRITE) {
             s->sums[io->pages[i]] = sum;
         } else if (sum != s->sums[io->pages[i]]) {
@@ -210,8 +210,7 @@ static bool spill_advance(struct vvi_port *port, struct vvi_batch *b)
 /* Is it to be with the one before it in one request? In a file of its own every chunk is. */
 static bool same_run(const struct vv_spill *s, const struct vv_store_io *io, uint32_t i)
 {
-    return i > 0 && (s->records != NULL || io->pages[i] == io->pages[i - 1] + 1) &&
-           i % VV_AIO_IOV_MAX != 0;
+    return i > 0 && (s->records || io->pages[i] == io->pages[i - 1] + 1) && i % VV_AIO_IOV_MAX != 0;
 }
 
 /* What is consecutive in the file goes into one request. */
@@ -221,10 +220,10 @@ static void submit_runs(struct vvi_port *port, struct vv_spill *s, struct vvi_ba
     struct vv_aio_req *req = b->reqs;
     for (uint32_t i = 0; i < io->nchunks; i++) {
         b->iov[i] = vvi_io_vec(io, s->opts.page_bytes, i);
-        uint64_t at = s->records != NULL ? io->chunk0 + i : io->pages[i];
+        uint64_t at = s->records ? io->chunk0 + i : io->pages[i];
         if (!same_run(s, io, i))
             *req = (struct vv_aio_req){.op = io->op == VV_STORE_READ ? VV_AIO_READ : VV_AIO_WRITE,
-                                       .fd = s->records != NULL ? vvi_record_fd(b->obj) : s->fd,
+                                       .fd = s->records ? vvi_record_fd(b->obj) : s->fd,
                                        .offset = at * s->opts.page_bytes,
                                        .iov = &b->iov[i],
                                        .may_block = !s->direct};
@@ -240,7 +239,7 @@ static int prepare(struct vv_spill *s, struct vvi_batch *b, uint64_t need_bytes)
 {
     struct vvi_record *record = NULL;
     bool write = b->io->op == VV_STORE_WRITE;
-    if (s->records == NULL)
+    if (!s->records)
         return write ? grow(s, need_bytes) : 0;
     int rc = write ? vvi_records_write(s->records, b->io, &record)
                    : vvi_records_read(s->records, b->io, &record);
@@ -253,8 +252,8 @@ static int spill_submit(struct vv_store *store, struct vv_store_io *io)
     struct vvi_port *port = (struct vvi_port *)store;
     struct vv_spill *s = ((struct spill_port *)store)->spill;
     uint32_t page_bytes = s->opts.page_bytes;
-    if ((io->op != VV_STORE_READ && io->op != VV_STORE_WRITE) || io->pages == NULL ||
-        !vvi_io_valid(io, page_bytes) || (io->device && port->gds == NULL))
+    if ((io->op != VV_STORE_READ && io->op != VV_STORE_WRITE) || !io->pages ||
+        !vvi_io_valid(io, page_bytes) || (io->device && !port->gds))
         return -EINVAL;
     unsigned runs = 0;
     uint64_t need = 0;
@@ -265,7 +264,7 @@ static int spill_submit(struct vv_store *store, struct vv_store_io *io)
         runs += !same_run(s, io, i);
     }
     struct vvi_batch *b = vvi_batch_new(port, io, runs, io->nchunks);
-    if (b == NULL)
+    if (!b)
         return -ENOMEM;
     io->status = prepare(s, b, need);
     if (io->status == 0 && io->device)
@@ -305,7 +304,7 @@ static const struct vv_store_ops spill_ops = {
 int vv_spill_store(struct vv_spill *spill, struct vv_store **ret_store)
 {
     struct spill_port *p = calloc(1, sizeof(*p));
-    if (p == NULL)
+    if (!p)
         return -ENOMEM;
     p->spill = spill;
     int rc = vvi_port_init(&p->port, &spill_ops, &spill->opts, &spill->pace, spill_advance);

@@ -145,15 +145,15 @@ static int take_id(struct vvi_records *r)
 
 static void idle_remove(struct vvi_records *r, struct vvi_record *rec)
 {
-    *(rec->newer != NULL ? &rec->newer->older : &r->newest) = rec->older;
-    *(rec->older != NULL ? &rec->older->newer : &r->oldest) = rec->newer;
+    *(rec->newer ? &rec->newer->older : &r->newest) = rec->older;
+    *(rec->older ? &rec->older->newer : &r->oldest) = rec->newer;
     rec->newer = rec->older = NULL;
 }
 
 static void idle_add(struct vvi_records *r, struct vvi_record *rec)
 {
     rec->older = r->newest;
-    *(r->newest != NULL ? &r->newest->newer : &r->oldest) = rec;
+    *(r->newest ? &r->newest->newer : &r->oldest) = rec;
     r->newest = rec;
 }
 
@@ -172,7 +172,7 @@ static int pin(struct vvi_records *r, struct vvi_record *rec, bool create)
             idle_remove(r, rec);
         return 0;
     }
-    while (r->nopen >= r->opts.max_open && r->oldest != NULL) {
+    while (r->nopen >= r->opts.max_open && r->oldest) {
         struct vvi_record *old = r->oldest;
         idle_remove(r, old);
         file_close(r, old);
@@ -225,7 +225,7 @@ static int disown(struct vvi_records *r, uint32_t page)
     struct owner *o = &r->owner[page];
     struct vvi_record *rec = o->record;
     int rc = 0;
-    if (rec == NULL)
+    if (!rec)
         return 0;
     uint32_t chunk = o->chunk;
     *o = (struct owner){0};
@@ -247,7 +247,7 @@ static int disown(struct vvi_records *r, uint32_t page)
 static struct vvi_record *record_new(struct vvi_records *r, uint64_t generation, uint32_t nchunks)
 {
     struct vvi_record *rec = calloc(1, sizeof(*rec) + nchunks * sizeof(rec->chunk_pages[0]));
-    if (rec == NULL)
+    if (!rec)
         return NULL;
     rec->generation = generation;
     rec->nchunks = nchunks;
@@ -263,14 +263,14 @@ int vvi_records_write(struct vvi_records *r, const struct vv_store_io *io,
 {
     vv_mutex_lock(&r->lock);
     struct vvi_record *rec = vv_table_find(&r->records, io->key.generation);
-    bool fresh = rec == NULL;
+    bool fresh = !rec;
     if (fresh)
         rec = record_new(r, io->key.generation, (uint32_t)vv_div_up(io->size, r->opts.page_bytes));
-    int rc = rec == NULL                                         ? -ENOMEM
+    int rc = !rec                                                ? -ENOMEM
              : (uint64_t)io->chunk0 + io->nchunks > rec->nchunks ? -EINVAL
                                                                  : pin(r, rec, fresh);
     bool pinned = rc == 0;
-    if (rc < 0 && fresh && rec != NULL)
+    if (rc < 0 && fresh && rec)
         record_free(r, rec);
     for (uint32_t i = 0; i < io->nchunks && rc == 0; i++) {
         rc = disown(r, io->pages[i]);
@@ -293,7 +293,7 @@ int vvi_records_read(struct vvi_records *r, const struct vv_store_io *io,
 {
     vv_mutex_lock(&r->lock);
     struct vvi_record *rec = vv_table_find(&r->records, io->key.generation);
-    int rc = rec == NULL ? -EINVAL : 0;
+    int rc = rec ? 0 : -EINVAL;
     for (uint32_t i = 0; i < io->nchunks && rc == 0; i++) {
         const struct owner *o = &r->owner[io->pages[i]];
         rc = o->record == rec && o->chunk == io->chunk0 + i ? 0 : -EINVAL;
@@ -324,7 +324,7 @@ void vvi_records_unpin(struct vvi_records *r, struct vvi_record *rec)
 static int probe(struct vvi_records *r)
 {
     const struct vv_os *os = r->opts.os;
-    if (os->punch == NULL)
+    if (!os->punch)
         return -EOPNOTSUPP;
     int fd = vvi_store_open_unlinked(os, r->dirfd, false);
     if (fd < 0)
@@ -340,7 +340,7 @@ int vvi_records_new(const struct vv_store_opts *opts, int dirfd, bool direct, ui
                     struct vvi_records **ret_records)
 {
     struct vvi_records *r = calloc(1, sizeof(*r));
-    if (r == NULL)
+    if (!r)
         return -ENOMEM;
     r->opts = *opts;
     r->direct = direct;
@@ -358,7 +358,7 @@ int vvi_records_new(const struct vv_store_opts *opts, int dirfd, bool direct, ui
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (r->owner == MAP_FAILED)
         r->owner = NULL;
-    if (rc == 0 && r->owner == NULL)
+    if (rc == 0 && !r->owner)
         rc = -ENOMEM;
     if (rc < 0) {
         vvi_records_free(r);
@@ -371,15 +371,15 @@ int vvi_records_new(const struct vv_store_opts *opts, int dirfd, bool direct, ui
 void vvi_records_free(struct vvi_records *r)
 {
     char name[NAME_MAX_BYTES];
-    if (r == NULL)
+    if (!r)
         return;
     const struct vv_os *os = r->opts.os;
-    for (struct vvi_record *rec = vv_table_first(&r->records), *next; rec != NULL; rec = next) {
+    for (struct vvi_record *rec = vv_table_first(&r->records), *next; rec; rec = next) {
         next = vv_table_next(&r->records, rec);
         record_free(r, rec);
     }
     vv_table_fini(&r->records);
-    if (r->owner != NULL)
+    if (r->owner)
         munmap(r->owner, r->owner_bytes);
     if (r->lock_fd >= 0) {
         /* Unlocked when there is nothing left to be removed. */

@@ -77,13 +77,13 @@ struct vv_target {
 
 static inline void vv_target_end(struct vv_target_file *file)
 {
-    if (file != NULL)
+    if (file)
         file->ops->end(file);
 }
 
 static inline void vv_target_close(struct vv_target *target)
 {
-    if (target != NULL)
+    if (target)
         target->ops->close(target);
 }
 

@@ -59,7 +59,7 @@ static int folder_below(struct vv_target *t, const char *name, const char *temp,
     const struct vv_target_folder *above = folder_of(t);
     const struct vv_os *os = above->os;
     int rc = 0;
-    if (temp != NULL) {
+    if (temp) {
         rc = os->mkdirat(os, above->dirfd, name, 0777);
         /* Also if it was there: who made it may have been cut off before this. */
         if (rc == 0 || rc == -EEXIST)
@@ -69,7 +69,7 @@ static int folder_below(struct vv_target *t, const char *name, const char *temp,
     if (fd < 0)
         return fd;
     struct vv_target_folder *folder = malloc(sizeof(*folder));
-    rc = folder == NULL ? -ENOMEM : temp != NULL ? vv_os_refresh(os, fd, temp) : 0;
+    rc = !folder ? -ENOMEM : temp ? vv_os_refresh(os, fd, temp) : 0;
     if (rc < 0) {
         os->close(os, fd);
         free(folder);
@@ -142,7 +142,7 @@ static int file_new(const struct vv_os *os, int fd, struct file **ret_file)
     struct file *f = fd < 0 ? NULL : calloc(1, sizeof(*f));
     if (fd < 0)
         return fd;
-    if (f == NULL) {
+    if (!f) {
         os->close(os, fd);
         return -ENOMEM;
     }
@@ -207,7 +207,7 @@ static int folder_create(struct vv_target *t, const char *name, const char *temp
     f->fd.base.bytes = bytes;
     f->name = strdup(name);
     f->temp = strdup(temp);
-    if (f->name == NULL || f->temp == NULL) {
+    if (!f->name || !f->temp) {
         (void)os->unlinkat(os, folder->dirfd, temp);
         rc = -ENOMEM;
     } else if (bytes > VV_STORE_ALIGN) {
@@ -244,7 +244,7 @@ static int file_wait(struct file *f)
 static int file_put(struct vv_target_file *t, const void *buf, size_t bytes, uint64_t offset)
 {
     struct file *f = file_of(t);
-    if (f->aio == NULL)
+    if (!f->aio)
         return vv_os_write_all(f->fd.os, f->fd.fd, buf, bytes, offset);
     int rc = file_wait(f);
     if (rc < 0)
@@ -289,7 +289,7 @@ static void file_end(struct vv_target_file *t)
     if (f->locked)
         (void)os->unlock(os, f->fd.fd);
     os->close(os, f->fd.fd);
-    if (f->temp != NULL)
+    if (f->temp)
         (void)os->unlinkat(os, f->folder->dirfd, f->temp);
     free(f->name);
     free(f->temp);

@@ -107,7 +107,7 @@ static int place_new(struct root *root, const char *prefix, const char *name,
                      struct vv_target **ret)
 {
     struct place *p = calloc(1, sizeof(*p));
-    if (p == NULL || asprintf(&p->prefix, "%s%s%s", prefix, name, name[0] != '\0' ? "/" : "") < 0) {
+    if (!p || asprintf(&p->prefix, "%s%s%s", prefix, name, name[0] != '\0' ? "/" : "") < 0) {
         free(p);
         return -ENOMEM;
     }
@@ -123,7 +123,7 @@ int vv_target_s3_open(const char *url, const struct vv_s3_opts *opts, char *err,
 {
     struct root *root = calloc(1, sizeof(*root));
     char *prefix = NULL;
-    if (root == NULL)
+    if (!root)
         return -ENOMEM;
     atomic_init(&root->refs, 1);
     int rc = vv_s3_url_parse(url, &root->bucket, &prefix);
@@ -151,7 +151,7 @@ static int s3_below(struct vv_target *t, const char *name, const char *temp,
     const struct place *above = place_of(t);
     struct vv_target *target;
     int rc = place_new(above->root, above->prefix, name, &target);
-    if (rc == 0 && temp == NULL) { /* a place is there if something is below it */
+    if (rc == 0 && !temp) { /* a place is there if something is below it */
         rc = vv_s3_list(above->root->s3, above->root->bucket, place_of(target)->prefix, true, any,
                         NULL);
         rc = rc == 0 ? -ENOENT : rc == 1 ? 0 : rc;
@@ -225,7 +225,7 @@ static int s3_remove(struct vv_target *t, const char *name)
 {
     const struct place *p = place_of(t);
     char *key = key_of(p, name);
-    int rc = key == NULL ? -ENOMEM : vv_s3_delete(p->root->s3, p->root->bucket, key);
+    int rc = key ? vv_s3_delete(p->root->s3, p->root->bucket, key) : -ENOMEM;
     free(key);
     return rc;
 }
@@ -234,7 +234,7 @@ static int s3_touch(struct vv_target *t, const char *name)
 {
     const struct place *p = place_of(t);
     char *key = key_of(p, name);
-    int rc = key == NULL ? -ENOMEM : vv_s3_put(p->root->s3, p->root->bucket, key, NULL, 0);
+    int rc = key ? vv_s3_put(p->root->s3, p->root->bucket, key, NULL, 0) : -ENOMEM;
     free(key);
     return rc;
 }
@@ -253,8 +253,8 @@ static void s3_end(struct vv_target_file *t);
 static int file_new(const struct place *p, const char *name, struct file **ret_file)
 {
     struct file *f = calloc(1, sizeof(*f));
-    char *key = f == NULL || name == NULL ? NULL : key_of(p, name);
-    if (f == NULL || (name != NULL && key == NULL)) {
+    char *key = !f || !name ? NULL : key_of(p, name);
+    if (!f || (name && !key)) {
         free(f);
         return -ENOMEM;
     }
@@ -366,9 +366,9 @@ static int read_ahead(struct file *f, uint64_t from)
     uint64_t end = VV_MIN(f->base.bytes, from + SLOTS * STREAM_BYTES);
     for (; f->asked < end; f->asked += STREAM_BYTES) {
         struct slot *s = slot_at(f, f->asked, STREAM_BYTES);
-        if (s->mem == NULL)
+        if (!s->mem)
             s->mem = malloc(STREAM_BYTES);
-        if (s->mem == NULL)
+        if (!s->mem)
             return -ENOMEM;
         s->at = f->asked;
         s->bytes = (size_t)VV_MIN(STREAM_BYTES, f->base.bytes - s->at);
@@ -395,7 +395,7 @@ static int get_stream(struct file *f, char *buf, size_t bytes, uint64_t offset)
         struct slot *s = slot_at(f, offset, STREAM_BYTES);
         n = (size_t)VV_MIN((uint64_t)bytes, begin + STREAM_BYTES - offset);
         rc = begin >= f->asked || s->at == begin ? read_ahead(f, begin) : 0;
-        if (rc == 0 && s->at == begin && s->mem != NULL) {
+        if (rc == 0 && s->at == begin && s->mem) {
             rc = slot_wait(f, s);
             if (rc == 0)
                 rc = s->req.rc;
@@ -440,7 +440,7 @@ static int s3_create(struct vv_target *t, const char *name, const char *temp, ui
             ? single_bytes
             : VV_MAX(part_bytes, vv_align_up(vv_div_up(bytes, VV_S3_PARTS_MAX), 1 << 20));
     f->etags = calloc(vv_div_up(bytes, f->part_bytes) + 1, sizeof(*f->etags));
-    if (f->etags == NULL) {
+    if (!f->etags) {
         s3_end(&f->base);
         return -ENOMEM;
     }
@@ -485,9 +485,9 @@ static int s3_put(struct vv_target_file *t, const void *buf, size_t bytes, uint6
         struct slot *s = slot_at(f, begin, f->part_bytes);
         if (f->at == begin) {
             int rc = part_wait(f, s);
-            if (rc == 0 && s->mem == NULL) {
+            if (rc == 0 && !s->mem) {
                 s->mem = malloc(VV_MIN(f->part_bytes, f->base.bytes));
-                rc = s->mem == NULL ? -ENOMEM : 0;
+                rc = s->mem ? 0 : -ENOMEM;
             }
             if (rc < 0)
                 return rc;

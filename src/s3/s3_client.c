@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread that carries out requests.
  *
- * A request is a call here. Each of its tries is signed afresh and given to libcurl's multi interface; a try
- * that failed in a way that may pass is repeated after a pause, which doubles, with some chance in it so
- * that ranks that were refused together do not come back together. A body is the caller's memory until the
- * request has ended, so that it can be sent again.
+ * A request is a call here. Each try is signed again and given to libcurl's multi interface. A try that failed
+ * with an error that may be temporary is repeated after a pause, which doubles each time and is partly random, so
+ * that ranks that were refused together do not return together. A body is the caller's memory until the request
+ * has ended, so that it can be sent again.
  *
- * What could go wrong: an answer that is shorter than it says is an error of libcurl's; one of another
- * range than was asked for is refused here. Credentials that the store refuses are read again, and used if
- * they have changed. */
+ * What could go wrong: libcurl reports an answer that is shorter than announced; an answer with another range
+ * than requested is refused here. Credentials that the store refuses are read again, and used if they have
+ * changed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ enum {
 };
 #define PAUSE_NS      (50 * VV_NS_PER_MS)
 #define PAUSE_MOST_NS (5 * VV_NS_PER_S)
-#define TEXT_MOST     (UINT64_C(64) << 20) /* of an answer that is text */
+#define TEXT_MOST     (UINT64_C(64) << 20) /* longest answer that is text */
 
 /* ---- libcurl ---- */
 
@@ -64,7 +64,7 @@ static struct {
 #define X(name) __typeof__(&curl_##name) name;
     CALLS(X)
 #undef X
-    char why[160]; /* it cannot be used; "": it can */
+    char why[160]; /* why libcurl cannot be used; "": it can */
 } curl;
 
 static pthread_once_t curl_once = PTHREAD_ONCE_INIT;
@@ -73,9 +73,9 @@ static void load_curl(void)
 {
     static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4"};
     void *lib = NULL;
-    for (size_t i = 0; lib == NULL && i < VV_ARRAY_SIZE(names); i++)
+    for (size_t i = 0; !lib && i < VV_ARRAY_SIZE(names); i++)
         lib = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (lib == NULL) {
+    if (!lib) {
         snprintf(curl.why, sizeof(curl.why), "libcurl.so.4 cannot be opened");
         return;
     }
@@ -86,7 +86,7 @@ static void load_curl(void)
     if (!all)
         snprintf(curl.why, sizeof(curl.why), "libcurl is older than 7.68");
     else if (curl.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        snprintf(curl.why, sizeof(curl.why), "libcurl does not start");
+        snprintf(curl.why, sizeof(curl.why), "libcurl cannot be initialised");
 }
 
 bool vv_s3_available(char *text, size_t text_bytes)
@@ -102,7 +102,7 @@ bool vv_s3_available(char *text, size_t text_bytes)
 /* ---- calls ---- */
 
 struct vvi_s3_call {
-    struct vvi_s3_call *next; /* in the list that it is in */
+    struct vvi_s3_call *next; /* in its list */
     struct vv_s3_req *req;
     struct vv_s3 *s3;
     bool cancelled; /* Synchronization: s3->lock */
@@ -111,8 +111,8 @@ struct vvi_s3_call {
     struct curl_slist *headers;
     unsigned tries;
     uint64_t due_ns;
-    unsigned keys_turn; /* which credentials the try was signed with */
-    /* Of the try under way. */
+    unsigned keys_turn; /* number of the credentials that signed the try */
+    /* Of the current try. */
     size_t sent;
     struct vvi_text text; /* the answer, if the caller gave no memory */
     char error[ERROR_BYTES + 1];
@@ -140,7 +140,7 @@ struct vv_s3 {
     unsigned nidle;
     struct vvi_s3_keys keys;
     unsigned keys_turn;
-    int64_t skew_s; /* the store's clock less ours */
+    int64_t skew_s; /* the store's clock minus ours */
     uint64_t chance;
 };
 
@@ -151,11 +151,11 @@ static void unlink_call(struct vvi_s3_call **list, const struct vvi_s3_call *c)
     *list = c->next;
 }
 
-/* Takes the handle out of libcurl's hands. */
+/* Removes the handle from libcurl's multi interface. */
 static void end_try(struct vvi_s3_call *c)
 {
     struct vv_s3 *s3 = c->s3;
-    if (c->easy == NULL)
+    if (!c->easy)
         return;
     curl.multi_remove_handle(s3->multi, c->easy);
     curl.slist_free_all(c->headers);
@@ -169,14 +169,14 @@ static void end_try(struct vvi_s3_call *c)
     c->easy = NULL;
 }
 
-/* The call is in no list. Afterwards the request is its caller's again. */
+/* The call is in no list. Afterwards the request belongs to its caller again. */
 static void end_call(struct vvi_s3_call *c, int rc)
 {
     struct vv_s3 *s3 = c->s3;
     struct vv_s3_req *req = c->req;
     void (*done)(struct vv_s3_req *) = req->done;
     end_try(c);
-    if (rc == 0 && req->buf == NULL) {
+    if (rc == 0 && !req->buf) {
         req->buf = c->text.s;
         c->text.s = NULL;
     }
@@ -187,7 +187,7 @@ static void end_call(struct vvi_s3_call *c, int rc)
     vv_cond_broadcast(&s3->ended);
     vv_mutex_unlock(&s3->lock);
     free(c);
-    if (done != NULL)
+    if (done)
         done(req);
 }
 
@@ -222,10 +222,10 @@ static size_t on_write(char *bytes, size_t size, size_t n, void *user)
         c->nerror += take;
         return all;
     }
-    c->too_long = req->got + all > (req->buf == NULL ? TEXT_MOST : req->room);
+    c->too_long = req->got + all > (req->buf ? req->room : TEXT_MOST);
     if (c->too_long)
         return 0;
-    if (req->buf != NULL)
+    if (req->buf)
         memcpy(req->buf + req->got, bytes, all);
     else
         vvi_text_bytes(&c->text, bytes, all);
@@ -233,7 +233,7 @@ static size_t on_write(char *bytes, size_t size, size_t n, void *user)
     return c->text.failed ? 0 : all;
 }
 
-/* The value of the header `name`, without the space around it, in `ret`. */
+/* Copies the value of the header `name`, without surrounding space, into `ret`. */
 static bool header_is(const char *line, size_t n, const char *name, char *ret, size_t room)
 {
     size_t len = strlen(name);
@@ -259,7 +259,7 @@ static size_t on_header(char *line, size_t size, size_t n, void *user)
     n *= size;
     if (n > 9 && strncmp(line, "HTTP/", 5) == 0) {
         const char *space = memchr(line, ' ', n);
-        req->status = space == NULL ? 0 : atoi(space);
+        req->status = space ? atoi(space) : 0;
     } else if (header_is(line, n, "ETag", text, sizeof(text))) {
         memcpy(req->etag, text, sizeof(text));
     } else if (header_is(line, n, "Last-Modified", text, sizeof(text))) {
@@ -287,7 +287,7 @@ static const char *method_name(enum vv_s3_method method)
     return names[method];
 }
 
-/* Sorted by name, as signatures want it. */
+/* Sorted by name, as signatures require. */
 static void add_query(struct vvi_text *t, const struct vv_s3_req *req)
 {
     bool used[VV_S3_PARAMS_MAX] = {false};
@@ -310,10 +310,10 @@ static void add_header(struct vvi_s3_call *c, bool *failed, const char *name, co
     char *line = NULL;
     struct curl_slist *more =
         asprintf(&line, "%s%s", name, value) < 0 ? NULL : curl.slist_append(c->headers, line);
-    *failed |= more == NULL;
-    if (more != NULL)
+    *failed |= !more;
+    if (more)
         c->headers = more;
-    if (line != NULL)
+    if (line)
         explicit_bzero(line, strlen(line));
     free(line);
 }
@@ -345,7 +345,7 @@ static int address(struct vvi_s3_call *c)
              place->path_style ? "" : ".", place->host);
     vvi_text_add(&path, "/%s%s", place->path_style ? req->bucket : "",
                  place->path_style ? "/" : "");
-    vvi_text_encoded(&path, req->key == NULL ? "" : req->key, true);
+    vvi_text_encoded(&path, req->key ? req->key : "", true);
     vvi_text_add(&query, "%s", "");
     add_query(&query, req);
     vvi_text_add(&url, "%s://%s", place->scheme, host);
@@ -408,7 +408,7 @@ static void set_options(struct vvi_s3_call *c)
     curl.easy_setopt(easy, CURLOPT_PRIVATE, c);
     curl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     curl.easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-    /* Of one connection each: several that are multiplexed share the window of one. */
+    /* HTTP/1.1, one connection per request: multiplexed requests would share one connection's window. */
     curl.easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)s3->opts.timeout_ms);
     curl.easy_setopt(easy, CURLOPT_LOW_SPEED_LIMIT, 1L);
@@ -424,7 +424,7 @@ static void set_options(struct vvi_s3_call *c)
     curl.easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
     curl.easy_setopt(easy, CURLOPT_HEADERDATA, c);
     curl.easy_setopt(easy, CURLOPT_HTTPHEADER, c->headers);
-    if (s3->ca_bundle != NULL)
+    if (s3->ca_bundle)
         curl.easy_setopt(easy, CURLOPT_CAINFO, s3->ca_bundle);
     set_method(c);
 }
@@ -444,7 +444,7 @@ static void try_call(struct vvi_s3_call *c)
     req->modified_s = 0;
     req->etag[0] = req->why[0] = '\0';
     c->easy = s3->nidle > 0 ? s3->idle[--s3->nidle] : curl.easy_init();
-    int rc = c->easy == NULL ? -ENOMEM : address(c);
+    int rc = c->easy ? address(c) : -ENOMEM;
     if (rc == 0) {
         set_options(c);
         rc = curl.multi_add_handle(s3->multi, c->easy) == CURLM_OK ? 0 : -ENOMEM;
@@ -481,7 +481,7 @@ static struct verdict of_curl(const struct vvi_s3_call *c, CURLcode code)
         return (struct verdict){-EACCES, false};
     case CURLE_WRITE_ERROR:
         if (c->too_long)
-            snprintf(c->req->why, sizeof(c->req->why), "the answer is longer than was asked for");
+            snprintf(c->req->why, sizeof(c->req->why), "the answer is longer than requested");
         return (struct verdict){c->too_long ? -EIO : -ENOMEM, false};
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_URL_MALFORMAT:
@@ -493,12 +493,12 @@ static struct verdict of_curl(const struct vvi_s3_call *c, CURLcode code)
 
 static bool is_one_of(const char *code, const char *const *list)
 {
-    while (*list != NULL && strcmp(code, *list) != 0)
+    while (*list && strcmp(code, *list) != 0)
         list++;
-    return *list != NULL;
+    return *list;
 }
 
-/* The store refuses the signature: with credentials that were changed meanwhile it may not. */
+/* The store refuses the signature; try again if the credentials have changed meanwhile. */
 static bool have_other_keys(const struct vvi_s3_call *c)
 {
     struct vv_s3 *s3 = c->s3;
@@ -549,14 +549,14 @@ static struct verdict of_refusal(const struct vvi_s3_call *c)
     return (struct verdict){-EIO, again || is_one_of(code, passing)};
 }
 
-/* An answer of 2xx: is it of what was asked for? */
+/* Checks if an answer of 2xx has the range that was requested. */
 static struct verdict of_answer(const struct vvi_s3_call *c)
 {
     struct vv_s3_req *req = c->req;
     if (req->method != VV_S3_GET || req->bytes == 0)
         return (struct verdict){0, false};
-    /* Stores that know no ranges send all of it. That is what was asked for if it fits. */
-    uint64_t from = !c->ranged ? 0 : c->range_from, want = from;
+    /* Stores without ranges send the whole object. That is fine if the range is in it. */
+    uint64_t from = c->ranged ? c->range_from : 0, want = from;
     if (req->from != VV_S3_SUFFIX)
         want = req->from;
     else if (c->ranged)
@@ -564,7 +564,7 @@ static struct verdict of_answer(const struct vvi_s3_call *c)
     uint64_t end = VV_MIN(want + req->bytes, req->object_bytes);
     if (from == want && from + req->got == end)
         return (struct verdict){0, false};
-    snprintf(req->why, sizeof(req->why), "the answer is of another range than was asked for");
+    snprintf(req->why, sizeof(req->why), "the answer has another range than requested");
     return (struct verdict){-EIO, false};
 }
 
@@ -601,23 +601,23 @@ static void start_fresh(struct vv_s3 *s3)
     struct vvi_s3_call *c = s3->fresh, *next, *first = NULL;
     s3->fresh = NULL;
     vv_mutex_unlock(&s3->lock);
-    for (; c != NULL; c = next) { /* in the order in which they came */
+    for (; c; c = next) { /* in the order of arrival */
         next = c->next;
         c->next = first;
         first = c;
     }
-    for (c = first; c != NULL; c = next) {
+    for (c = first; c; c = next) {
         next = c->next;
         try_call(c);
     }
 }
 
-/* The calls of a list that were cancelled, or, with `due_ns`, that are due. */
+/* Takes the calls of a list that were cancelled or, with `due_ns`, are due. */
 static struct vvi_s3_call *take(struct vv_s3 *s3, struct vvi_s3_call **list, uint64_t due_ns)
 {
     struct vvi_s3_call *taken = NULL;
     vv_mutex_lock(&s3->lock);
-    while (*list != NULL) {
+    while (*list) {
         struct vvi_s3_call *c = *list;
         if (due_ns != 0 ? c->due_ns > due_ns : !c->cancelled) {
             list = &c->next;
@@ -633,7 +633,7 @@ static struct vvi_s3_call *take(struct vv_s3 *s3, struct vvi_s3_call **list, uin
 
 static void cancel_all(struct vvi_s3_call *c)
 {
-    for (struct vvi_s3_call *next; c != NULL; c = next) {
+    for (struct vvi_s3_call *next; c; c = next) {
         next = c->next;
         snprintf(c->req->why, sizeof(c->req->why), "cancelled");
         end_call(c, -ECANCELED);
@@ -643,7 +643,7 @@ static void cancel_all(struct vvi_s3_call *c)
 static int wait_ms(const struct vv_s3 *s3)
 {
     uint64_t now_ns = vv_now_ns(), due_ns = now_ns + 60 * VV_NS_PER_S;
-    for (const struct vvi_s3_call *c = s3->paused; c != NULL; c = c->next)
+    for (const struct vvi_s3_call *c = s3->paused; c; c = c->next)
         due_ns = VV_MIN(due_ns, VV_MAX(c->due_ns, now_ns));
     return (int)vv_div_up(due_ns - now_ns, VV_NS_PER_MS);
 }
@@ -670,13 +670,12 @@ static void *client_thread(void *arg)
             cancel_all(take(s3, &s3->running, 0));
             cancel_all(take(s3, &s3->paused, 0));
         }
-        for (struct vvi_s3_call *c = take(s3, &s3->paused, vv_now_ns()), *next; c != NULL;
-             c = next) {
+        for (struct vvi_s3_call *c = take(s3, &s3->paused, vv_now_ns()), *next; c; c = next) {
             next = c->next;
             try_call(c);
         }
         curl.multi_perform(s3->multi, &n);
-        while ((msg = curl.multi_info_read(s3->multi, &n)) != NULL) {
+        while ((msg = curl.multi_info_read(s3->multi, &n))) {
             struct vvi_s3_call *c = NULL;
             if (msg->msg != CURLMSG_DONE)
                 continue;
@@ -696,8 +695,8 @@ void vv_s3_start(struct vv_s3 *s3, struct vv_s3_req *req)
     struct vvi_s3_call *c = calloc(1, sizeof(*c));
     req->rc = -ENOMEM;
     req->call = c;
-    if (c == NULL) {
-        if (req->done != NULL)
+    if (!c) {
+        if (req->done)
             req->done(req);
         return;
     }
@@ -713,7 +712,7 @@ void vv_s3_start(struct vv_s3 *s3, struct vv_s3_req *req)
 int vv_s3_wait(struct vv_s3 *s3, struct vv_s3_req *req)
 {
     vv_mutex_lock(&s3->lock);
-    while (req->call != NULL)
+    while (req->call)
         vv_cond_wait(&s3->ended, &s3->lock);
     vv_mutex_unlock(&s3->lock);
     return req->rc;
@@ -722,7 +721,7 @@ int vv_s3_wait(struct vv_s3 *s3, struct vv_s3_req *req)
 void vv_s3_cancel(struct vv_s3 *s3, struct vv_s3_req *req)
 {
     vv_mutex_lock(&s3->lock);
-    if (req->call != NULL) {
+    if (req->call) {
         req->call->cancelled = true;
         s3->cancels = true;
     }
@@ -738,10 +737,10 @@ static int client_init(struct vv_s3 *s3, char *err, size_t err_bytes)
     if (rc < 0)
         return rc;
     s3->multi = curl.multi_init();
-    rc = s3->multi == NULL ? -ENOMEM : vv_thread_start(&s3->thread, client_thread, s3);
+    rc = s3->multi ? vv_thread_start(&s3->thread, client_thread, s3) : -ENOMEM;
     s3->has_thread = rc == 0;
     if (rc < 0 && err_bytes > 0)
-        snprintf(err, err_bytes, "no thread for S3: %s", strerror(-rc));
+        snprintf(err, err_bytes, "cannot start the thread of the S3 client: %s", strerror(-rc));
     return rc;
 }
 
@@ -750,11 +749,11 @@ int vv_s3_new(const struct vv_s3_opts *opts, char *err, size_t err_bytes, struct
     char why[160];
     if (!vv_s3_available(why, sizeof(why))) {
         if (err_bytes > 0)
-            snprintf(err, err_bytes, "no S3: %s", why);
+            snprintf(err, err_bytes, "S3 is not available: %s", why);
         return -EOPNOTSUPP;
     }
     struct vv_s3 *s3 = calloc(1, sizeof(*s3));
-    if (s3 == NULL)
+    if (!s3)
         return -ENOMEM;
     s3->opts = *opts;
     s3->opts.tries = opts->tries == 0 ? TRIES : opts->tries;
@@ -775,7 +774,7 @@ int vv_s3_new(const struct vv_s3_opts *opts, char *err, size_t err_bytes, struct
 
 void vv_s3_free(struct vv_s3 *s3)
 {
-    if (s3 == NULL)
+    if (!s3)
         return;
     if (s3->has_thread) {
         vv_mutex_lock(&s3->lock);
@@ -783,11 +782,11 @@ void vv_s3_free(struct vv_s3 *s3)
         vv_mutex_unlock(&s3->lock);
         curl.multi_wakeup(s3->multi);
         pthread_join(s3->thread, NULL);
-        vv_assert(s3->fresh == NULL && s3->running == NULL && s3->paused == NULL);
+        vv_assert(!s3->fresh && !s3->running && !s3->paused);
     }
     while (s3->nidle > 0)
         curl.easy_cleanup(s3->idle[--s3->nidle]);
-    if (s3->multi != NULL)
+    if (s3->multi)
         curl.multi_cleanup(s3->multi);
     explicit_bzero(&s3->keys, sizeof(s3->keys));
     vv_cond_fini(&s3->ended);
@@ -795,7 +794,7 @@ void vv_s3_free(struct vv_s3 *s3)
     free(s3);
 }
 
-#else /* built without libcurl's headers: there never is a client */
+#else /* built without libcurl's headers: no client exists */
 
 bool vv_s3_available(char *text, size_t text_bytes)
 {
@@ -809,7 +808,7 @@ int vv_s3_new(const struct vv_s3_opts *opts, char *err, size_t err_bytes, struct
     (void)opts;
     (void)ret_s3;
     if (err_bytes > 0)
-        snprintf(err, err_bytes, "no S3: this Varve was built without libcurl");
+        snprintf(err, err_bytes, "S3 is not available: this Varve was built without libcurl");
     return -EOPNOTSUPP;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is made of several requests: listings in pages, and uploads in parts.
+/* Operations of several requests: listings in pages, and uploads in parts.
  *
- * Answers are XML of a few fixed elements: they are searched for by their tags, in order. Names come
- * percent-encoded where the store can do that (encoding-type), as XML does not hold every byte. */
+ * Answers are XML with a few fixed elements, which are found by their tags, in order. Names are percent-encoded
+ * if the store supports that (encoding-type), because XML cannot hold every byte. */
 #define _GNU_SOURCE
 #include <ctype.h>
 #include <errno.h>
@@ -17,7 +17,7 @@ enum { KEY_MAX = 1024 * 3 + 1 };
 
 /* ---- XML ---- */
 
-/* One character of XML text, moving on. */
+/* Decodes one character of XML text and advances. */
 static char decode(const char **at, const char *end)
 {
     static const struct {
@@ -43,7 +43,7 @@ static char decode(const char **at, const char *end)
     return *(*at)++;
 }
 
-/* What is between <tag> and </tag>. */
+/* Finds the text between <tag> and </tag>. */
 static bool find_element(const char *at, const char *end, const char *tag, const char **ret_text,
                          const char **ret_text_end)
 {
@@ -51,11 +51,11 @@ static bool find_element(const char *at, const char *end, const char *tag, const
     int n = snprintf(open, sizeof(open), "<%s>", tag);
     int m = snprintf(close, sizeof(close), "</%s>", tag);
     const char *text = at < end ? memmem(at, (size_t)(end - at), open, (size_t)n) : NULL;
-    if (text == NULL)
+    if (!text)
         return false;
     text += n;
     const char *stop = memmem(text, (size_t)(end - text), close, (size_t)m);
-    if (stop == NULL)
+    if (!stop)
         return false;
     *ret_text = text;
     *ret_text_end = stop;
@@ -78,14 +78,14 @@ int64_t vvi_s3_time(const char *text)
 {
     struct tm tm = {0};
     const char *end = strptime(text, "%Y-%m-%dT%H:%M:%S", &tm);
-    if (end == NULL) {
+    if (!end) {
         tm = (struct tm){0};
         end = strptime(text, "%a, %d %b %Y %H:%M:%S", &tm);
     }
-    return end == NULL ? 0 : (int64_t)timegm(&tm);
+    return end ? (int64_t)timegm(&tm) : 0;
 }
 
-/* False: it has a NUL in it. */
+/* False: the text contains a NUL. */
 static bool percent_decode(char *s)
 {
     char *to = s;
@@ -137,28 +137,28 @@ struct page {
     void *user;
 };
 
-/* The elements <tag> of a page, in order, each with a key. */
+/* Visits the elements <tag> of a page, in order, each with a key. */
 static int visit_elements(const struct page *p, const char *tag, const char *key_tag,
                           bool is_prefix)
 {
     const char *at = p->text, *from, *to;
     char *key = malloc(KEY_MAX);
     char number[32], etag[VV_S3_ETAG_MAX], when[48], id[VV_S3_UPLOAD_ID_MAX];
-    int rc = key == NULL ? -ENOMEM : 0;
+    int rc = key ? 0 : -ENOMEM;
     while (rc == 0 && find_element(at, p->end, tag, &from, &to)) {
         struct vv_s3_entry e = {.key = key, .is_prefix = is_prefix, .etag = etag, .upload_id = id};
         number[0] = etag[0] = when[0] = id[0] = '\0';
         at = to;
-        if (vvi_xml_text(from, to, key_tag, key, KEY_MAX) == NULL) {
+        if (!vvi_xml_text(from, to, key_tag, key, KEY_MAX)) {
             rc = -EIO;
             break;
         }
         (void)vvi_xml_text(from, to, "Size", number, sizeof(number));
         (void)vvi_xml_text(from, to, "ETag", etag, sizeof(etag));
         (void)vvi_xml_text(from, to, "UploadId", id, sizeof(id));
-        if (vvi_xml_text(from, to, "LastModified", when, sizeof(when)) == NULL)
+        if (!vvi_xml_text(from, to, "LastModified", when, sizeof(when)))
             (void)vvi_xml_text(from, to, "Initiated", when, sizeof(when));
-        /* Cut off it would be the name of another object. */
+        /* Cut off, it would be the name of another object. */
         if (p->encoded && !percent_decode(key))
             continue;
         e.bytes = strtoull(number, NULL, 10);
@@ -172,14 +172,13 @@ static int visit_elements(const struct page *p, const char *tag, const char *key
 static bool tag_is(const struct page *p, const char *tag, const char *value)
 {
     char text[16];
-    return vvi_xml_text(p->text, p->end, tag, text, sizeof(text)) != NULL &&
-           strcmp(text, value) == 0;
+    return vvi_xml_text(p->text, p->end, tag, text, sizeof(text)) && strcmp(text, value) == 0;
 }
 
 static struct page page_of(const struct vv_s3_req *req,
                            int (*visit)(void *user, const struct vv_s3_entry *entry), void *user)
 {
-    struct page p = {.text = req->buf == NULL ? "" : req->buf, .visit = visit, .user = user};
+    struct page p = {.text = req->buf ? req->buf : "", .visit = visit, .user = user};
     p.end = p.text + req->got;
     p.encoded = tag_is(&p, "EncodingType", "url");
     return p;
@@ -211,7 +210,7 @@ int vv_s3_list(struct vv_s3 *s3, const char *bucket, const char *prefix, bool fl
             rc = visit_elements(&p, "CommonPrefixes", "Prefix", true);
         more = tag_is(&p, "IsTruncated", "true");
         if (rc == 0 && more &&
-            vvi_xml_text(p.text, p.end, "NextContinuationToken", token, sizeof(token)) == NULL)
+            !vvi_xml_text(p.text, p.end, "NextContinuationToken", token, sizeof(token)))
             rc = -EIO;
         free(req.buf);
     }
@@ -240,8 +239,8 @@ int vv_s3_list_uploads(struct vv_s3 *s3, const char *bucket, const char *prefix,
             rc = visit_elements(&p, "Upload", "Key", false);
         more = tag_is(&p, "IsTruncated", "true");
         if (rc == 0 && more &&
-            (vvi_xml_text(p.text, p.end, "NextKeyMarker", key, sizeof(key)) == NULL ||
-             vvi_xml_text(p.text, p.end, "NextUploadIdMarker", id, sizeof(id)) == NULL))
+            (!vvi_xml_text(p.text, p.end, "NextKeyMarker", key, sizeof(key)) ||
+             !vvi_xml_text(p.text, p.end, "NextUploadIdMarker", id, sizeof(id))))
             rc = -EIO;
         if (p.encoded && !percent_decode(key))
             rc = -EIO;
@@ -261,8 +260,8 @@ int vv_s3_upload_begin(struct vv_s3 *s3, const char *bucket, const char *key,
                             .query = {{"uploads", ""}},
                             .nquery = 1};
     int rc = vv_s3_perform(s3, &req);
-    if (rc == 0 && (req.buf == NULL || vvi_xml_text(req.buf, req.buf + req.got, "UploadId", ret_id,
-                                                    VV_S3_UPLOAD_ID_MAX) == NULL))
+    if (rc == 0 && (!req.buf || !vvi_xml_text(req.buf, req.buf + req.got, "UploadId", ret_id,
+                                              VV_S3_UPLOAD_ID_MAX)))
         rc = -EIO;
     free(req.buf);
     return rc;
@@ -305,11 +304,10 @@ int vv_s3_upload_commit(struct vv_s3 *s3, const char *bucket, const char *key, c
                             .body = text.s,
                             .body_bytes = text.n};
     int rc = text.failed ? -ENOMEM : vv_s3_perform(s3, &req);
-    /* Status 200 is sent before the store has put the parts together; how that ended is in the text. */
-    if (rc == 0 &&
-        (req.buf == NULL || memmem(req.buf, req.got, "CompleteMultipartUploadResult", 29) == NULL))
+    /* The store sends status 200 before it has joined the parts; the text has the result. */
+    if (rc == 0 && (!req.buf || !memmem(req.buf, req.got, "CompleteMultipartUploadResult", 29)))
         rc = -EIO;
-    /* Tried again after the answer was lost, the upload is not there any more, but the object is. */
+    /* In a retry after a lost answer the upload no longer exists, but the object does. */
     if ((rc == -ENOENT || rc == -EIO || rc == -ETIMEDOUT) && has_object(s3, bucket, key, bytes))
         rc = 0;
     free(req.buf);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the client share: s3_client.c (the thread), s3_sign.c (signatures), s3_account.c
- * (credentials, endpoint), s3_ops.c (what is made of several requests). */
+/* Shared by the files of the client: s3_client.c (the thread), s3_sign.c (signatures), s3_account.c
+ * (credentials, endpoint), s3_ops.c (operations of several requests). */
 #ifndef VV_S3_PRIVATE_H
 #define VV_S3_PRIVATE_H
 
@@ -16,7 +16,7 @@ struct vvi_s3_keys {
     char id[160], secret[160], token[VVI_S3_TOKEN_MAX];
 };
 
-/* From the environment, or from files. -EACCES: there are none; err says where they were looked for. */
+/* From the environment, or from files. -EACCES: none found; err says which places were searched. */
 int vvi_s3_keys_read(struct vvi_s3_keys *ret_keys, char *err, size_t err_bytes);
 
 struct vvi_s3_place {
@@ -44,7 +44,7 @@ void vvi_sha256_hex(const void *bytes, size_t n, char ret[VVI_SHA256_HEX]);
 void vvi_hmac_sha256(const void *key, size_t key_bytes, const void *bytes, size_t n,
                      unsigned char ret[VVI_SHA256_BYTES]);
 
-/* Text that grows; one that ran out of memory stays so. */
+/* Text that grows; after an allocation failure it stays failed. */
 struct vvi_text {
     char *s; /* owned */
     size_t n, room;
@@ -53,10 +53,10 @@ struct vvi_text {
 
 void vvi_text_add(struct vvi_text *t, const char *fmt, ...) VV_PRINTF(2, 3);
 void vvi_text_bytes(struct vvi_text *t, const char *bytes, size_t n);
-/* Percent-encoded as signatures want it. `slash`: slashes stay. */
+/* Percent-encoded as signatures require. `slash`: slashes are kept. */
 void vvi_text_encoded(struct vvi_text *t, const char *s, bool slash);
 
-/* What is signed, and the headers that carry the signature. */
+/* The headers that carry the signature. */
 struct vvi_s3_signed {
     char date[24], hash[VVI_SHA256_HEX], auth[768];
 };
@@ -74,10 +74,10 @@ int vvi_s3_sign(const struct vvi_s3_to_sign *what, const struct vvi_s3_keys *key
 
 /* ---- s3_ops.c ---- */
 
-/* The text of the first <tag> at or behind `at`, decoded, in `ret`; NULL: there is none before `end`, or it
- * does not fit. Returns what is behind the element. */
+/* Decodes the text of the first <tag> at or behind `at` into `ret`; NULL: none before `end`, or it does not fit.
+ * Returns the end of the element. */
 const char *vvi_xml_text(const char *at, const char *end, const char *tag, char *ret, size_t room);
-/* "2026-11-19T01:43:55.000Z", or the form of HTTP headers. 0: neither. */
+/* Parses "2026-11-19T01:43:55.000Z", or the form of HTTP headers. 0: neither. */
 int64_t vvi_s3_time(const char *text);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signatures, version 4 (AWS4-HMAC-SHA256), as the stores document them.
  *
- * Made here and not by libcurl, whose older versions neither sort queries nor take session tokens. Signed
- * are the host, the date, the hash of the body and the session token. Of bodies above SMALL_BODY the hash
- * is UNSIGNED-PAYLOAD: what they hold has checksums of its own. */
+ * Computed here and not by libcurl, whose older versions neither sort queries nor take session tokens. Signed
+ * are the host, the date, the hash of the body and the session token. For bodies above SMALL_BODY the hash is
+ * UNSIGNED-PAYLOAD: their contents have checksums of their own. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
@@ -144,7 +144,7 @@ void vvi_text_bytes(struct vvi_text *t, const char *bytes, size_t n)
     if (t->n + n + 1 > t->room) {
         size_t room = VV_MAX(2 * t->room, vv_align_up(t->n + n + 1, 256));
         char *more = t->failed ? NULL : realloc(t->s, room);
-        t->failed = more == NULL;
+        t->failed = !more;
         if (t->failed)
             return;
         t->s = more;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs of free pages carry their length at both ends, so that a page given back finds its free
- * neighbours in O(1), and hang in lists by the power of two of their length, so that taking is O(1)
- * but for a short look at the runs of about the right size.
+ * Runs of free pages carry their length at both ends, so that a returned page finds its free neighbours
+ * in O(1). They are in lists by the power of two of their length, so that taking is O(1) except for a
+ * short search among runs of about the right size.
  *
- * Holds true: no two free runs touch; a run is in exactly the list of its length; nfree counts free
- * pages; no page that is not ready yet is part of a run. The extra pages behind the arena have a
- * record each, but are nobody's to hand out here. A page is cut exactly while one of its parts is in
- * use, and in the list of its size exactly while another one is free.
+ * Invariants: no two free runs touch; a run is in exactly the list of its length; nfree counts free
+ * pages; a page that is not ready is in no run. The extra pages behind the arena have a record each, but
+ * are never handed out here. A page is cut exactly while one of its parts is in use, and in the list of
+ * its size exactly while another part is free.
  */
 #include "store/arena/arena.h"
 
@@ -75,7 +75,7 @@ int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready, uint
                                .first_part = units > 1 ? (uint32_t)records : VV_PAGE_NONE};
     for (unsigned b = 0; b < VV_ARRAY_SIZE(arena->bucket); b++)
         arena->bucket[b] = VV_PAGE_NONE;
-    /* What is never touched takes no memory. */
+    /* Records that are never touched take no memory. */
     records += units > 1 ? (uint64_t)npages * units : 0;
     if (records >= VV_PAGE_NONE)
         return -EINVAL;
@@ -99,8 +99,8 @@ void vv_arena_fini(struct vv_arena *arena)
     arena->cut_free = NULL;
 }
 
-/* The smallest sufficient run, or the longest. Within the bucket of `want` itself runs may be too
- * short: look at a few, then take from the next larger bucket, where every run is long enough. */
+/* The smallest sufficient run, or the longest. Runs in the bucket of `want` itself may be too short:
+ * look at a few, then take from the next larger bucket, where every run is long enough. */
 static uint32_t run_for(const struct vv_arena *a, uint32_t want)
 {
     enum { LOOKS = 8 };
@@ -145,8 +145,8 @@ uint32_t vv_arena_take(struct vv_arena *arena, uint32_t want, uint32_t *ret_got)
     return first;
 }
 
-/* Takes whole runs from the list of the longest, as long as each of them is shorter than what is still
- * wanted. They come off the head of one list, whose links are rebuilt once. */
+/* Takes whole runs from the list of the longest, while each is shorter than the number still wanted.
+ * Takes them off the head of one list and rebuilds the list once. */
 static uint32_t take_longest(struct vv_arena *a, unsigned b, uint32_t want, uint32_t *ret_pages)
 {
     struct vv_page *page = a->page;
@@ -178,7 +178,7 @@ uint32_t vv_arena_take_pages(struct vv_arena *arena, uint32_t want, uint32_t *re
     while (got < want && arena->buckets_used) {
         unsigned longest = bucket_of(arena->buckets_used);
 
-        if (bucket_of(want - got) > longest) { /* none holds it */
+        if (bucket_of(want - got) > longest) { /* no run is long enough */
             got += take_longest(arena, longest, want - got, ret_pages + got);
         } else {
             uint32_t run = 0, first = vv_arena_take(arena, want - got, &run);
@@ -325,7 +325,7 @@ static const char *check_cuts(const struct vv_arena *a)
     for (uint32_t each = 0; a->cut && each <= a->units; each++)
         for (uint32_t p = a->cut_free[each]; p != VV_PAGE_NONE; p = a->cut[p].next, listed++)
             if (a->cut[p].each != each)
-                return "arena: a page in parts hangs in the wrong list";
+                return "arena: a page in parts is in the wrong list";
     return open == listed ? NULL : "arena: a page with a free part is in no list";
 }
 
@@ -355,7 +355,7 @@ const char *vv_arena_check(const struct vv_arena *arena)
     for (unsigned b = 0; b < VV_ARRAY_SIZE(arena->bucket); b++)
         for (uint32_t p = arena->bucket[b]; p != VV_PAGE_NONE; p = arena->page[p].u.run.next) {
             if (arena->page[p].state != VV_PAGE_FREE || bucket_of(arena->page[p].chunk) != b)
-                return "arena: a run hangs in the wrong list";
+                return "arena: a run is in the wrong list";
             listed += arena->page[p].chunk;
         }
     if (nfree != arena->nfree || listed != nfree)

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * store/arena: the books of one contiguous, pre-allocated buffer that is handed out in pages.
+ * store/arena: bookkeeping of one contiguous, pre-allocated buffer that is handed out in pages.
  *
- * It knows which pages are free and who owns the others; it never touches the buffer itself, which
- * may be device memory, host memory or a file. Not thread-safe: it belongs to an engine core.
+ * It records which pages are free and who owns the others. It never touches the buffer itself, which may be device
+ * memory, host memory or a file. Not thread-safe: it belongs to an engine core.
  *
- * Free pages are kept as maximal runs. A request takes the smallest run that holds it whole, or
- * else the longest there is, so that scattered space is used without scattering it more than it
- * must be.
+ * Free pages are kept as maximal runs. A request takes the smallest run that holds it whole, or else the longest
+ * run: so scattered space is used, and long runs are split no more than necessary.
  *
- * A page may be cut into parts of one size, for objects that are much smaller than a page. A part has
- * a number of its own, behind those of the pages and of the extra pages; it counts in small units, of
- * which a page has `units`. When its last part comes back, the page is free again.
+ * A page may be cut into parts of one size, for objects that are much smaller than a page. A part has a number of
+ * its own, after those of the pages and of the extra pages; part sizes are counted in units, of which a page has
+ * `units`. When its last part is returned, the page is free again.
  *
- * A buffer may be made while it is in use, from its first page on: only pages that are ready are
- * free. What is promised is ready or will be, unless making it fails (vv_arena_stop).
+ * A buffer may be allocated while it is in use, from its first page on: only pages that are ready are free.
+ * Promised pages are ready or will be, unless allocation fails (vv_arena_stop).
  */
 #ifndef VV_STORE_ARENA_H
 #define VV_STORE_ARENA_H
@@ -35,7 +34,7 @@ enum vv_page_state {
 
 struct vv_page {
     union {
-        void *owner; /* not free: whoever took it */
+        void *owner; /* not free: set by the owner */
         struct {
             uint32_t next,
                 prev; /* free, first of its run: neighbours in the list of runs of that size */
@@ -49,26 +48,26 @@ struct vv_page {
 
 /* A page that is cut into parts. Its own record is RESERVED and has no owner. */
 struct vv_arena_cut {
-    uint32_t next, prev; /* among those of its size that have a free part */
+    uint32_t next, prev; /* list of pages cut to the same size that have a free part */
     uint16_t each;       /* units of a part; 0: the page is whole */
     uint16_t used;       /* parts in use */
 };
 
 struct vv_arena {
     struct vv_page *page;
-    struct vv_arena_cut *cut; /* of each page; NULL: pages are not cut */
-    uint32_t *cut_free;       /* by units of a part: the first page with a free one */
-    uint32_t units;           /* of a page */
+    struct vv_arena_cut *cut; /* for each page; NULL: pages are not cut */
+    uint32_t *cut_free;       /* by units of a part: the first page with a free part */
+    uint32_t units;           /* per page */
     uint32_t first_part;      /* number of the first unit of page 0; VV_PAGE_NONE: none is cut */
     uint32_t npages;          /* of the buffer */
-    uint32_t nready;          /* the first of them: those that may be handed out */
-    uint32_t npromised;       /* that are ready or will be: how much it can ever hold */
+    uint32_t nready;          /* the first nready pages may be handed out */
+    uint32_t npromised;       /* pages that are ready or will be: the most it can ever hold */
     uint32_t nfree;
     uint32_t bucket[32]; /* runs of [2^i, 2^(i+1)) free pages */
     uint32_t buckets_used;
 };
 
-/* `nready` of the pages are ready at once. `units` of a page; 1: no page is cut. */
+/* The first `nready` pages are ready at once. `units` per page; 1: no page is cut. */
 int vv_arena_init(struct vv_arena *arena, uint32_t npages, uint32_t nready, uint32_t extra_pages,
                   uint32_t units) VV_WARN_UNUSED;
 void vv_arena_fini(struct vv_arena *arena);
@@ -76,8 +75,8 @@ void vv_arena_fini(struct vv_arena *arena);
 /* Takes a run of at most `want` pages, marked RESERVED; returns its first page, or VV_PAGE_NONE
  * when none is free. */
 uint32_t vv_arena_take(struct vv_arena *arena, uint32_t want, uint32_t *ret_got);
-/* Takes up to `want` pages, fewer only when no more are free: the runs that vv_arena_take would take one
- * after the other, but at once, and page by page. Returns how many. */
+/* Takes up to `want` pages, fewer only if no more are free. Takes the same runs as repeated calls of
+ * vv_arena_take, but in one call, and returns them page by page. Returns the number of pages. */
 uint32_t vv_arena_take_pages(struct vv_arena *arena, uint32_t want, uint32_t *ret_pages);
 /* Takes exactly these pages, all of which must be free. */
 void vv_arena_take_at(struct vv_arena *arena, uint32_t first, uint32_t n);
@@ -93,7 +92,7 @@ static inline bool vv_arena_growing(const struct vv_arena *arena)
 {
     return arena->nready < arena->npromised;
 }
-/* The parts of a page have `each` units, half of a page at most. */
+/* Takes a part of `each` units, at most half of a page. */
 uint32_t vv_arena_take_part(struct vv_arena *arena, uint32_t each); /* VV_PAGE_NONE: no room */
 void vv_arena_give_part(struct vv_arena *arena, uint32_t part);
 static inline bool vv_arena_is_part(const struct vv_arena *arena, uint32_t page)
@@ -105,7 +104,7 @@ static inline uint32_t vv_arena_page_of(const struct vv_arena *arena, uint32_t p
 {
     return (part - arena->first_part) / arena->units;
 }
-/* The next number that may be in use: pages that are not cut have no parts. */
+/* The next page or part number that may be in use: pages that are not cut have no parts. */
 static inline uint32_t vv_arena_next(const struct vv_arena *arena, uint32_t page)
 {
     uint32_t end = arena->first_part + arena->npages * arena->units;
@@ -118,7 +117,7 @@ static inline uint32_t vv_arena_next(const struct vv_arena *arena, uint32_t page
 }
 /* Length of the free run that begins at `first`, which must be the first page of one. */
 uint32_t vv_arena_run(const struct vv_arena *arena, uint32_t first);
-/* NULL, or what is wrong with the books. */
+/* NULL, or the inconsistency found. */
 const char *vv_arena_check(const struct vv_arena *arena);
 
 #endif

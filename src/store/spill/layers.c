@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two layers of pages: the books, opening and closing.
+ * Two layers of pages: bookkeeping, opening and closing.
  *
- * Each layer is a spill file of its own (spill.c), divided into slots of one page. A page of the
- * engine's has a slot on one layer, or, after it was moved up, on both: then it is on the list of
- * clean pages, and either slot can be had back at once. What stays true, under the lock:
+ * Each layer is a spill file of its own (spill.c), divided into slots of one page. A page of the engine has a slot
+ * on one layer or, after it was moved up, on both: then it is on the list of clean pages, and either slot can be
+ * reclaimed at once. Invariants, under the lock:
  *
- *   - a slot belongs to one page, to one move under way, or is free; so a layer never holds more than
- *     its slots;
- *   - a page that was written and is not gone has a slot whose write has ended well;
- *   - a slot that somebody reads is not given away: a page with readers keeps it, and a move owns the
- *     slots of pages that are gone meanwhile until it has ended.
+ *   - a slot belongs to one page or to one move in flight, or is free; so a layer never holds more than its slots;
+ *   - a page that was written and not freed has a slot whose write has succeeded;
+ *   - a slot is not reused while it is read: a page with readers keeps it, and a move owns the slots of pages that
+ *     are freed meanwhile until it has ended.
  *
  * Threads, besides those of the callers' stores:
  *
- *   server x 2   the slow layer for the engine's movers, one for reading and one for writing: each has
- *                a store, since a mover can wait in one store only, which is that of the fast layer
+ *   server x 2   the slow layer for the engine's movers, one for reading and one for writing. Each has a
+ *                store, because a mover waits in one store only, that of the fast layer
  *   mover x 2    down and up between the layers; each reads a run of pages, then writes it while it
  *                reads the next
  *
- * One lock (rank STORE) for all of it; nobody makes a system call under it but to wake a thread.
+ * One lock (rank STORE) for all; under it no system call is made except to wake a thread.
  *
- * What could go wrong: a write that fails leaves its pages as they were, and the engine is told. A
- * move that fails changes nothing: the page stays where it is, and its version is not moved again.
+ * What could go wrong: a write that fails leaves its pages as they were, and the engine gets the error. A move
+ * that fails changes nothing: the page stays where it is, and its version is not moved again.
  */
 #include "store/spill/layers.h"
 
@@ -36,7 +35,7 @@
 #include "store/spill/layers_private.h"
 #include "store/store_private.h"
 
-/* The part of the fast layer that is kept free while versions are written. */
+/* Fraction of the fast layer that is kept free while versions are written. */
 #define LOW_PART 32
 
 enum { RECLAIM_LOOKS = 32 };
@@ -121,7 +120,7 @@ uint32_t vvi_slot_reclaim(struct vv_layers *l, enum vv_layer layer, uint64_t ran
     uint32_t looked = 0;
     for (uint32_t i = l->clean_first; i != VVI_SLOT_NONE; i = l->page[i].clean_next) {
         struct vvi_lpage *p = &l->page[i];
-        /* The first ones were moved first, and wanted first. */
+        /* Pages at the head were moved up first, and are restored first. */
         if (rank > 0 && looked++ == RECLAIM_LOOKS)
             break;
         if (p->readers[layer] > 0 || p->version->rank < rank)
@@ -164,7 +163,7 @@ void vvi_layer_begins(struct vv_layers *l, enum vv_layer layer, uint64_t bytes)
     l->queued_bytes[layer] += bytes;
 }
 
-/* `ns` 0: it failed, or took no time that could be measured. */
+/* `ns` 0: the write failed, or was too short to measure. */
 static void reroute_ended(struct vv_layers *l, enum vv_layer layer, uint64_t bytes, uint64_t ns,
                           uint64_t now_ns)
 {
@@ -211,7 +210,7 @@ void vv_layers_get_stats(struct vv_layers *l, struct vv_layers_stats *ret_stats)
     vv_mutex_unlock(&l->lock);
 }
 
-/* ---- pages that go ---- */
+/* ---- pages that are freed ---- */
 
 void vvi_layers_wake_locked(struct vv_layers *l)
 {
@@ -268,7 +267,7 @@ int vvi_layer_store(struct vv_layers *l, enum vv_layer layer, struct vv_store **
     return rc;
 }
 
-/* Memory that costs something only where it is used. */
+/* Memory that is allocated on first touch. */
 static void *map_lazily(size_t bytes)
 {
     void *mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -317,7 +316,7 @@ int vv_layers_new(const struct vv_layers_opts *opts, char *err, size_t err_bytes
     l->opts = *opts;
     l->page_bytes = opts->layer[0].store.page_bytes;
     l->clean_first = l->clean_last = VVI_SLOT_NONE;
-    l->farthest_rank = UINT64_MAX; /* until it is known, nothing is farther */
+    l->farthest_rank = UINT64_MAX; /* until it is known, no rank is larger */
     l->move_pages = VV_MAX(VV_MIN(MOVE_BYTES_MAX / l->page_bytes, (uint32_t)VVI_MOVE_PAGES), 1u);
     vv_mutex_init(&l->lock, "layers", VV_RANK_STORE);
     for (int i = 0; i < 2; i++) {
@@ -366,7 +365,7 @@ void vv_layers_stop(struct vv_layers *l)
         vvi_lmover_stop(&l->mover[i]);
 }
 
-/* Also for layers that are half open. */
+/* Also for layers that are opened in part. */
 void vv_layers_free(struct vv_layers *l)
 {
     if (!l)

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moving pages between the layers, a thread for each direction.
+ * Moving pages between the layers, one thread for each direction.
  *
- * The thread takes the versions in the order in which they are worth moving (its plan: down, the
- * farthest next use first; up, the nearest first), from the first one a run of consecutive chunks
- * that are on the one layer only, and takes slots for them on the other. It reads the run and waits
- * for it, then writes it and goes on with the next: so one is read while up to two are written, and
- * the slower of the layers always has something to do.
+ * The thread keeps a plan: the versions in the order in which they are worth moving (down: the farthest next use
+ * first; up: the nearest first). From the first one it takes a run of consecutive chunks that are on one layer
+ * only, and slots for them on the other. It reads the run and waits for it, then writes it and goes on with the
+ * next: so one run is read while up to two are written, and the slower layer is always busy.
  *
- * A plan is asked for anew after a while, not for every run: hints change seldom, and asking takes the
- * lock of whoever knows. What it says may be out of date; that costs a move that was not the best.
+ * The plan is made again after a while, not for every run: hints change seldom, and next_use takes a lock of the
+ * engine. An outdated plan may lead to a move that is not the best.
  *
- * A page that goes while it is moved leaves its slots to the move, which gives them back at its end.
+ * A page that is freed while it is moved leaves its slots to the move, which frees them at its end.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,14 +23,14 @@
 #include "store/store_private.h"
 #include "trace/trace.h"
 
-/* A move should take about this long, so that what is wanted at once does not wait long behind it. */
+/* A move should take about this long, so that urgent requests do not wait long behind it. */
 #define MOVE_NS       10e6
-#define MOVE_BYTES    (1 << 20) /* while nothing is known of the slow layer */
+#define MOVE_BYTES    (1 << 20) /* until the slow layer has been measured */
 #define PLAN_NS       (20 * VV_NS_PER_MS)
-#define PLAN_COST     20 /* a plan is good for so many times what it took to make */
+#define PLAN_COST     20 /* a plan is valid for this multiple of the time it took */
 #define MOVER_REST_NS VV_NS_PER_MS
 #define MOVER_POLL_NS ((int64_t)1000000000)
-#define MOVER_IDLE_NS (50 * VV_NS_PER_MS) /* between looks at an order that may have changed */
+#define MOVER_IDLE_NS (50 * VV_NS_PER_MS) /* between looks for a changed restore order */
 
 /* ---- the plan ---- */
 
@@ -48,7 +47,7 @@ static int farthest_first(const void *a, const void *b)
     return nearest_first(b, a);
 }
 
-/* All versions; false: there is no memory to write them down. */
+/* Lists all versions; false: out of memory. */
 static bool list_locked(struct vvi_lmover *m)
 {
     struct vv_layers *l = m->layers;
@@ -88,7 +87,7 @@ static void note_ranks_locked(struct vvi_lmover *m)
     l->farthest_rank = any ? farthest : UINT64_MAX;
 }
 
-/* Makes the plan anew if it is old. The lock is given up meanwhile. */
+/* Makes the plan again if it is old. Releases the lock meanwhile. */
 static void plan_locked(struct vvi_lmover *m)
 {
     struct vv_layers *l = m->layers;
@@ -108,7 +107,7 @@ static void plan_locked(struct vvi_lmover *m)
     m->plan_due_ns = now_ns + VV_MAX((uint64_t)PLAN_NS, PLAN_COST * (now_ns - begun_ns));
 }
 
-/* Is it worth asking for the order? */
+/* True if a move is possible, so that the plan is worth making. */
 static bool possible_locked(const struct vvi_lmover *m)
 {
     const struct vv_layers *l = m->layers;
@@ -125,8 +124,8 @@ static bool wanted_locked(const struct vvi_lmover *m)
     return vv_layers_wants_up(m->restoring, l->server[0].pending > 0, l->reroute.skipped);
 }
 
-/* Room for a page that is moved up is what is free beyond the reserve, or that of a page which is
- * wanted later and has another copy. */
+/* For a page that moves up: a free slot beyond the reserve, or the slot of a page that is restored later
+ * and has another copy. */
 static uint32_t slot_locked(struct vvi_lmover *m, uint64_t rank)
 {
     struct vv_layers *l = m->layers;
@@ -154,7 +153,7 @@ static uint32_t pages_at_once(const struct vv_layers *l)
     return (uint32_t)VV_MAX(VV_MIN(pages, (uint64_t)l->move_pages), (uint64_t)1);
 }
 
-/* A run of the version, with slots on the other layer; false: there is nothing to be moved of it. */
+/* Takes a run of the version, with slots on the other layer; false: the version has nothing to move. */
 static bool take_run_locked(struct vvi_lmover *m, struct vvi_lversion *v, struct vvi_move *move)
 {
     struct vv_layers *l = m->layers;
@@ -210,7 +209,7 @@ static void trace_move(const struct vvi_lmover *m, const struct vvi_move *move,
               move->io.key.version, move->io.chunk0, last);
 }
 
-/* The pages are on both layers now, and down they leave the fast one. */
+/* The page is now on both layers; on a move down it leaves the fast one. */
 static void arrive_locked(struct vvi_lmover *m, const struct vvi_move *move, uint32_t i)
 {
     struct vv_layers *l = m->layers;
@@ -248,7 +247,7 @@ static void finish_locked(struct vvi_lmover *m, struct vvi_move *move, int statu
     m->spare = move;
 }
 
-/* One transfer of a move is over. */
+/* Counts one finished transfer of a move. */
 static void half_locked(struct vvi_lmover *m, struct vvi_move *move, enum vv_layer layer)
 {
     vvi_layer_ended(m->layers, layer, layer == m->to,

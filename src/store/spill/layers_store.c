@@ -2,13 +2,12 @@
 /*
  * The stores of the engine's movers on two layers.
  *
- * A request becomes parts, each of consecutive chunks on one layer. Parts on the fast layer are done
- * in a store of the mover's own, those on the slow one by a server. The mover waits in its own store;
- * a server that has ended the last part of a request puts it on the mover's list and kicks it out of
- * there.
+ * A request becomes parts, each of consecutive chunks on one layer. Parts on the fast layer are carried out in a
+ * store of the mover's own, those on the slow one by a server. The mover waits in its own store; a server that has
+ * ended the last part of a request puts the request on the mover's list and kicks that store.
  *
- * A write is one part: a layer is chosen and all slots are taken before anything is begun, so that a
- * request is refused whole. A page counts as written when its part has ended well.
+ * A write is one part: a layer is chosen and all slots are taken before it begins, so that a request is refused as
+ * a whole. A page counts as written when its part has succeeded.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ struct layered_store {
     struct vv_store *fast;
     /* Synchronization: layers->lock. */
     struct vv_store_io *done, **done_tail;
-    unsigned away; /* requests that have not been reported */
+    unsigned away; /* requests not reported yet */
 };
 
 struct request {
@@ -46,7 +45,7 @@ struct vvi_lpart {
     struct request *req;
     struct vvi_lpart *next;
     enum vv_layer layer;
-    const uint32_t *pages; /* of the engine, in the request */
+    const uint32_t *pages; /* the engine's page numbers, in the request */
     uint64_t bytes, begun_ns;
     uint32_t slot[];
 };
@@ -83,7 +82,7 @@ static void request_report_locked(struct request *req)
     free(req);
 }
 
-/* True: it was the last of its request, which the mover is to be told. */
+/* True: it was the last part of its request, and the mover must be kicked. */
 static bool part_ended_locked(struct vv_layers *l, struct vvi_lpart *part)
 {
     struct request *req = part->req;
@@ -122,7 +121,7 @@ static void served(struct vv_layers *l, struct vvi_lserver *server, struct vvi_l
     struct vv_store *fast = part->req->store->fast;
     vv_mutex_lock(&l->lock);
     server->pending--;
-    /* Under the lock: the mover's store may be closed once nothing of it is away. */
+    /* Under the lock: the mover's store may be closed once none of its requests is away. */
     if (part_ended_locked(l, part))
         fast->ops->kick(fast);
     vv_mutex_unlock(&l->lock);
@@ -200,7 +199,7 @@ void vvi_lserver_stop(struct vvi_lserver *s)
 
 /* ---- requests ---- */
 
-/* Begins the parts; their request was made under the lock. The last one may end it. */
+/* Begins the parts; the request was made under the lock. The last part may end it. */
 static void begin(struct layered_store *s, struct vvi_lpart *parts, bool write)
 {
     struct vv_layers *l = s->layers;
@@ -235,7 +234,7 @@ static void begin(struct layered_store *s, struct vvi_lpart *parts, bool write)
     }
 }
 
-/* How far away the next use of a version that is new here is. */
+/* Gets the rank of a version that is new here. */
 static void ask_rank(struct vv_layers *l, const struct vv_store_io *io)
 {
     struct vv_layers_version ask = {
@@ -286,7 +285,7 @@ static bool place_locked(struct vv_layers *l, uint64_t rank, struct vvi_lpart *p
     return true;
 }
 
-/* The pages become the version's. */
+/* Assigns the pages to the version. */
 static void own_locked(struct vv_layers *l, struct vvi_lversion *v, const struct vvi_lpart *part)
 {
     for (uint32_t i = 0; i < part->io.nchunks; i++) {
@@ -312,7 +311,7 @@ static int write_start(struct layered_store *s, struct request *req)
     struct vvi_lversion *v = vvi_lversion_of(l, req->io, &fresh);
     int rc = v ? 0 : -ENOMEM;
     if (rc == 0) {
-        v->npages++; /* keeps it while nobody has the lock */
+        v->npages++; /* keeps the version while the lock is released */
         if (fresh) {
             vv_mutex_unlock(&l->lock);
             ask_rank(l, req->io);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The spill file: pages of one file that nobody else can see and that ends with the process; or, where
- * each record is to have a file of its own, of those (spill_record.c).
+/* The spill file: pages of one file that no other process can see and that ends with the process. With
+ * record_files: pages of one file per record (spill_record.c).
  *
- * Each page slot has the checksum of what was last written to it, in memory. Whoever reads a page
- * does so after its write was reported (the engine orders this), and no two writers share a slot,
- * so the checksums need no lock. They live in a reserved range of addresses that costs memory only
- * where slots have been used.
+ * The checksum of the last write to each page slot is in memory. A page is read only after its write was
+ * reported (the engine orders this), and no two writers share a slot, so the checksums need no lock. They
+ * are in a reserved address range that costs memory only for slots that were used.
  *
- * The file grows in steps, by allocating blocks ahead of the page to be written, so that a full
- * disk is an error of the write that needs the space and no I/O ever extends the file. `lock`
- * serialises growth. It is held across fallocate: the only other thread that could want it wants
- * the same space. */
+ * The file grows in steps: blocks are allocated ahead of the page to be written. So a full disk is an
+ * error of the write that needs the space, and no I/O ever extends the file. `lock` serialises growth. It
+ * is held across fallocate, because the only other threads that take it need the same space. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +29,7 @@
 
 struct vv_spill {
     struct vv_store_opts opts;
-    struct vvi_records *records; /* a file each; NULL: `fd` for all. Immutable */
+    struct vvi_records *records; /* one file per record; NULL: `fd` for all. Immutable */
     int fd;                      /* -1: none */
     bool direct;
     uint32_t pages;
@@ -62,7 +60,7 @@ static int grow_locked(struct vv_spill *s, uint64_t need_bytes)
     uint64_t want = VV_MIN(capacity, vv_align_up(need_bytes, GROW_BYTES));
     int rc = os->fallocate(os, s->fd, have, want - have);
     if (rc == -ENOSPC && want > need_bytes) {
-        /* Not a whole step left: the pages asked for may still fit. */
+        /* Less than a step is left; the pages requested may still fit. */
         want = need_bytes;
         rc = os->fallocate(os, s->fd, have, want - have);
     }
@@ -76,7 +74,7 @@ static int grow_locked(struct vv_spill *s, uint64_t need_bytes)
 
 static int grow(struct vv_spill *s, uint64_t need_bytes)
 {
-    /* Pairs with the release in grow_locked: the blocks are there before the size says so. */
+    /* Pairs with the release in grow_locked: blocks are allocated before the size includes them. */
     if (atomic_load_explicit(&s->allocated_bytes, memory_order_acquire) >= need_bytes)
         return 0;
     vv_mutex_lock(&s->lock);
@@ -97,7 +95,7 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
     uint64_t pages = capacity_bytes / s->opts.page_bytes;
     if (pages == 0)
         return vvi_error(-ENOSPC, err, err_bytes,
-                         "%s: there is no room for one page of %u bytes: name a folder on a disk "
+                         "%s: no room for one page of %u bytes: name a folder on a disk "
                          "with space, or raise local_cache",
                          folder, s->opts.page_bytes);
     s->pages = (uint32_t)VV_MIN(pages, (uint64_t)UINT32_MAX);
@@ -107,8 +105,10 @@ static int spill_set_up(struct vv_spill *s, int dirfd, uint64_t capacity_bytes, 
     if (s->opts.record_files && !s->opts.gds) {
         rc = vvi_records_new(&s->opts, dirfd, s->direct, s->pages, &s->records);
         if (rc == -EOPNOTSUPP)
-            vv_log(VV_LOG_WARNING, "%s: one file for all: space of one cannot be given back there",
-                   folder);
+            vv_log(
+                VV_LOG_WARNING,
+                "%s: one spill file instead of one per record: the file system cannot punch holes",
+                folder);
         else if (rc < 0)
             return vvi_error(rc, err, err_bytes, "%s: cannot create the spill files: %s", folder,
                              strerror(-rc));
@@ -189,7 +189,7 @@ static bool spill_advance(struct vvi_port *port, struct vvi_batch *b)
     struct vv_store_io *io = b->io;
     if (s->records)
         vvi_records_unpin(s->records, b->obj);
-    if (io->status == -ENODATA) /* the file is allocated: it cannot end before a page */
+    if (io->status == -ENODATA) /* the file is allocated: it cannot end before the page */
         io->status = -EIO;
     if (io->status != 0 || (io->op != VV_STORE_READ && !b->gds))
         return true;
@@ -207,13 +207,13 @@ static bool spill_advance(struct vvi_port *port, struct vvi_batch *b)
     return true;
 }
 
-/* Is it to be with the one before it in one request? In a file of its own every chunk is. */
+/* True if chunk i joins the request of the one before it. In a file per record it always does. */
 static bool same_run(const struct vv_spill *s, const struct vv_store_io *io, uint32_t i)
 {
     return i > 0 && (s->records || io->pages[i] == io->pages[i - 1] + 1) && i % VV_AIO_IOV_MAX != 0;
 }
 
-/* What is consecutive in the file goes into one request. */
+/* Submits one request for each run that is consecutive in the file. */
 static void submit_runs(struct vvi_port *port, struct vv_spill *s, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
@@ -234,7 +234,7 @@ static void submit_runs(struct vvi_port *port, struct vv_spill *s, struct vvi_ba
     vv_aio_flush(port->aio);
 }
 
-/* The file has room for the request, or is there to read from. */
+/* Makes room in the file for a write; opens the record's file. */
 static int prepare(struct vv_spill *s, struct vvi_batch *b, uint64_t need_bytes)
 {
     struct vvi_record *record = NULL;
@@ -279,7 +279,7 @@ static int spill_submit(struct vv_store *store, struct vv_store_io *io)
         return 0;
     }
     submit_runs(port, s, b);
-    /* The pages do not change while they are written: hash them while the disk is busy. */
+    /* The pages do not change during the write: hash them while the disk is busy. */
     if (io->op == VV_STORE_WRITE)
         for (uint32_t i = 0; i < io->nchunks; i++)
             s->sums[io->pages[i]] =

@@ -6,18 +6,18 @@
 #include "store/store_private.h"
 
 struct vvi_records;
-struct vvi_record; /* one with its file */
+struct vvi_record; /* one record with its file */
 
-/* Removes what killed processes left in the folder. -EOPNOTSUPP: the file system gives no space back. */
+/* Removes files that killed processes left in the folder. -EOPNOTSUPP: the file system cannot punch holes. */
 VV_WARN_UNUSED int vvi_records_new(const struct vv_store_opts *opts, int dirfd, bool direct,
                                    uint32_t pages, struct vvi_records **ret_records);
 /* Removes all files. Accepts NULL. */
 void vvi_records_free(struct vvi_records *records);
 
-/* The pages become the chunks' of the request; the record's file is open until it is unpinned. */
+/* Assigns the pages to the chunks of the request. The record's file stays open until it is unpinned. */
 VV_WARN_UNUSED int vvi_records_write(struct vvi_records *records, const struct vv_store_io *io,
                                      struct vvi_record **ret_record);
-/* -EINVAL: these pages are not those of these chunks. */
+/* -EINVAL: these pages do not belong to these chunks. */
 VV_WARN_UNUSED int vvi_records_read(struct vvi_records *records, const struct vv_store_io *io,
                                     struct vvi_record **ret_record);
 void vvi_records_unpin(struct vvi_records *records, struct vvi_record *record);

@@ -2,20 +2,19 @@
 /*
  * Spill with a file for each record, instead of one for all (struct vv_store_opts, record_files).
  *
- * Chunks of a record are in its file, each where it is in the record, so that what was scattered over
- * pages of a cache lies in one piece: some file systems are faster with that. Page numbers still are what
- * the limit is counted in: each belongs to at most one chunk of one record, and a chunk whose last number
- * is given to another gives its space back first. So files never take more than the limit. A chunk may have
- * several: nobody says when it leaves a page, and it may have come back on another one since.
+ * A chunk is in its record's file, at its offset in the record: so data that is scattered over the pages of a cache
+ * is contiguous on the disk, which is faster on some file systems. The limit is still counted in page numbers: each
+ * belongs to at most one chunk of one record, and a chunk whose last page number passes to another chunk first
+ * frees its blocks. So the files never take more than the limit. A chunk may have several page numbers: its leaving
+ * a page is not reported, and it may have returned on another page since.
  *
- * Files are known by name, for there may be more of them than a process may have open; those in use
- * and the last few are. Names begin with an id that nobody else has. A process that was killed leaves its
- * files behind: whoever opens the same folder next finds that nobody holds the lock of that id any more,
- * and removes them.
+ * Files are identified by name, because a process may not open so many; the files in use and the last few others
+ * are open. Names begin with an id that no other process has. A killed process leaves its files behind. The next
+ * process that opens the folder finds the lock of that id free, and removes them.
  *
- * Threads: the stores of a spill share this; `lock` (rank STORE) protects all of it, and is held while
- * files are opened and removed: whoever else wants it wants a file too. The engine sees to it that nobody
- * reads or writes a chunk whose page changes hands.
+ * Threads: the stores of a spill share this; `lock` (rank STORE) protects all of it. It is held while files are
+ * opened and removed: other threads that take it need a file too. The engine makes sure that no thread reads or
+ * writes a chunk whose page changes its owner.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,16 +32,16 @@ enum { STALE_MAX = 64 };
 
 struct vvi_record {
     VV_TABLE_ITEM(generation);
-    struct vvi_record *newer, *older; /* of those that are open and not in use */
-    uint32_t pages;                   /* that it has */
+    struct vvi_record *newer, *older; /* list of files that are open and not in use */
+    uint32_t pages;                   /* of the whole record */
     unsigned pins;
     int fd; /* -1: closed */
     uint32_t nchunks;
-    uint32_t chunk_pages[]; /* that each chunk has */
+    uint32_t chunk_pages[]; /* number of pages of each chunk */
 };
 
 struct owner {
-    struct vvi_record *record; /* NULL: nobody */
+    struct vvi_record *record; /* NULL: no owner */
     uint32_t chunk;
 };
 
@@ -69,7 +68,7 @@ static void name_of(uint64_t id, uint64_t generation, char name[NAME_MAX_BYTES])
              (unsigned long long)generation);
 }
 
-/* ---- what others left behind ---- */
+/* ---- files of killed processes ---- */
 
 struct stale {
     const struct vv_os *os;
@@ -78,7 +77,7 @@ struct stale {
     unsigned long long id[STALE_MAX];
 };
 
-/* Nobody holds the lock: whoever did is gone. One that is just being made has another name. */
+/* Collects ids whose lock is free: their process has ended. A lock that is being created has another name. */
 static int find_stale(void *user, const char *name)
 {
     struct stale *s = user;
@@ -108,7 +107,7 @@ static int remove_stale(void *user, const char *name)
     return 0;
 }
 
-/* Whatever fails, it is the next one's to try again. */
+/* Errors are ignored: the next process tries again. */
 static void clean(const struct vv_os *os, int dirfd)
 {
     struct stale s = {.os = os, .dirfd = dirfd};
@@ -122,7 +121,7 @@ static void clean(const struct vv_os *os, int dirfd)
     }
 }
 
-/* The name that counts is given to the file when it is locked. */
+/* The lock file gets its final name after it is locked. */
 static int take_id(struct vvi_records *r)
 {
     const struct vv_os *os = r->opts.os;
@@ -183,7 +182,7 @@ static int pin(struct vvi_records *r, struct vvi_record *rec, bool create)
     if (rec->fd < 0) {
         int rc = rec->fd;
         rec->fd = -1;
-        return rc == -ENOENT ? -EIO : rc; /* somebody has removed it */
+        return rc == -ENOENT ? -EIO : rc; /* another process has removed it */
     }
     r->nopen++;
     rec->pins++;
@@ -197,7 +196,7 @@ static void unpin(struct vvi_records *r, struct vvi_record *rec)
         idle_add(r, rec);
 }
 
-/* Nothing of it is kept any more. */
+/* Frees the record and deletes its file. */
 static void record_free(struct vvi_records *r, struct vvi_record *rec)
 {
     char name[NAME_MAX_BYTES];
@@ -219,7 +218,7 @@ static void unpin_last(struct vvi_records *r, struct vvi_record *rec)
         record_free(r, rec);
 }
 
-/* The page is another's from now on: what its chunk took is given back, unless it has another page. */
+/* Ends the ownership of a page: frees the chunk's blocks, unless the chunk has another page. */
 static int disown(struct vvi_records *r, uint32_t page)
 {
     struct owner *o = &r->owner[page];
@@ -320,7 +319,7 @@ void vvi_records_unpin(struct vvi_records *r, struct vvi_record *rec)
 
 /* ---- opening and closing ---- */
 
-/* Can space be given back here? Without that the limit could not be kept. */
+/* Checks that the file system can punch holes; otherwise the limit could not be kept. */
 static int probe(struct vvi_records *r)
 {
     const struct vv_os *os = r->opts.os;
@@ -382,7 +381,7 @@ void vvi_records_free(struct vvi_records *r)
     if (r->owner)
         munmap(r->owner, r->owner_bytes);
     if (r->lock_fd >= 0) {
-        /* Unlocked when there is nothing left to be removed. */
+        /* Unlocked last, when all files are removed. */
         snprintf(name, sizeof(name), ".spill-%016llx.lock", (unsigned long long)r->id);
         (void)os->unlinkat(os, r->dirfd, name);
         os->close(os, r->lock_fd);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which backend an address is of. */
+/* Chooses the backend of an address. */
 #define _GNU_SOURCE
 #include "store/target/target.h"
 

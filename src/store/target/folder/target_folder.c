@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of a folder.
  *
- * Committed as every file is: temporary name, fsync, rename, fsync of the folder. A full folder shows when a
- * file of more than a block is created, as its blocks are allocated then.
+ * A commit is: temporary name, fsync, rename, fsync of the folder. Blocks are allocated when a file of more than
+ * a block is created, so that a full disk is an error of `create`.
  *
- * Pieces are written by the folder's aio, where it has one, while the caller reads the next: at most one at a
- * time, which every other call on the file waits for. Its error is that of the call that waited. */
+ * Pieces are written by the folder's aio, if there is one, while the caller reads the next: at most one at a time,
+ * and every other call on the file waits for it. The call that waited returns its error. */
 #define _GNU_SOURCE
 #include "store/target/folder/target_folder.h"
 
@@ -19,8 +19,8 @@
 
 struct file {
     struct vv_target_fd fd;
-    const struct vv_target_folder *folder; /* of a file that is being created */
-    char *name, *temp;                     /* owned; NULL: it has its name */
+    const struct vv_target_folder *folder; /* of a file being created */
+    char *name, *temp;                     /* owned; NULL: the file has its name */
     struct vv_aio *aio;
     struct vv_aio_req req;
     struct iovec iov;
@@ -61,7 +61,7 @@ static int folder_below(struct vv_target *t, const char *name, const char *temp,
     int rc = 0;
     if (temp) {
         rc = os->mkdirat(os, above->dirfd, name, 0777);
-        /* Also if it was there: who made it may have been cut off before this. */
+        /* Also if it existed: the process that made it may have lost power before it synced. */
         if (rc == 0 || rc == -EEXIST)
             rc = os->fsync(os, above->dirfd);
     }
@@ -136,7 +136,7 @@ int vv_target_fd_init(struct vv_target_fd *file, const struct vv_os *os, int fd)
     return os->file_bytes(os, fd, &file->base.bytes);
 }
 
-/* Takes the descriptor over, also if it fails. */
+/* Takes over the descriptor, even on failure. */
 static int file_new(const struct vv_os *os, int fd, struct file **ret_file)
 {
     struct file *f = fd < 0 ? NULL : calloc(1, sizeof(*f));
@@ -227,7 +227,7 @@ static int file_get(struct vv_target_file *t, void *buf, size_t bytes, uint64_t 
     return vv_os_read_all(f->os, f->fd, buf, bytes, offset);
 }
 
-/* Until the write under way has ended; what became of it. */
+/* Waits for the write in flight and returns its result. */
 static int file_wait(struct file *f)
 {
     struct vv_aio_req *done;

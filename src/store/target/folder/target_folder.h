@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A folder as a target: files appear by rename, synced before, and with their folder synced afterwards. */
+/* A folder as a target: a file is synced, then renamed, and then its folder is synced. */
 #ifndef VV_STORE_TARGET_FOLDER_H
 #define VV_STORE_TARGET_FOLDER_H
 
@@ -10,8 +10,8 @@
 struct vv_target_folder {
     struct vv_target base;
     const struct vv_os *os;
-    int dirfd;          /* the caller's, but for those that `below` has opened */
-    bool direct;        /* files that are copied are opened for direct I/O */
+    int dirfd;          /* the caller's; owned only if `below` has opened it */
+    bool direct;        /* copied files are opened for direct I/O */
     struct vv_aio *aio; /* of the thread that creates files: a piece is written while the next is
                          * read. NULL: one after the other */
 };

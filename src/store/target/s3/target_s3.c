@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of a bucket.
  *
- * An object appears when its last request has been answered, whole, and in one step: nothing has to be
- * renamed. A file of up to SINGLE_BYTES is kept in memory and sent when it is committed. A longer one is
- * uploaded in parts, a few at a time, each from memory of its own, so that it can be sent again; the store puts
- * them together when it is committed. That is worth its requests, and the second copy that some stores make
- * then, for large files only.
+ * An object appears whole, in one step, when its last request has been answered: no rename is needed. A file of up
+ * to SINGLE_BYTES is kept in memory and sent when it is committed. A longer one is uploaded in parts, a few at a
+ * time, each from memory of its own, so that it can be sent again; at commit the store joins them. The extra
+ * requests, and the second copy that some stores make then, pay off only for large files.
  *
- * There are neither locks nor conditions: most stores have no such thing. Two lives of a rank are kept apart
- * by the life marker, which is read between settle and commit, and by names that are never used twice.
+ * There are neither locks nor conditional writes, because most stores have none. Two lives of a rank are kept
+ * apart by the life marker, which is read between settle and commit, and by names that are never reused.
  *
- * An upload that was cut off leaves its parts, invisible, and paid for. `sweep` ends those of a name; opening
+ * An interrupted upload leaves its parts, invisible, and charged for. `sweep` ends the uploads of a name; opening
  * a history does that for its rank.
  *
- * Opening a file asks for its last bytes: that tells its length too, and small files and the tables of
- * checkpoints are all in there. A life or a marker is read with one request. Where a store takes the last bytes
- * for the first ones, as some do, the length is asked for first. */
+ * Opening a file requests its last bytes: the answer has the length too, and small files and the tables of
+ * checkpoints fit in it. So a life or a marker takes one request. Some stores return the first bytes instead of
+ * the last; for these the length is requested first. */
 #define _GNU_SOURCE
 #include "store/target/s3/target_s3.h"
 
@@ -27,14 +26,14 @@
 #include "base/assert.h"
 
 enum { SLOTS = 4, TAIL_BYTES = 16 << 10 };
-#define SINGLE_BYTES (UINT64_C(80) << 20) /* of a file that is sent with one request */
+#define SINGLE_BYTES (UINT64_C(80) << 20) /* longest file that is sent with one request */
 #define PART_BYTES   (UINT64_C(16) << 20)
 #define STREAM_BYTES (UINT64_C(8) << 20)
 
 /* A client and its bucket. Synchronization: atomic, or immutable. */
 struct root {
     _Atomic unsigned refs;
-    atomic_bool no_suffix; /* the store does not give the last bytes of an object */
+    atomic_bool no_suffix; /* the store does not support ranges of the last bytes */
     struct vv_s3 *s3;
     char *bucket;
 };
@@ -45,7 +44,7 @@ struct place {
     char *prefix; /* with a slash at its end, or "" */
 };
 
-/* A piece under way. */
+/* A piece in flight. */
 struct slot {
     struct vv_s3_req req;
     char number[16];
@@ -58,14 +57,14 @@ struct slot {
 struct file {
     struct vv_target_file base;
     struct root *root;
-    char *key; /* owned; NULL: a lock, which is none */
-    /* Of reading. */
+    char *key; /* owned; NULL: a lock, which does nothing */
+    /* For reading. */
     bool stream;
     char tail[TAIL_BYTES]; /* the last bytes */
     size_t tail_bytes;
-    uint64_t asked; /* of a stream: everything before it was asked for */
-    /* Of writing. */
-    bool writes, begun; /* begun: there is an upload */
+    uint64_t asked; /* of a stream: everything before this was requested */
+    /* For writing. */
+    bool writes, begun; /* begun: an upload in parts has begun */
     char id[VV_S3_UPLOAD_ID_MAX];
     char (*etags)[VV_S3_ETAG_MAX];
     uint64_t at, part_bytes;
@@ -151,7 +150,7 @@ static int s3_below(struct vv_target *t, const char *name, const char *temp,
     const struct place *above = place_of(t);
     struct vv_target *target;
     int rc = place_new(above->root, above->prefix, name, &target);
-    if (rc == 0 && !temp) { /* a place is there if something is below it */
+    if (rc == 0 && !temp) { /* a place exists if it has an object */
         rc = vv_s3_list(above->root->s3, above->root->bucket, place_of(target)->prefix, true, any,
                         NULL);
         rc = rc == 0 ? -ENOENT : rc == 1 ? 0 : rc;
@@ -249,7 +248,7 @@ static int s3_sync(struct vv_target *t)
 
 static void s3_end(struct vv_target_file *t);
 
-/* name NULL: of no object. */
+/* name NULL: a file without an object. */
 static int file_new(const struct place *p, const char *name, struct file **ret_file)
 {
     struct file *f = calloc(1, sizeof(*f));
@@ -290,7 +289,7 @@ static int fetch(const struct file *f, void *buf, size_t bytes, uint64_t offset)
     return rc == 0 && req.got != bytes ? -ENODATA : rc;
 }
 
-/* The length and the last bytes, with one request. */
+/* Gets the length and the last bytes with one request. */
 static int read_suffix(struct file *f)
 {
     struct vv_s3_req req = {.bucket = f->root->bucket,
@@ -306,10 +305,10 @@ static int read_suffix(struct file *f)
     }
     if (rc == -EIO && req.status < 300)
         atomic_store(&f->root->no_suffix, true);
-    return rc == -ENODATA ? 0 : rc; /* nothing has no last bytes */
+    return rc == -ENODATA ? 0 : rc; /* an empty object has no last bytes */
 }
 
-/* The same with two. */
+/* The same with two requests. */
 static int read_length(struct file *f)
 {
     char none[1];
@@ -360,7 +359,7 @@ static struct slot *slot_at(struct file *f, uint64_t at, uint64_t unit)
     return &f->slot[at / unit % SLOTS];
 }
 
-/* Asks for the pieces behind `from`, as far as there are slots. */
+/* Requests the pieces behind `from` while slots are free. */
 static int read_ahead(struct file *f, uint64_t from)
 {
     uint64_t end = VV_MIN(f->base.bytes, from + SLOTS * STREAM_BYTES);
@@ -384,7 +383,7 @@ static int read_ahead(struct file *f, uint64_t from)
     return 0;
 }
 
-/* Bytes in the order of the file, read ahead; others as they come. */
+/* Reads in the order of the file, with read-ahead. Ranges out of order are requested one by one. */
 static int get_stream(struct file *f, char *buf, size_t bytes, uint64_t offset)
 {
     int rc = 0;
@@ -448,7 +447,7 @@ static int s3_create(struct vv_target *t, const char *name, const char *temp, ui
     return 0;
 }
 
-/* The part in the slot has arrived. */
+/* Waits until the part in the slot has arrived. */
 static int part_wait(struct file *f, struct slot *s)
 {
     if (!s->busy)

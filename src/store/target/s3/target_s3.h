@@ -10,7 +10,7 @@
 VV_WARN_UNUSED int vv_target_s3_open(const char *url, const struct vv_s3_opts *opts, char *err,
                                      size_t err_bytes, struct vv_target **ret_target);
 
-/* For tests, before any is opened: files of more than `single` bytes are uploaded in parts of `part` bytes,
+/* For tests, before any target is opened: files of more than `single` bytes are uploaded in parts of `part` bytes,
  * 5 MiB or more. */
 void vv_target_s3_sizes(uint64_t single, uint64_t part);
 

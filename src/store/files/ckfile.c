@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading and writing the parts of a checkpoint file that are not data. Pure but for the reads
+/* Reading and writing the parts of a checkpoint file that are not data. Pure, except for the reads
  * through the OS table; any thread.
  *
- * A file is believed in this order: its footer's place and magic, the checksum over the whole tail,
- * then the numbers in it against each other and against the file's size. After that the region and
- * checksum tables may be used without further bounds checks, and each chunk is judged by its
- * checksum. Nothing read is used as a size before it was bounded by the file's. */
+ * A file is checked in this order: place and magic of its footer, the checksum of the whole tail, then
+ * its numbers against each other and against the file's size. After that the region and checksum
+ * tables may be used without bounds checks, and each chunk is checked by its checksum. No value from
+ * the file is used as a size before it was bounded by the file's size. */
 #define _GNU_SOURCE
 #include "store/files/ckfile.h"
 
@@ -119,7 +119,7 @@ bool vv_ckfile_parse_name(const char *name, enum vv_ckfile_kind *ret_kind, uint3
     uint64_t rank, version, generation;
     if (!parse_number(&name, 'r', UINT32_MAX, &rank) ||
         !parse_number(&name, 'v', UINT64_MAX, &version) ||
-        !parse_number(&name, 'g', UINT64_MAX - 1, &generation)) /* there is always a next one */
+        !parse_number(&name, 'g', UINT64_MAX - 1, &generation)) /* a next one must exist */
         return false;
     bool temp = strcmp(name, "tmp") == 0;
     if (!temp && strcmp(name, "ckpt") != 0)
@@ -238,8 +238,8 @@ static int info_fill(const struct vv_ckfile_footer *f, const char *tail,
     return 0;
 }
 
-/* The tail, checked. Most fit into the last block, whose read finds the footer; for others the
- * footer says how much more there is. */
+/* Reads and checks the tail. Most tails fit into the last block, which also holds the footer; for longer
+ * ones the footer has the length. */
 static int read_tail(struct vv_target_file *file, char *err, size_t err_bytes, void **ret_tail,
                      struct vv_ckfile_footer *ret_footer)
 {
@@ -276,7 +276,7 @@ int vv_ckfile_read(const struct vv_os *os, int fd, bool with_header, char *err, 
     struct vv_target_fd file;
     int rc = vv_target_fd_init(&file, os, fd);
     if (rc < 0)
-        return vvi_error(rc, err, err_bytes, "cannot tell its size: %s", strerror(-rc));
+        return vvi_error(rc, err, err_bytes, "cannot get the file's size: %s", strerror(-rc));
     return vv_ckfile_read_from(&file.base, with_header, err, err_bytes, ret_info);
 }
 
@@ -287,8 +287,8 @@ int vv_ckfile_read_from(struct vv_target_file *file, bool with_header, char *err
     struct vv_ckfile_footer footer;
     struct vv_ckfile_info info;
     if (file->bytes < VV_CKFILE_HEADER_BYTES + VV_STORE_ALIGN || file->bytes % VV_STORE_ALIGN != 0)
-        return vvi_error(-EBADMSG, err, err_bytes, "%" PRIu64 " bytes is no size of such a file",
-                         file->bytes);
+        return vvi_error(-EBADMSG, err, err_bytes,
+                         "%" PRIu64 " bytes is not the size of a checkpoint file", file->bytes);
     int rc = read_tail(file, err, err_bytes, &tail, &footer);
     if (rc < 0)
         return rc;
@@ -314,7 +314,7 @@ out:
     return rc;
 }
 
-/* ---- checking all of it ---- */
+/* ---- checking a whole file ---- */
 
 struct checker {
     void (*report)(void *user, const struct vv_ckfile_problem *p);
@@ -331,7 +331,7 @@ static void problem(struct checker *c, int64_t region, int64_t chunk, const char
     c->report(c->user, &p);
 }
 
-/* Names every region with bytes in [begin, end). */
+/* Reports every region with bytes in the chunk. */
 static void chunk_problem(struct checker *c, const struct vv_ckfile_info *info, uint32_t chunk,
                           const char *what)
 {
@@ -367,7 +367,7 @@ static int check_chunks(struct checker *c, struct vv_target_file *file,
     return 0;
 }
 
-/* With the tail gone, the header may still tell what the file was. */
+/* Without the tail, the header may still tell which file it was. */
 static void check_header_alone(struct checker *c, struct vv_target_file *file)
 {
     void *head;
@@ -388,9 +388,9 @@ static void check_name(struct checker *c, const char *path, const struct vv_ckfi
     uint64_t version, generation;
     const char *base = strrchr(path, '/');
     if (!vv_ckfile_parse_name(base ? base + 1 : path, &kind, &rank, &version, &generation))
-        return; /* a copy under a name of its own is as good */
+        return; /* a copy may have any name */
     if (rank != info->id.rank || version != info->id.version || generation != info->id.generation)
-        problem(c, -1, -1, "the file's name is not that of the checkpoint in it");
+        problem(c, -1, -1, "the file's name is not that of its checkpoint");
 }
 
 int vv_ckfile_verify(struct vv_target *target, const char *path,

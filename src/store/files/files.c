@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening one history: the lock, what was committed, and the index.
+/* Opening one history: the lock, the committed versions, and the index.
  *
- * The listing of the folder says which files there are. The index says what is in each, if the file
- * has the length in the index; otherwise the file is read. Of several generations of a version the
+ * The listing of the folder tells which files exist. The index tells the contents of each, if the file
+ * has the length in the index; otherwise the file is read. If a version has several generations, the
  * highest counts: the others were replaced, and a crash came before their removal. They are removed
  * here, unless the highest cannot be used, or `all_generations` leaves the choice to the remote folder.
  * Files under temporary names are removed: with the lock held, no process writes them. A committed file
- * that does not check is not deleted: it is left to `varve verify` and its owner. It still counts as the
- * highest generation, or else bytes that the application replaced would come back as the version; what
- * it hides stays on disk and goes when it is removed.
+ * that fails its check is not deleted: it is left to `varve verify` and its owner. It still counts as
+ * the highest generation; otherwise bytes that the application replaced would come back as the version.
+ * The generations it hides stay on disk and are removed with it.
  *
- * Everything here runs on the thread that opens or closes, but for vv_files_run_id, which reads what
- * does not change. */
+ * Everything here runs on the thread that opens or closes, except vv_files_run_id, which reads only
+ * immutable fields. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -62,14 +62,14 @@ static int take_lock(struct vv_files *f, char *err, size_t err_bytes)
         return vvi_error(rc, err, err_bytes, "cannot lock %s/%s/%s: %s", f->folder->path,
                          f->history, name, strerror(-rc));
     f->locked_by = getpid();
-    /* For the text above only: a full disk must not keep anybody from reading a history. */
+    /* Only for the text above: a full disk must not prevent reading a history. */
     int n = snprintf(text, sizeof(text), "%ld\n", (long)f->locked_by);
     if (os->ftruncate(os, f->lock_fd, 0) == 0)
         (void)os->pwrite(os, f->lock_fd, text, (size_t)n, 0);
     return 0;
 }
 
-/* ---- what is in the folder ---- */
+/* ---- files in the folder ---- */
 
 struct listing {
     struct vv_files *files;
@@ -136,12 +136,12 @@ static int list_folder(struct vv_files *f)
 {
     struct listing l = {.files = f};
     int rc = f->at->ops->list(f->at, list_name, &l);
-    /* What cannot be swept now is swept another time. */
+    /* Uploads that cannot be ended now are ended at a later open. */
     if (rc == 0 && f->at->ops->sweep && !f->read_only)
         (void)f->at->ops->sweep(f->at, is_ours, f);
     for (size_t i = 0; rc == 0 && i < l.ntemps && !f->read_only; i++) {
         rc = f->at->ops->remove(f->at, l.temps[i]);
-        /* A folder of that name is not ours. New files have new names, so it can stay. */
+        /* A folder of that name is not ours. New files have other names, so it can stay. */
         if (rc == -ENOENT || rc == -EISDIR || rc == -EPERM)
             rc = 0;
     }
@@ -151,7 +151,7 @@ static int list_folder(struct vv_files *f)
     return rc;
 }
 
-/* ---- what is in the files ---- */
+/* ---- contents of the files ---- */
 
 static void apply_index(struct vv_files *f)
 {
@@ -174,8 +174,7 @@ static void apply_index(struct vv_files *f)
     }
 }
 
-/* Whether a file is as long as the index says. If it is not, or is no file, what is there is read as if
- * the index did not know it. */
+/* True if a file has the length in the index. Otherwise it is read as if it were not in the index. */
 static bool as_indexed(const struct vv_files *f, const struct vvi_found *found)
 {
     const struct vv_os *os = f->folder->opts.os;
@@ -188,11 +187,10 @@ static bool as_indexed(const struct vv_files *f, const struct vvi_found *found)
     return os->stat(os, f->dirfd, name, &bytes) == 0 && bytes == found->entry.file_bytes;
 }
 
-/* Reads one file that the index does not know. Errors of the file are not fatal; err says what it
- * is. */
+/* Reads one file that is not in the index. Errors of the file are not fatal; err describes them. */
 static int read_file(struct vv_files *f, struct vvi_found *found, char *err, size_t err_bytes)
 {
-    /* The header of a file on a target is another request; its name and its end say enough. */
+    /* On a target the header takes another request; the file's name and its tail suffice. */
     bool header = !f->folder->target;
     char name[VV_CKFILE_NAME_MAX];
     struct vv_target_file *file;
@@ -238,7 +236,7 @@ static int read_unknown(struct vv_files *f, size_t *ret_nread)
         int rc = read_file(f, found, err, sizeof(err));
         bool of_file = !f->folder->target || rc == -EBADMSG || rc == -ENOENT;
         if (rc == -ENOMEM || rc == -EMFILE || rc == -ENFILE || (rc < 0 && !of_file))
-            return rc; /* our trouble or the network's, not the file's */
+            return rc; /* caused by this process or the network, not by the file */
         if (rc < 0) {
             found->status = rc;
             found->what = strdup(err[0] != '\0' ? err : strerror(-rc));
@@ -251,7 +249,7 @@ static int read_unknown(struct vv_files *f, size_t *ret_nread)
     return 0;
 }
 
-/* ---- what was not synced ---- */
+/* ---- files that were not synced ---- */
 
 struct fault {
     char text[128];
@@ -264,7 +262,7 @@ static void note_fault(void *user, const struct vv_ckfile_problem *p)
         snprintf(fault->text, sizeof(fault->text), "%s", p->what);
 }
 
-/* Reads all of a file. One that is not what was written counts as damaged. */
+/* Reads a whole file. If its data is not what was written, it counts as damaged. */
 static int look_at_data(struct vv_files *f, struct vvi_found *found)
 {
     struct fault fault = {""};
@@ -294,7 +292,7 @@ static struct vvi_found *newest_known(struct vv_files *f)
     return newest;
 }
 
-/* The highest version whose newest generation is known. */
+/* The highest version whose newest generation is intact. */
 static struct vvi_found *highest_known(struct vv_files *f)
 {
     for (size_t i = f->nfound; i-- > 0;)
@@ -304,7 +302,7 @@ static struct vvi_found *highest_known(struct vv_files *f)
     return NULL;
 }
 
-/* Reads one after the other until one is good. */
+/* Reads one file after the other until one is good. */
 static int look_until_good(struct vv_files *f, struct vvi_found *(*next)(struct vv_files *))
 {
     struct vvi_found *found;
@@ -317,10 +315,10 @@ static int look_until_good(struct vv_files *f, struct vvi_found *(*next)(struct 
     return rc;
 }
 
-/* Files that were committed without a sync. The machine has been started again since: any of them may have lost
- * bytes, and all are read; what is right is on the disk then, and goes into the index. It has not: the kernel has
- * what it was given, but for errors of writing, which the checksums of restores find; and what a restart asks for
- * first is read now: the version that was written last, or as VELOC has it the one of the highest number. */
+/* Checks files that were committed without a sync. If the machine has rebooted since, any of them may have lost
+ * bytes: all are read, and intact ones, which are on the disk then, go into the index. Without a reboot the kernel
+ * still has the data, except after write errors, which the checksums find at restore. Then only the versions that a
+ * restart requests first are read: the one written last and, as VELOC defines it, the one with the highest number. */
 static int look_at_unsynced(struct vv_files *f)
 {
     uint64_t boot = vv_os_boot(f->folder->opts.os);
@@ -354,9 +352,9 @@ static void found_fini(struct vvi_found *found)
     found->what = NULL;
 }
 
-/* Found [first, last] are the generations of one version, the highest last: it stays, at *kept if it
- * is known and as damaged if it is not. The others go, from disk too where a known one replaces
- * them; damaged ones are never deleted. */
+/* Found [first, last] are the generations of one version, the highest last. The highest stays, at *kept if
+ * it is known and in `damaged` if it is not. If it is known, the others are dropped, and deleted from the
+ * disk unless they are damaged. */
 static int settle_version(struct vv_files *f, size_t first, size_t last, size_t *kept,
                           size_t *removed)
 {
@@ -401,14 +399,14 @@ static int drop_superseded(struct vv_files *f, size_t *ret_nremoved)
     }
     f->nfound = kept;
     *ret_nremoved = removed;
-    /* Not synced, a crash after the removal of the kept one would bring the old one back. */
+    /* Without the sync, a crash after the kept one is removed would bring the old one back. */
     return removed > 0 ? f->at->ops->sync(f->at) : 0;
 }
 
 /* ---- the index ---- */
 
-/* Continues the index if it is good, begins a new one if it is missing, torn or mostly history.
- * Being without one is slow, not wrong, so that failures end here. */
+/* Continues the index if it is good, or starts a new one if it is missing, torn or mostly about removed
+ * versions. Failures are ignored: without an index opening is slow, not wrong. */
 static void start_index(struct vv_files *f, bool incomplete)
 {
     const struct vvi_index_view *view = &f->view;
@@ -416,8 +414,8 @@ static void start_index(struct vv_files *f, bool incomplete)
     bool stale = vvi_index_stale(view->nrecords, f->nfound);
     if (!torn && !stale && !incomplete && vvi_index_continue(&f->index, view, f->nfound) == 0)
         return;
-    /* The records of vanished files take their generations with them when the index is written
-     * anew. That is safe: nothing is left that could be mistaken for a later file. */
+    /* A rewritten index lacks the records of deleted files and their generations. That is safe: no
+     * record is left that a later file could match. */
     if (vvi_index_restart(&f->index, f->history, f->rank) < 0)
         return;
     for (size_t i = 0; i < f->nfound; i++)
@@ -453,7 +451,7 @@ static int open_history_folder(struct vv_files *f, char *err, size_t err_bytes)
                                    strerror(-rc));
     }
     int rc = f->read_only ? 0 : os->mkdirat(os, folder->dirfd, f->history, 0777);
-    /* Also if it was there: who made it may have been cut off, or have failed, before this. */
+    /* Also if it existed: the process that made it may have stopped, or failed, before this. */
     if (!f->read_only && (rc == 0 || rc == -EEXIST))
         rc = os->fsync(os, folder->dirfd);
     if (rc < 0)
@@ -566,8 +564,8 @@ uint32_t vvi_recorded_ranks(struct vv_target *at, uint32_t rank)
     return end > text && *end == '\n' && ranks <= INT32_MAX ? (uint32_t)ranks : 0;
 }
 
-/* Not being able to is nobody's error: a full disk must not keep anybody from reading a history, and
- * without the record nothing is refused. */
+/* Errors are ignored: a full disk must not prevent reading a history, and without the record nothing is
+ * refused. */
 static void record_ranks(struct vv_files *f, uint32_t ranks)
 {
     const struct vv_target_ops *ops = f->at->ops;
@@ -618,13 +616,13 @@ uint64_t vv_files_draw_id(void)
     return id;
 }
 
-/* The lock, where there is one, and what is there. */
+/* Takes the lock, if there is one, and lists the versions. */
 static int open_found(struct vv_files *f, uint32_t ranks, char *err, size_t err_bytes)
 {
     int rc = 0;
     if (!f->at)
         return 0;
-    /* A target has no locks and lists what is there: lives differ by the life marker alone. */
+    /* A target has no locks and always lists the present state: only the life marker separates lives. */
     bool locks = !f->folder->target && !f->read_only;
     if (locks)
         rc = take_lock(f, err, err_bytes);
@@ -679,8 +677,8 @@ void vv_files_close(struct vv_files *f)
     forget_found(f);
     forget_damaged(f);
     vvi_index_fini(&f->index);
-    /* Last of all. A child forked meanwhile holds the descriptor too, so that closing ours would
-     * leave the lock; and should the child get here, it is not the child's to give up. */
+    /* Last of all. A child forked meanwhile also holds the descriptor, so that closing ours would keep
+     * the lock. If the child itself gets here, it must not release the lock. */
     if (f->locked_by == getpid())
         (void)os->unlock(os, f->lock_fd);
     if (f->lock_fd >= 0)

@@ -2,17 +2,17 @@
 /* The index: one append-only file of checksummed records per history and rank, so that opening a
  * history does not open every file in it.
  *
- * It is a cache. Which files exist is decided by the folder, what is in them by the files; a record
- * only saves reading one. So it is never synced, a record that does not check ends it, and a
- * failure to write deletes it. Its layout is in docs/format/index.md.
+ * It is a cache. The folder decides which files exist, the files what is in them; a record only saves
+ * reading one. So the index is never synced, a damaged record ends it, and a failure to write deletes
+ * it. Its layout is in docs/format/index.md.
  *
- * Why a stale record cannot speak for a new file: records are matched by version and generation,
- * and new files get generations above every one in the folder and in the valid part of the index,
- * records of vanished files included.
+ * A stale record cannot describe a new file: records are matched by version and generation, and new
+ * files get generations above all those in the folder and in the valid part of the index, records of
+ * deleted files included.
  *
- * On a target, which takes whole files only, the index is kept in memory and written again when the file
- * lacks one record in LACKING_ONE_IN, and at the end: a history is opened with a few requests however many
- * versions it has, and what is written for the index stays far below what is written for versions. */
+ * A target replaces only whole files. There the index is kept in memory and rewritten when the file lacks one
+ * record in LACKING_ONE_IN, and at close. So opening takes a few requests for any number of versions, and writing
+ * the index stays cheap compared with writing the versions. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -50,7 +50,7 @@ static bool is_open(const struct vvi_index *ix)
     return ix->fd >= 0 || ix->whole;
 }
 
-/* All of it, to the target. What it lacks after a failure it may get another time. */
+/* Writes the whole index to the target. After a failure it is tried again later. */
 static int save(struct vvi_index *ix)
 {
     const struct vv_target_ops *ops = ix->target->ops;
@@ -79,8 +79,8 @@ void vvi_index_fini(struct vvi_index *ix)
     vv_mutex_fini(&ix->lock);
 }
 
-/* A half-written index would hide nothing (records check themselves), but one without a removal
- * could list a version twice over; gone, it is rebuilt. */
+/* A half-written index would hide nothing (records have checksums), but without the record of a removal
+ * it could list a version twice. It is deleted, and rebuilt at the next open. */
 static void give_up(struct vvi_index *ix)
 {
     char temp[40];
@@ -160,7 +160,7 @@ static int read_folder(struct vvi_index *ix, struct vvi_index_view *view)
     return rc;
 }
 
-/* `want`: the header that it must have; NULL: any. */
+/* `want`: the required header; NULL: any. */
 static int read_view(struct vvi_index *ix, const struct vvi_index_header *want,
                      struct vvi_index_view *ret_view)
 {
@@ -169,7 +169,7 @@ static int read_view(struct vvi_index *ix, const struct vvi_index_header *want,
     if (rc == -ENOMEM) {
         return rc;
     } else if (rc < 0) {
-        free(view.text); /* unreadable: as good as none */
+        free(view.text); /* unreadable: treated as missing */
         *ret_view = (struct vvi_index_view){0};
         return 0;
     }
@@ -223,7 +223,7 @@ static int make_room_locked(struct vvi_index *ix, size_t bytes)
     return 0;
 }
 
-/* The first `bytes` of an index on a target. */
+/* Stores the first `bytes` of an index on a target. */
 static int begin_whole(struct vvi_index *ix, const void *text, size_t bytes)
 {
     vv_mutex_lock(&ix->lock);
@@ -351,11 +351,11 @@ void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind, const struct
 
 /* ---- compaction ---- */
 
-/* Of removals the last few stay: a partner that has not heard of one hears of it at the next open. */
+/* The last removals are kept: a partner that missed one learns of it at the next open. */
 enum { REMOVALS_KEPT = 32 };
 
 struct compact {
-    const struct vvi_index_record **record; /* by version and generation, the last one last */
+    const struct vvi_index_record **record; /* by version and generation, then in file order */
     uint64_t n;
 };
 
@@ -367,7 +367,7 @@ static int compare_records(const void *a, const void *b)
         return x->version < y->version ? -1 : 1;
     if (x->generation != y->generation)
         return x->generation < y->generation ? -1 : 1;
-    return x < y ? -1 : x > y; /* as they stand in the file */
+    return x < y ? -1 : x > y; /* in file order */
 }
 
 static int compare_places(const void *a, const void *b)
@@ -377,7 +377,7 @@ static int compare_places(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Leaves the last record of each file, and of removals only the latest, in the order of the file. */
+/* Keeps the last record of each file, and only the latest removals, in file order. */
 static void keep_last(struct compact *c, uint64_t *ret_nlive)
 {
     uint64_t kept = 0, live = 0, removals = 0;
@@ -399,7 +399,7 @@ static void keep_last(struct compact *c, uint64_t *ret_nlive)
     *ret_nlive = live;
 }
 
-/* Writes the header and the records to a new file and puts it in the place of the old one. */
+/* Writes the header and the records to a new file, which replaces the old one. */
 static int rewrite_locked(struct vvi_index *ix, const char *header, const struct compact *c)
 {
     const struct vv_os *os = ix->os;
@@ -436,8 +436,8 @@ static int rewrite_locked(struct vvi_index *ix, const char *header, const struct
     return 0;
 }
 
-/* The file is read again for it: memory holds none of its records. As their number has doubled since
- * the last time, this adds the same to the cost of each. */
+/* Reads the file again, because memory holds none of its records. Their number has doubled since the last
+ * time, so this adds a constant to the cost of each. */
 static int compact_locked(struct vvi_index *ix)
 {
     struct vvi_index_view view;
@@ -449,7 +449,7 @@ static int compact_locked(struct vvi_index *ix)
         return rc;
     c.record = malloc((view.nrecords + 1) * sizeof(*c.record));
     if (view.valid_bytes != (ix->whole ? ix->used : ix->end))
-        rc = -EIO; /* not what was written */
+        rc = -EIO; /* the file was changed */
     else if (!c.record)
         rc = -ENOMEM;
     while (rc == 0 && (r = vvi_index_next(&view, &at)))

@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The store of committed files.
  *
- * WRITE   the batch's pages become one vectored write at consecutive offsets; the file's header
- *         goes in front of chunk 0, so that it costs no request of its own. Checksums are computed
- *         once the write is with the kernel: the pages do not change while it runs. Through the page
- *         cache KEEP follows, a sync of the data, before the write is reported.
- * READ    one vectored read; every chunk is checked before the batch is reported. A file written
- *         with larger pages than ours has larger checksummed chunks; it is read through a bounce
- *         buffer that covers whole ones.
- *         On device memory both are requests to gds.c instead, the header of a write apart; checksums
- *         come with them. What must be read through a bounce buffer is checked there and then taken
- *         up to the device: UPLOAD.
- * SALVAGE read chunks of another file of the object, check them, and then as WRITE.
- * COMMIT  TAIL: write tables and footer -> SYNC: fsync the file -> rename -> FOLDER: fsync the
- *         folder -> index record. Up to the rename the object is invisible to a later open; from
- *         the folder's fsync on it is there for good. If that fails the rename is undone.
+ * WRITE   the batch's pages become one vectored write at consecutive offsets. The file's header is
+ *         written in front of chunk 0, so that it takes no request of its own. Checksums are computed
+ *         after the write was submitted: the pages do not change while it runs. Through the page cache
+ *         KEEP follows, a sync of the data, before the write is reported.
+ * READ    one vectored read; every chunk is verified before the batch is reported. A file written with
+ *         larger pages than ours has larger checksummed chunks; it is read through a bounce buffer
+ *         that covers whole ones. For device memory both are requests to gds.c instead, except the
+ *         header of a write; they return checksums. Data that must go through a bounce buffer is
+ *         verified there and then copied to the device: UPLOAD.
+ * SALVAGE read chunks of another file of the object, verify them, then continue as WRITE.
+ * COMMIT  TAIL: write tables and footer -> SYNC: fsync the file -> rename -> FOLDER: fsync the folder ->
+ *         index record. Before the rename a later open does not see the object; after the folder's
+ *         fsync it is durable. If that fsync fails, the rename is undone.
  * REMOVE  unlink -> FOLDER (if it was committed) -> index record.
  *
- * Whatever fails on the way of a WRITE or COMMIT spoils the object, a failed fsync above all: it
- * is not repeated, because the next one would report success for pages that are gone.
+ * Any error of a WRITE or COMMIT spoils the object. Above all a failed fsync: it is not repeated,
+ * because the next one would report success for pages that the kernel has dropped.
  *
- * Of an object one sync of data runs at a time, which serves all writes that have ended since the one before. The
- * kernel tells an error of writing back once, to whoever asks first: with two at a time, the one could be told of a
- * page that the other then reports as kept.
+ * Per object one data sync runs at a time; it serves all writes that have ended since the one before. The kernel
+ * reports a write-back error once, to the first sync that asks: of two concurrent syncs, one could get the error
+ * of a page while the other reports that page as written.
  *
- * Folder fsyncs are shared: whoever gets to FOLDER while one is running waits for the next, which
- * serves all that came meanwhile. The one that carries the request is the leader, the others ride.
+ * Folder fsyncs are shared: a batch that reaches FOLDER while one runs waits for the next, which serves
+ * all batches that came meanwhile. The batch that carries the request is the leader; the others ride.
  *
  * A port and its batches belong to the mover's thread. */
 #define _GNU_SOURCE
@@ -46,7 +45,7 @@ struct folder_sync {
     struct vv_files *files;
     struct vvi_batch *leader;
     struct vvi_batch *riding;  /* renamed or unlinked before the fsync began */
-    struct vvi_batch *waiting; /* since */
+    struct vvi_batch *waiting; /* renamed or unlinked since */
 };
 
 struct files_port {
@@ -64,7 +63,7 @@ static uint64_t wall_clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* What the footer in a commit's bounce buffer says, for the index. */
+/* The index entry of a commit, from the footer in its bounce buffer. */
 static struct vv_files_entry committed_entry(const struct vvi_batch *b)
 {
     const struct vvi_obj *obj = b->obj;
@@ -92,7 +91,7 @@ static void end_with_folder(struct vvi_port *port, struct vvi_batch *b)
     struct vv_store_io *io = b->io;
     struct vvi_index *index = &io->key.history->index;
     if (io->status == 0 && io->op == VV_STORE_COMMIT && unsynced(b)) {
-        ; /* the next opening has to look at it */
+        ; /* no index record: the next open must check the file */
     } else if (io->status == 0 && io->op == VV_STORE_COMMIT) {
         struct vv_files_entry e = committed_entry(b);
         vvi_index_add(index, VVI_RECORD_COMMIT, &e);
@@ -120,7 +119,7 @@ static void folder_sync_start(struct files_port *p, struct folder_sync *fs)
     vvi_batch_submit(&p->port, b, &b->reqs[0]);
 }
 
-/* To be made lasting together with others. */
+/* Waits for a folder sync together with others. */
 static void folder_sync_join(struct files_port *p, struct vvi_batch *b)
 {
     struct folder_sync *fs = p->syncs;
@@ -174,7 +173,7 @@ static void folder_sync_done(struct files_port *p, struct vvi_batch *leader)
         b->io->status = status;
         end_with_folder(&p->port, b);
     }
-    /* One write for all of them. They are not reported before poll returns, after this. */
+    /* One write for all of them. They are reported later, when poll returns. */
     vvi_index_flush(&files->index);
 }
 
@@ -225,8 +224,8 @@ static void add_header(struct vvi_obj *obj, struct vv_ckfile_header *header)
     obj->header_sent = true;
 }
 
-/* The tail, and in front of it in the same memory the header, if no chunk took it along (an object
- * without bytes). */
+/* Writes the tail. In front of it in the same memory is the header, if no chunk has carried it (an
+ * object without bytes). */
 static int commit_start(struct files_port *p, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
@@ -269,7 +268,7 @@ static int submit_commit(struct files_port *p, struct vv_store_io *io)
     struct vvi_obj *obj;
     int rc = vvi_obj_create(io, &obj);
     if (rc == 0 && obj->written != obj->nchunks) {
-        vvi_obj_unpin(obj); /* too early, and no harm done */
+        vvi_obj_unpin(obj); /* misuse: it does not spoil the object */
         rc = -EINVAL;
     }
     if (rc == 0) {
@@ -328,7 +327,7 @@ static uint64_t data_offset(const struct vv_store_io *io, uint32_t page_bytes)
     return VV_CKFILE_HEADER_BYTES + (uint64_t)io->chunk0 * page_bytes;
 }
 
-/* Hands the batch's chunks to gds.c, and the header in b->bounce, if it takes one along, to the
+/* Submits the batch's chunks to gds.c, and the header in b->bounce, if the batch carries it, to the
  * kernel. On failure nothing was submitted. */
 static int gds_start(struct files_port *p, struct vvi_batch *b)
 {
@@ -424,7 +423,7 @@ static int read_start(struct files_port *p, struct vvi_batch *b)
     return 0;
 }
 
-/* Checks bytes [at, at + n) of the object, a whole number of the file's chunks. */
+/* Verifies bytes [at, at + n) of the object, a whole number of the file's chunks. */
 static bool sums_ok(const struct vvi_obj *obj, const char *mem, uint64_t at, uint64_t n)
 {
     uint32_t unit = obj->id.chunk_bytes;
@@ -435,7 +434,7 @@ static bool sums_ok(const struct vvi_obj *obj, const char *mem, uint64_t at, uin
     return true;
 }
 
-/* What gds.c has computed is stored for what was written, and compared for what was read. */
+/* Stores the checksums that gds.c has computed after a write, and compares them after a read. */
 static void settle_sums(struct files_port *p, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
@@ -491,7 +490,7 @@ static void verify_bounce(struct files_port *p, struct vvi_batch *b)
     }
 }
 
-/* From the bounce buffer to the device. */
+/* Copies from the bounce buffer to the device. */
 static int upload_start(struct files_port *p, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
@@ -514,9 +513,9 @@ static int upload_start(struct files_port *p, struct vvi_batch *b)
     return 0;
 }
 
-/* ---- what was written stays ---- */
+/* ---- data syncs before a write is reported ---- */
 
-/* One sync for all that wait: from the first of their bytes to the last. */
+/* Starts one sync for all waiting batches, over the range from their first byte to their last. */
 static void keep_start(struct files_port *p, struct vvi_obj *obj)
 {
     struct vvi_batch *carrier = obj->to_keep;
@@ -566,12 +565,12 @@ static void keep_done(struct files_port *p, struct vvi_batch *carrier)
     }
 }
 
-/* False: it goes on. */
+/* False: the batch has a next step. */
 static bool data_advance(struct files_port *p, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
     struct vvi_obj *obj = b->obj;
-    if (io->status == -ENODATA) { /* shorter than it was when its footer was read */
+    if (io->status == -ENODATA) { /* the file was truncated after its footer was read */
         io->status = -EBADMSG;
         io->bad_chunk = io->chunk0;
     }
@@ -601,7 +600,7 @@ static bool data_advance(struct files_port *p, struct vvi_batch *b)
 
 /* ---- salvage ---- */
 
-/* The batch's memory: a block for the header, and behind it the chunks. */
+/* The batch's memory has a block for the header, then the chunks. */
 static int salvage_start(struct files_port *p, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
@@ -638,7 +637,7 @@ static int salvage_start(struct files_port *p, struct vvi_batch *b)
     return 0;
 }
 
-/* What was read goes into the new file, header included, if it is what was written. */
+/* Verifies the bytes read and writes them to the new file, header included. */
 static bool salvage_advance(struct files_port *p, struct vvi_batch *b)
 {
     struct vv_store_io *io = b->io;
@@ -706,7 +705,7 @@ static int submit_data(struct files_port *p, struct vv_store_io *io)
     if (!vvi_io_valid(io, p->folder->opts.page_bytes) || (io->device && !p->port.gds) ||
         (write && io->key.generation < files->first_generation))
         return -EINVAL;
-    unsigned niov = io->nchunks + 1; /* and the header */
+    unsigned niov = io->nchunks + 1; /* one for the header */
     struct vvi_batch *b =
         vvi_batch_new(&p->port, io, (unsigned)vv_div_up(niov, VV_AIO_IOV_MAX), niov);
     if (!b)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading histories that are on a target and in no folder.
+/* Reading histories that are on a target and not in a folder.
  *
- * A few threads carry out reads, each one request to the target at a time: it is the number of requests
- * under way that makes distant places fast. What a file holds (its tables) is kept for the files read last.
- * Every chunk is compared with its checksum before any of the batch is handed on.
+ * A few threads carry out reads, each with one request to the target at a time: many requests in flight
+ * hide the latency of a distant store. The tables of the files read last are kept. Every chunk is
+ * verified before any of its batch is reported.
  *
- * Files get there by copying (`vvi_copy`); of what stores do there are reads and removals alone. */
+ * Files get there by copying (`vvi_copy`); stores on a target only read and remove. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -19,14 +19,14 @@
 
 enum { READERS = 8, KEPT = 16 };
 
-/* A file of which the tables are known, or being read. Synchronization: port->lock, but for file and info,
- * which do not change once `ready` is set. */
+/* A file whose tables are read, or being read. Synchronization: port->lock, except file and info, which
+ * do not change once `ready` is set. */
 struct object {
-    struct object *next;                  /* those used last first */
-    uint64_t serial, version, generation; /* whose: a history that is open */
+    struct object *next;                  /* most recently used first */
+    uint64_t serial, version, generation; /* serial: of the open history */
     unsigned pins;
     bool ready;
-    int status; /* of opening it */
+    int status; /* result of opening it */
     struct vv_target_file *file;
     struct vv_ckfile_info info;
 };
@@ -79,7 +79,7 @@ static int object_read(struct vv_files *files, struct object *o)
     return vvi_files_same(files, o->version, o->generation, rc, o->info.id.run_id);
 }
 
-/* The last few objects that are not in use stay open, but none that could not be opened. */
+/* Keeps the last few unused objects open, except those that failed to open. */
 static void drop_old(struct target_port *p)
 {
     unsigned kept = 0;
@@ -104,7 +104,7 @@ static void drop_old(struct target_port *p)
     vv_mutex_lock(&p->lock);
 }
 
-/* Moves what is found to the front. */
+/* Finds an object and moves it to the front. */
 static struct object *find_locked(struct target_port *p, const struct vv_store_key *key)
 {
     const struct vv_files *files = key->history;
@@ -121,7 +121,7 @@ static struct object *find_locked(struct target_port *p, const struct vv_store_k
     return NULL;
 }
 
-/* Pinned, ready; NULL: no memory. Lock held, and given up meanwhile. */
+/* Returns the object pinned and ready; NULL: out of memory. Lock held, and released meanwhile. */
 static struct object *object_get(struct target_port *p, const struct vv_store_key *key)
 {
     struct object *o = find_locked(p, key);
@@ -151,7 +151,7 @@ static struct object *object_get(struct target_port *p, const struct vv_store_ke
 
 /* ---- reading ---- */
 
-/* The bytes [begin, end) of the data, which are whole chunks of the file, into the batch's pages. */
+/* Reads the bytes [begin, end) of the data, whole chunks of the file, into the batch's pages. */
 static int fill(const struct object *o, struct vv_store_io *io, uint32_t page_bytes, char *mem,
                 uint64_t begin, uint64_t end)
 {

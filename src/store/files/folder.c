@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A folder of committed files and the objects open in it.
  *
- * A hash table holds the objects being written (each until it is committed or removed) and
- * committed ones that were read of late. There may be many of the first kind: small versions are
- * written much faster than they are committed. Those with a descriptor are also in a list, most
- * recently used first, which is short: `max_open` and what is pinned. A descriptor is closed only
- * while its object is not pinned; an object being written keeps its checksums then and is opened
- * again when needed, a committed one is dropped and read afresh. An object that could not be
- * written or committed stays in the table, so that nobody takes it for a good one, until it is
- * removed or the history is closed.
+ * A hash table holds the objects being written (each until it is committed or removed) and committed
+ * ones that were read recently. There may be many of the first kind: small versions are written much
+ * faster than they are committed. Objects with a descriptor are also in a list, most recently used
+ * first, which is short: `max_open` and the pinned ones. A descriptor is closed only while its object is
+ * not pinned. An object being written then keeps its checksums and is opened again when needed; a
+ * committed one is dropped and read again. An object that could not be written or committed stays in
+ * the table, so that no reader takes it for a good one, until it is removed or the history is closed.
  *
- * folder->lock protects table and list and is never held across a system call: files are opened
- * before an object enters them, and the loser of a race between two movers closes its own. Several
- * threads: every mover with a store on the folder. */
+ * folder->lock protects table and list and is never held across a system call: files are opened before
+ * an object enters them, and if two movers open the same file, the later one closes its own. Used by
+ * several threads: every mover with a store on the folder. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -23,8 +22,8 @@
 #include "s3/s3.h"
 #include "store/files/files_private.h"
 
-/* Whether the library takes files of this folder is known at once, not at the first checkpoint. A
- * full disk says nothing about it. */
+/* Finds out at opening, not at the first checkpoint, if the library accepts files of this folder. A full
+ * disk does not answer that. */
 static int try_gds(struct vv_folder *folder, char *err, size_t err_bytes)
 {
     const struct vv_os *os = folder->opts.os;
@@ -33,7 +32,8 @@ static int try_gds(struct vv_folder *folder, char *err, size_t err_bytes)
     if (fd == -ENOSPC || fd == -EDQUOT)
         return 0;
     if (fd < 0)
-        return vvi_error(fd, err, err_bytes, "%s: cannot use it: %s", folder->path, strerror(-fd));
+        return vvi_error(fd, err, err_bytes, "%s: cannot create a file: %s", folder->path,
+                         strerror(-fd));
     int rc = vvi_gds_file_first(folder->opts.gds, fd, folder->direct, folder->path, err, err_bytes,
                                 &file);
     vvi_gds_file_remove(file);
@@ -143,8 +143,8 @@ static void obj_name(const struct vvi_obj *obj, bool temp, char name[VV_CKFILE_N
                    obj->id.version, obj->id.generation);
 }
 
-/* Takes one descriptor too many from the least recently used. Returns one to close, *ret_gds first,
- * or -1; *ret_drop is an object to free, or NULL. */
+/* Takes one surplus descriptor from the least recently used object. Returns the descriptor to close,
+ * *ret_gds first, or -1; *ret_drop is an object to free, or NULL. */
 static int take_surplus_locked(struct vv_folder *folder, struct vvi_gds_file **ret_gds,
                                struct vvi_obj **ret_drop)
 {
@@ -209,7 +209,7 @@ static struct vvi_obj *find_and_pin(struct vv_files *files, const struct vv_stor
     return obj;
 }
 
-/* Puts a new object into the table, pinned; if another thread was faster, takes its one. */
+/* Puts a new object into the table, pinned. If another thread was faster, returns that one's object. */
 static struct vvi_obj *insert_and_pin(struct vv_files *files, const struct vv_store_key *key,
                                       struct vvi_obj *fresh)
 {
@@ -274,14 +274,14 @@ int vvi_obj_gds(struct vvi_obj *obj, struct vvi_gds_file **ret_file)
 
 /* ---- opening and creating ---- */
 
-/* A pinned object gets its descriptor back. */
+/* Opens the descriptor of a pinned object again. */
 static int reopen(struct vvi_obj *obj)
 {
     struct vv_folder *folder = obj->files->folder;
     const struct vv_os *os = folder->opts.os;
     bool temp = false;
     int fd = -ENOENT;
-    /* Another mover's commit may rename it between our taking the name and using it, and once more if that commit
+    /* Another mover's commit may rename the file after we have made up its name, and back if that commit
      * fails. */
     for (int tries = 0; tries < 3 && fd == -ENOENT; tries++) {
         char name[VV_CKFILE_NAME_MAX];
@@ -333,9 +333,8 @@ static int create_file(struct vvi_obj *obj)
         vvi_store_openat(os, obj->files->dirfd, name, O_RDWR | O_CREAT | O_EXCL, folder->direct);
     if (obj->fd < 0)
         return obj->fd;
-    /* A full disk shows now, not after most of the object was written. And a file that has its size
-     * from the start needs no lock for extending it, which would turn direct writes into
-     * one-at-a-time writes. */
+    /* A full disk is found here, not after most of the object was written. And writes to a file of its
+     * final size need no lock for extending it, which would serialise direct writes. */
     int rc =
         os->fallocate(os, obj->fd, 0, vv_files_bytes(obj->id.size, 0, folder->opts.page_bytes));
     if (rc < 0 && rc != -EOPNOTSUPP) {
@@ -377,8 +376,7 @@ int vvi_obj_create(const struct vv_store_io *io, struct vvi_obj **ret_obj)
         obj->spoiled = obj->sums ? create_file(obj) : -ENOMEM;
         obj = insert_and_pin(files, key, obj);
     }
-    /* Synchronization: spoiled and temp change only through the writing store, which is the
-     * caller. */
+    /* Synchronization: only the writing store, which is the caller, changes spoiled and temp. */
     int rc = obj->spoiled;
     if (rc == 0 && obj->id.size != io->size)
         rc = -EINVAL;
@@ -485,7 +483,7 @@ void vvi_obj_unname(struct vvi_obj *obj)
     vv_mutex_unlock(&folder->lock);
 }
 
-/* Takes an object out of the table; its memory goes now or with its last pin. */
+/* Removes an object from the table. It is freed now or at its last unpin. */
 static void drop_locked(struct vv_folder *folder, struct vvi_obj *obj, struct vvi_obj **ret_free)
 {
     (void)vv_table_remove(&folder->objects, obj);
@@ -495,7 +493,7 @@ static void drop_locked(struct vv_folder *folder, struct vvi_obj *obj, struct vv
     *ret_free = obj->pins == 0 ? obj : NULL;
 }
 
-/* Deletes what a damaged generation hid, before that one goes: a removal that is cut off must not
+/* Deletes the generations hidden by a damaged one, before that one: an interrupted removal must not
  * leave the older bytes as the version. */
 static int remove_hidden(struct vv_files *files, const struct vv_store_key *key, bool *ret_any)
 {
@@ -514,8 +512,8 @@ static int remove_hidden(struct vv_files *files, const struct vv_store_key *key,
     return 0;
 }
 
-/* What is known of an object tells its name. Otherwise, and of one whose rename failed, either name
- * may be there. */
+/* Removes the object's file. A known object has one name, by its state; an unknown one, or one whose
+ * rename failed, may have either. */
 static int remove_names(struct vv_files *files, const struct vv_store_key *key, bool known,
                         bool temp, bool *ret_committed)
 {
@@ -537,7 +535,7 @@ static int remove_names(struct vv_files *files, const struct vv_store_key *key, 
     return 0;
 }
 
-/* The same for an earlier generation that is still there because its removal failed. */
+/* Removes an earlier generation whose removal has failed. */
 static int remove_left(struct vv_files *files, const struct vv_store_key *key, bool *ret_any)
 {
     struct vv_folder *folder = files->folder;
@@ -577,7 +575,7 @@ int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool 
         rc = remove_left(files, key, &before);
     if (rc == 0)
         rc = remove_names(files, key, known, temp, &committed);
-    /* Forgotten only if its file is gone: a spoiled one stays spoiled. */
+    /* Dropped only if its file is deleted: a spoiled object stays spoiled. */
     vv_mutex_lock(&folder->lock);
     obj = find_locked(folder, files, key);
     if (obj && rc == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking at a folder without opening its histories: no lock is taken and nothing is written, so it
- * works beside a running application and on read-only copies. What it sees is the moment's. */
+/* Reading a folder without opening its histories: takes no lock and writes nothing, so it works beside a
+ * running application and on read-only copies. It sees the state of the moment. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* By rank, version, generation. The names were parsed before: they do parse. */
+/* By rank, version, generation. The names have been parsed before, so parsing succeeds. */
 static int compare_checkpoints(const void *a, const void *b)
 {
     struct {
@@ -150,7 +150,7 @@ int vv_files_scan(const struct vv_os *os, const char *place, const char *history
             qsort(names.name, names.n, sizeof(char *), compare_names);
         for (size_t i = 0; rc == 0 && i < names.n; i++) {
             rc = scan_history(folder, names.name[i], visit, user);
-            if (rc == -ENOTDIR || rc == -ENOENT) /* not a history, or gone */
+            if (rc == -ENOTDIR || rc == -ENOENT) /* not a history, or removed meanwhile */
                 rc = 0;
         }
         names_fini(&names);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the layers share: layers.c (slots, versions, opening), layers_store.c (the stores
- * of the movers), layers_move.c (moving between the layers). */
+/* Shared by the files of the layers: layers.c (slots, versions, opening), layers_store.c (the movers'
+ * stores), layers_move.c (moving between the layers). */
 #ifndef VV_STORE_LAYERS_PRIVATE_H
 #define VV_STORE_LAYERS_PRIVATE_H
 
@@ -15,24 +15,24 @@
 
 #define VVI_SLOT_NONE UINT32_MAX
 
-/* A version of which some page is here. Synchronization: layers->lock. */
+/* A version with at least one page here. Synchronization: layers->lock. */
 struct vvi_lversion {
     VV_TABLE_ITEM(generation);
     uint32_t hist;
     uint64_t version, size;
-    uint64_t rank; /* when it was last asked for */
+    uint64_t rank; /* as next_use last gave it */
     uint32_t nchunks, npages;
     bool stuck;      /* a move of it failed: it stays where it is */
     uint32_t page[]; /* by chunk; VVI_SLOT_NONE: not here */
 };
 
-/* A page of the engine's. Synchronization: layers->lock. */
+/* A page of the engine. Synchronization: layers->lock. */
 struct vvi_lpage {
-    struct vvi_lversion *version; /* NULL: it holds nothing */
-    struct vvi_move *move;        /* it is being copied to the other layer */
+    struct vvi_lversion *version; /* NULL: the page is free */
+    struct vvi_move *move;        /* set while it is copied to the other layer */
     uint32_t chunk;
     uint32_t slot[VV_LAYERS];        /* VVI_SLOT_NONE: no copy there */
-    uint32_t clean_prev, clean_next; /* on the list of those with two copies */
+    uint32_t clean_prev, clean_next; /* list of pages with two copies */
     uint16_t readers[VV_LAYERS];
     bool ready; /* it has been written */
 };
@@ -46,7 +46,7 @@ struct vvi_lslots {
 
 enum { VVI_MOVE_PAGES = 64 };
 
-/* Consecutive chunks of a version on their way to the other layer. */
+/* Consecutive chunks of a version that are moved to the other layer. */
 struct vvi_move {
     struct vv_store_io io;
     struct vvi_move *next;
@@ -54,7 +54,7 @@ struct vvi_move {
     void *chunk_mem[VVI_MOVE_PAGES];
     uint32_t n, page[VVI_MOVE_PAGES];
     uint32_t src[VVI_MOVE_PAGES], dst[VVI_MOVE_PAGES]; /* slots */
-    bool dead[VVI_MOVE_PAGES]; /* the page is nobody's by now. Synchronization: layers->lock */
+    bool dead[VVI_MOVE_PAGES]; /* the page was freed meanwhile. Synchronization: layers->lock */
     uint64_t begun_ns;
 };
 
@@ -69,14 +69,14 @@ struct vvi_lmover {
     struct vvi_move move[3], *spare;
     char *mem;   /* of all three, owned; immutable, as the next */
     bool shared; /* with the helper process */
-    /* Owner: the thread. The versions as they were last ranked, best first. */
+    /* Owner: the thread. The versions in the order of their last ranking, best first. */
     struct vv_layers_version *plan;
     size_t nplan, plan_room, plan_at;
-    uint64_t plan_due_ns; /* when it is to be made anew */
-    bool restoring;       /* some history of the plan is */
+    uint64_t plan_due_ns; /* when the plan is made again */
+    bool restoring;       /* some history of the plan is being restored */
 };
 
-/* The slow layer for the movers of the engine: a thread with a store for each direction. */
+/* The slow layer for the engine's movers: one thread with a store for each direction. */
 struct vvi_lserver {
     struct vv_layers *layers;
     struct vv_store *store;
@@ -102,12 +102,12 @@ struct vv_layers {
     uint32_t clean_first, clean_last, nclean; /* pages with two copies, the oldest first */
     uint64_t queued_bytes[VV_LAYERS], last_done_ns[VV_LAYERS];
     struct vv_rate rate[VV_LAYERS][2]; /* read, write */
-    struct vv_reroute reroute;         /* of the fast one, past it */
-    uint64_t farthest_rank;            /* of what the fast layer holds, when it was last asked */
+    struct vv_reroute reroute;         /* decides when writes bypass the fast layer */
+    uint64_t farthest_rank; /* largest rank on the fast layer, as last given by next_use */
     bool restoring;
     bool stopping, stopped; /* threads; moving */
     _Atomic bool
-        given_up; /* moves under way. Synchronization: relaxed; a late look costs time only */
+        given_up; /* moves in flight. Synchronization: relaxed; a late look costs only time */
     struct vv_layers_stats stats;
 
     struct vvi_lserver server[2]; /* reading, writing */
@@ -117,28 +117,28 @@ struct vv_layers {
 /* ---- layers.c ---- */
 
 struct vvi_lversion *vvi_lversion_find(struct vv_layers *l, uint64_t generation);
-/* The version that the request is about; NULL: no memory for it. `ret_new`: it was not known. */
+/* The version of the request; NULL: out of memory. `ret_new`: it was created. */
 struct vvi_lversion *vvi_lversion_of(struct vv_layers *l, const struct vv_store_io *io,
                                      bool *ret_new);
 void vvi_lversion_unref_page(struct vv_layers *l, struct vvi_lversion *v, uint32_t chunk);
-/* Free slots, with those of pages that have another: unless one is being read just now, it can be had
- * back at once. */
+/* Number of free slots, including those of pages with another copy: such a slot can be reclaimed at once
+ * unless it is being read. */
 uint32_t vvi_slots_free(const struct vv_layers *l, enum vv_layer layer);
-/* One of them; VVI_SLOT_NONE: there is none. */
+/* Takes one of them; VVI_SLOT_NONE: none. */
 uint32_t vvi_slot_take(struct vv_layers *l, enum vv_layer layer);
-/* That of a page with two copies whose version ranks so far away at least. */
+/* Takes the slot of a page with two copies whose version has at least this rank. */
 uint32_t vvi_slot_reclaim(struct vv_layers *l, enum vv_layer layer, uint64_t rank);
 void vvi_slot_give(struct vv_layers *l, enum vv_layer layer, uint32_t slot);
 void vvi_clean_add(struct vv_layers *l, uint32_t page);
 void vvi_clean_remove(struct vv_layers *l, uint32_t page);
-/* Transfers of a layer, for the figures and the choice between layers. */
+/* Counts transfers of a layer, for the figures and the choice of a layer. */
 void vvi_layer_begins(struct vv_layers *l, enum vv_layer layer, uint64_t bytes);
 void vvi_layer_ended(struct vv_layers *l, enum vv_layer layer, bool write, uint64_t bytes,
                      uint64_t begun_ns, bool good);
-/* A store on one of the layers, for a thread of its own. */
+/* A store on one of the layers, for one thread. */
 VV_WARN_UNUSED int vvi_layer_store(struct vv_layers *l, enum vv_layer layer,
                                    struct vv_store **ret_store);
-/* Something has changed that may make a move possible. */
+/* Wakes the movers after a change that may make a move possible. */
 void vvi_layers_wake_locked(struct vv_layers *l);
 
 /* ---- layers_store.c ---- */
@@ -150,7 +150,7 @@ void vvi_lserver_stop(struct vvi_lserver *s);
 /* ---- layers_move.c ---- */
 
 VV_WARN_UNUSED int vvi_lmover_start(struct vv_layers *l, enum vv_layer from, struct vvi_lmover *m);
-/* Accepts one that was not started. */
+/* Accepts a mover that was not started. */
 void vvi_lmover_stop(struct vvi_lmover *m);
 void vvi_lmover_fini(struct vvi_lmover *m);
 

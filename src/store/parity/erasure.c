@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Erasure codes: see erasure.h. ISA-L does the arithmetic where it is there; an exclusive or needs none. */
+/* Erasure codes: see erasure.h. ISA-L does the arithmetic if it was built in; exclusive or works without. */
 #include "store/parity/erasure.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ uint64_t vv_erasure_segment(uint64_t longest, uint32_t m, uint64_t chunk)
 }
 
 #ifdef HAVE_ISAL
-/* One row of coefficients: `want` as a sum of the blocks `have`. */
+/* One row of coefficients, which gives `want` as a sum of the blocks `have`. */
 static int coefficients(uint32_t n, uint32_t m, const uint32_t *have, uint32_t want, uint8_t *ret)
 {
     uint8_t all[VV_ERASURE_MAX * VV_ERASURE_MAX], some[VV_ERASURE_MAX * VV_ERASURE_MAX],
@@ -74,7 +74,7 @@ int vv_erasure_solve(uint32_t n, uint32_t k, const uint32_t *have, uint32_t want
 }
 
 #ifdef HAVE_ISAL
-/* ISA-L's exclusive or takes three blocks at least. */
+/* ISA-L's exclusive or takes at least three blocks. */
 static void sum(const void *const *have, uint32_t n, void *dst, size_t bytes)
 {
     void *block[VV_ERASURE_MAX + 1];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of parity, and files made of it: see parity_file.h. */
+/* Files of parity, and files rebuilt from it: see parity_file.h. */
 #define _GNU_SOURCE
 #include "store/parity/parity_file.h"
 
@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "store/store_private.h"
 
-/* Where a byte of a file's string is in the file: the header comes last. */
+/* Offset in the file of a byte of its string: the header comes last. */
 static uint64_t in_file(uint64_t at, uint64_t file_bytes)
 {
     uint64_t behind = file_bytes - VV_CKFILE_HEADER_BYTES;
@@ -81,7 +81,7 @@ int vv_parity_out_write(struct vv_parity_out *f, const void *mem, uint64_t at, u
     return rc;
 }
 
-/* Layout, header and tail of parity. */
+/* Writes layout, header and tail of parity. */
 static int finish_parity(struct vv_parity_out *f, const char *history)
 {
     const struct vv_parity_layout *l = &f->layout;
@@ -109,7 +109,7 @@ static int finish_parity(struct vv_parity_out *f, const char *history)
     return rc;
 }
 
-/* Is what was put together the file that it was meant to be? */
+/* Checks that the rebuilt file is the expected one. */
 static int check_file(struct vv_parity_out *f)
 {
     const struct vv_parity_file *me = &f->layout.file[f->layout.me];
@@ -186,7 +186,7 @@ void vv_parity_in_end(struct vv_parity_in *f)
     *f = (struct vv_parity_in){.fd = -1};
 }
 
-/* Data from byte `at` on, to `to`: whole chunks are read, and verified. */
+/* Reads data from byte `at` on into `to`: reads and verifies whole chunks. */
 static int read_data(struct vv_parity_in *f, char *to, uint64_t at, uint64_t bytes)
 {
     uint64_t chunk = f->info.id.chunk_bytes, size = f->info.id.size;
@@ -202,7 +202,7 @@ static int read_data(struct vv_parity_in *f, char *to, uint64_t at, uint64_t byt
     if (rc == -ENODATA || (rc == 0 && !vv_ckfile_chunks_ok(&f->info, mem, from, n)))
         rc = -EBADMSG;
     if (rc == 0) {
-        memset(mem + n, 0, whole - n); /* has no checksum */
+        memset(mem + n, 0, whole - n); /* not covered by a checksum */
         if (!exact)
             memcpy(to, mem + (at - from), bytes);
     }
@@ -226,7 +226,7 @@ int vv_parity_in_read(struct vv_parity_in *f, uint64_t at, uint64_t bytes, size_
     memset(mem, 0, lead);
     if (first > 0)
         rc = read_data(f, mem + lead, at, first);
-    /* Tables and header, which were verified when the file was opened. */
+    /* Tables and header, which were verified at opening. */
     for (uint64_t done = first; rc == 0 && done < bytes;) {
         uint64_t from = in_file(at + done, f->bytes), n = bytes - done;
         if (from != 0)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of parity, and files that were made of it: written as every file is, with a temporary name, fsync, rename and
- * fsync of the folder; and reading ranges of both, verified. A file belongs to one thread at a time. */
+/* Files of parity, and files rebuilt from it. Writing: temporary name, fsync, rename and fsync of the folder, as for
+ * every file. Reading: ranges of both, verified. A file belongs to one thread at a time. */
 #ifndef VV_STORE_PARITY_FILE_H
 #define VV_STORE_PARITY_FILE_H
 
 #include "store/files/ckfile.h"
 #include "store/parity/parity_make.h"
 
-/* One on its way to the disk, in the order of its data or its string. */
+/* A file being written, in the order of its data or its string. */
 struct vv_parity_out {
     const struct vv_os *os;
-    int dirfd, fd; /* -1: not open; the first is the caller's */
+    int dirfd, fd; /* -1: not open; dirfd is the caller's */
     char name[VV_CKFILE_NAME_MAX], temp[VV_CKFILE_NAME_MAX];
     struct vv_parity_layout layout;
     bool parity, created;
@@ -19,19 +19,19 @@ struct vv_parity_out {
     uint32_t chunk;
 };
 
-/* On failure there is nothing to end. */
+/* On failure vv_parity_out_end need not be called. */
 VV_WARN_UNUSED int vv_parity_out_begin(struct vv_parity_out *f, const struct vv_os *os, int dirfd,
                                        bool direct, const struct vv_parity_layout *layout,
                                        bool parity);
-/* As vv_parity_make_window gives them. */
+/* Writes a window as vv_parity_make_window returns it. */
 VV_WARN_UNUSED int vv_parity_out_write(struct vv_parity_out *f, const void *mem, uint64_t at,
                                        uint64_t bytes);
-/* The rest of it, verified if it is a file of somebody's, and the commit. A file under the name is replaced. */
+/* Writes the rest, verifies a rebuilt file, and commits. A file under the name is replaced. */
 VV_WARN_UNUSED int vv_parity_out_commit(struct vv_parity_out *f, const char *history);
-/* Removes what was not committed. Accepts what was not begun, zeroed. */
+/* Removes the file if it was not committed. Accepts a zeroed structure. */
 void vv_parity_out_end(struct vv_parity_out *f);
 
-/* One that is read from, under its committed name. */
+/* A file being read, under its committed name. */
 struct vv_parity_in {
     const struct vv_os *os;
     int fd; /* -1: none */
@@ -39,15 +39,16 @@ struct vv_parity_in {
     uint64_t bytes;
 };
 
-/* -EBADMSG: it is damaged. `header`: that too is looked at, before anything of it is given away. On failure there is nothing to end. */
+/* -EBADMSG: it is damaged. `header`: verify the header too, before any of it is sent. On failure vv_parity_in_end
+ * need not be called. */
 VV_WARN_UNUSED int vv_parity_in_begin(struct vv_parity_in *f, const struct vv_os *os, int dirfd,
                                       bool direct, bool header, uint32_t rank, uint64_t version,
                                       uint64_t generation);
-/* Bytes of the string, or of the data if it is parity, in multiples of 4 KiB; memory for free(), 4 KiB aligned, behind
- * `lead` bytes. Chunks are verified. */
+/* Reads bytes of the string, or of the data if it is parity, in multiples of 4 KiB, into memory for free(), 4 KiB
+ * aligned, after `lead` bytes. Chunks are verified. */
 VV_WARN_UNUSED int vv_parity_in_read(struct vv_parity_in *f, uint64_t at, uint64_t bytes,
                                      size_t lead, void **ret_mem);
-/* What the parity is of. */
+/* Reads the layout of the parity. */
 VV_WARN_UNUSED int vv_parity_in_layout(struct vv_parity_in *f, struct vv_parity_layout *ret_layout);
 void vv_parity_in_end(struct vv_parity_in *f);
 

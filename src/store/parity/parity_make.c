@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making what one process of a set lacks: see parity_make.h. */
+/* Making what one process of a set has lost: see parity_make.h. */
 #include "store/parity/parity_make.h"
 
 #include <errno.h>
@@ -75,7 +75,7 @@ void vv_parity_make_init(struct vv_parity_make *m, const struct vv_parity_layout
     m->total = parity ? l->k * l->segment : l->file[l->me].bytes;
 }
 
-/* Everything of the window that has come is given up. */
+/* Drops all ranges of the window. */
 static void forget(struct vv_parity_make *m)
 {
     for (uint32_t i = 0; i < VV_ERASURE_MAX; i++)
@@ -89,7 +89,7 @@ void vv_parity_make_fini(struct vv_parity_make *m)
     forget(m);
 }
 
-/* Of a source of the window: which bytes of which member. What is behind the end of a string is zeros. */
+/* The bytes of a member that a source of the window needs. Behind the end of a string are zeros. */
 static struct vv_parity_range range_of(const struct vv_parity_make *m, uint32_t block,
                                        uint32_t member, uint64_t in_block)
 {
@@ -109,7 +109,7 @@ static struct vv_parity_range range_of(const struct vv_parity_make *m, uint32_t 
     return r;
 }
 
-/* Of what the next window is made. */
+/* Chooses the blocks from which the next window is made. */
 static int plan(struct vv_parity_make *m)
 {
     const struct vv_parity_layout *l = &m->layout;
@@ -166,7 +166,7 @@ void vv_parity_make_without(struct vv_parity_make *m, uint32_t member, bool pari
     forget(m);
 }
 
-/* Sources that end within the window are zeros from there on. */
+/* Fills a source that ends within the window with zeros. */
 static void *filled(void *memory, size_t lead, uint64_t have, uint64_t want)
 {
     char *more = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each process of a set owes the others: see parity_rules.h. */
+/* The rules of parity: see parity_rules.h. */
 #include "store/parity/parity_rules.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #define TO(state) (1u << VV_PARITY_##state)
 
-/* Every state may be left for LONE or DUE, when files come and go. */
+/* From every state LONE or DUE may follow, when files are added or removed. */
 static const unsigned may_become[VV_PARITY_STATE_COUNT] = {
     [VV_PARITY_LONE] = TO(DUE) | TO(MADE) | TO(SAFE),
     [VV_PARITY_DUE] = TO(LONE) | TO(BUSY) | TO(MADE) | TO(SAFE) | TO(FAILED),
@@ -68,7 +68,7 @@ static bool all_made(const struct vv_parity_version *v)
     return true;
 }
 
-/* The state that follows from files and parity, unless this layout has failed or is being made. */
+/* Sets the state that follows from files and parity, unless this layout has failed or is being made. */
 static unsigned settle(struct vv_parity_version *v)
 {
     enum vv_parity_state before = v->state;
@@ -76,7 +76,7 @@ static unsigned settle(struct vv_parity_version *v)
     unsigned orders = 0;
     bool other = sum != v->sum;
     v->sum = sum;
-    if (other) /* whether it is here is looked at again */
+    if (other) /* our parity for it is looked for again */
         v->made[v->me] = 0;
     if (other && before == VV_PARITY_BUSY)
         orders |= VV_PARITY_CANCEL;
@@ -207,10 +207,10 @@ int vv_parity_sets(uint32_t count, const uint32_t *domain, uint32_t size, uint32
     }
     sets = VV_MAX(most, (count + size - 1) / size);
     while (sets > most && count / sets < k + 1)
-        sets--; /* larger sets than asked for, rather than none */
+        sets--; /* larger sets than requested, rather than none */
     *ret_sets = sets;
     bool fits = sets > 0 && count / sets >= k + 1 && (count + sets - 1) / sets <= VV_ERASURE_MAX;
-    /* Dealt domain by domain: no domain has more processes than there are sets, so no set gets two of one. */
+    /* Deal domain by domain: no domain has more processes than there are sets, so no set gets two of one. */
     for (uint32_t d = 0; fits && d < count; d++) {
         uint32_t first = at;
         at += of[d];

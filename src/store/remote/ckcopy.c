@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copying checkpoint files, verified.
  *
- * The copy has the bytes of the original: header and tables are laid out again from what the
- * original's say, after their checksums were found right, and every chunk is checked between
- * reading and writing. So a damaged file never spreads, and a copy is as good as the original for
- * repairing it.
+ * The copy has the bytes of the original: header and tables are laid out again from the original's, after their
+ * checksums were verified, and every chunk is verified between reading and writing. So a damaged file never
+ * spreads, and a copy can repair the original.
  *
- * The copy is committed as its target does it. A file already there under the name is one with the same
- * bytes, or a damaged one of them: it is replaced.
+ * The target commits the copy in its own way. An existing file under the name has the same bytes, or is damaged: it
+ * is replaced.
  *
- * A wrong chunk of an otherwise good file is repaired in place. Should that be cut off, the chunk is as
- * wrong as it was, which its checksum tells. */
+ * A wrong chunk of an otherwise good file is repaired in place. If that is interrupted, the chunk is still wrong,
+ * and its checksum shows it. */
 #define _GNU_SOURCE
 #include "store/remote/ckcopy.h"
 
@@ -177,7 +176,7 @@ int vvi_copy_identify(struct vv_target *target, const char *name, uint64_t *ret_
     return rc;
 }
 
-/* A chunk of a file; -EBADMSG: it is not what it should be. */
+/* Reads a chunk of a file; -EBADMSG: its checksum is wrong. */
 static int get_chunk(struct vv_target_file *file, const struct vv_ckfile_info *info, uint32_t chunk,
                      char *mem)
 {
@@ -187,7 +186,7 @@ static int get_chunk(struct vv_target_file *file, const struct vv_ckfile_info *i
     return rc == 0 && vv_hash64(mem, bytes) != info->sums[chunk] ? -EBADMSG : rc;
 }
 
-/* One checksummed chunk: rewritten if it is wrong here and right there. */
+/* Rewrites one checksummed chunk if it is wrong in `bad` and right in `good`. */
 static int repair_chunk(struct vv_target_file *good, struct vv_target_file *bad,
                         const struct vv_ckfile_info *info, uint32_t chunk, char *mem,
                         uint64_t *repaired)
@@ -239,9 +238,9 @@ int vvi_copy_repair(struct vv_target *good, struct vv_target *bad, const char *n
     return rc;
 }
 
-/* ---- one out of two ---- */
+/* ---- each chunk from the better of two copies ---- */
 
-/* Opens what there is of two copies; the tables are those of the first that checks. */
+/* Opens the copies that exist; the tables are those of the first intact one. */
 static int open_both(struct vv_target *const target[2], const char *name,
                      struct vv_target_file *file[2], struct vv_ckfile_info *ret_info)
 {
@@ -252,8 +251,7 @@ static int open_both(struct vv_target *const target[2], const char *name,
     return rc;
 }
 
-/* Puts bytes [at, at + n) of the data where they belong; `first` is the byte that pages[0] begins
- * with. */
+/* Copies bytes [at, at + n) of the data to their pages; `first` is the byte where pages[0] begins. */
 static void scatter(const char *mem, uint64_t at, uint64_t n, uint64_t first, void *const *pages,
                     uint32_t page_bytes)
 {

@@ -1,29 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Agreement through a shared folder.
  *
- * A rank that has its file of a version in the shared folder, for good, leaves a marker. Whoever
- * sees the markers of all ranks writes the group record. What it writes follows from the markers
- * alone, so that it does not matter who does it, how many at once, or how often. From then on the
- * version is complete.
+ * A rank whose file of a version is durable in the shared folder leaves a marker. A rank that finds the markers of
+ * all ranks writes the group record. The record follows from the markers alone, so that it does not matter which
+ * ranks write it, how many at once, or how often. From then on the version is complete.
  *
- * Markers and records carry the id of their run in their name, and a record is made of the markers of
- * one run: two lives of a version number cannot be mixed. Of several records of a version the one of
- * the latest life counts: generations of a rank grow from life to life (the life file sees to that, see
- * remote.c), and the generation of rank 0 tells which came later. No record ever takes another's place,
- * so that one written late, by a rank that was slow or whose life is over, undoes nothing.
+ * Markers and records carry the id of their run in their name, and a record is made from the markers of one run: two
+ * lives of a version number cannot be mixed. Of several records of a version the one of the latest life counts:
+ * generations of a rank grow from life to life (by the life file, see remote.c), and the generation of rank 0 shows
+ * which record is later. No record ever replaces another, so a late one, written by a slow rank or one whose life
+ * has ended, undoes nothing.
  *
- * The last rank to leave its marker finds all the others: it looks after its own marker is there
- * for good, and so did they. A rank that dies in between leaves all markers behind; then the next
- * one that looks, or opens the history, writes the record.
+ * The last rank to leave its marker finds all the others: each looks after its own marker is durable. If a rank
+ * dies in between, all markers exist; the next rank that looks, or opens the history, writes the record.
  *
- * A rank that removes its file says so first, by an empty file (`gone`): from then on no record of that
- * version and run counts. Otherwise one that another rank was about to write would speak of a file that
- * is not there: nothing makes it one step to see all markers and to write the record. The word is taken
- * back once no marker of that version and run is left, as then nobody can be about to write.
+ * A rank that removes its file first announces that, by an empty file (`gone`): from then on no record of that
+ * version and run counts. Without it, another rank that has seen all markers could write a record afterwards that
+ * names a missing file, because seeing the markers and writing the record are two steps. The announcement is deleted
+ * once no marker of that version and run is left, since then no rank can be about to write.
  *
- * A life that a later one of the same rank has taken the place of (its lock was lost, or the file system
- * has none) finds that out from the life file, before it writes or removes anything: -ECANCELED. What it
- * was about to do at that very moment goes by other names than anything of the later life. */
+ * If a later life of the same rank has begun (the lock was lost, or the file system has none), the earlier life sees
+ * that in the life file before it writes or removes anything: -ECANCELED. A step that it has already begun uses other
+ * names than anything of the later life. */
 #define _GNU_SOURCE
 #include "store/remote/group_private.h"
 
@@ -59,7 +57,7 @@ void vvi_group_format(const struct vvi_group_name *n, char name[NAME_MAX_BYTES])
     }
 }
 
-/* A name is what it would be written as, and nothing else. */
+/* A name is valid only if formatting it again gives the same text. */
 struct vvi_group_name vvi_group_parse(const char *name)
 {
     char again[NAME_MAX_BYTES], end[8] = "";
@@ -92,7 +90,7 @@ int vvi_group_unlink(const struct vv_group *g, enum vvi_group_kind kind, uint64_
 
 /* ---- small files ---- */
 
-/* `mine`: only as long as this life is the rank's. */
+/* `mine`: only while this life is the rank's current one. */
 static int write_file(const struct vv_group *g, const char *name, const void *bytes, size_t n,
                       bool mine)
 {
@@ -113,7 +111,7 @@ static int write_file(const struct vv_group *g, const char *name, const void *by
     return rc;
 }
 
-/* Up to `max` bytes; the whole file if it has no more. */
+/* Reads up to `max` bytes; a shorter file is read whole. */
 static int read_file(const struct vv_group *g, const char *name, size_t max, void **ret_bytes,
                      size_t *ret_n)
 {
@@ -138,7 +136,7 @@ static int read_file(const struct vv_group *g, const char *name, size_t max, voi
     return 0;
 }
 
-/* A file of one structure that ends in its checksum. */
+/* Reads a file of one structure that ends in its checksum. */
 static int read_fixed(const struct vv_group *g, const char *name, const char magic[8], void *ret,
                       size_t n)
 {
@@ -274,7 +272,7 @@ int vv_group_alive(const struct vv_group *g)
     int rc = vv_group_read_life(g, &life);
     if (rc == 0 && life.run_id != g->life_run)
         return -ECANCELED;
-    return rc == -ENOENT || rc == -EBADMSG ? 0 : rc; /* nobody has written it since */
+    return rc == -ENOENT || rc == -EBADMSG ? 0 : rc; /* no later life has written it */
 }
 
 /* ---- writing ---- */
@@ -344,7 +342,7 @@ int vvi_group_write_record(const struct vv_group *g, const struct vv_group_recor
     return rc;
 }
 
-/* ---- taking back ---- */
+/* ---- retracting ---- */
 
 static int say_gone(struct vv_group *g, uint64_t version, uint64_t run_id)
 {
@@ -355,7 +353,7 @@ static int say_gone(struct vv_group *g, uint64_t version, uint64_t run_id)
     return rc;
 }
 
-/* The record goes if it names this file, or makes no sense. */
+/* Deletes the record if it names this file, or is damaged. */
 static int drop_record(const struct vv_group *g, uint64_t version, uint64_t run_id,
                        uint64_t generation)
 {
@@ -371,7 +369,7 @@ static int drop_record(const struct vv_group *g, uint64_t version, uint64_t run_
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Of a damaged file nobody knows the run: all records of the version are looked at. */
+/* The run of a damaged file is not known: all records of the version are checked. */
 static int drop_records(const struct vv_group *g, uint64_t version, uint64_t generation)
 {
     struct vvi_group_list list;
@@ -389,16 +387,16 @@ int vv_group_retract(struct vv_group *g, uint64_t version, uint64_t run_id, uint
 {
     enum { TIDY_EVERY = 64 };
     int rc = vv_group_alive(g);
-    /* One rank by itself is never about to write a record while it removes a file. */
+    /* A single rank is never about to write a record while it removes a file. */
     if (rc == 0 && run_id != 0 && g->ranks > 1)
         rc = say_gone(g, version, run_id);
-    /* The marker first: with the record gone and all markers there, anybody would write it again. */
+    /* The marker first: without the record but with all markers, any rank would write the record again. */
     if (rc == 0)
         rc = vvi_group_unlink(g, VVI_GROUP_MARKER, version, run_id, g->rank);
     if (rc == 0)
         rc = run_id != 0 ? drop_record(g, version, run_id, generation)
                          : drop_records(g, version, generation);
-    /* Also if nothing was there: an earlier try may have failed here. */
+    /* Also if neither existed: an earlier try may have failed here. */
     if (rc == 0)
         rc = g->at->ops->sync(g->at);
     if (rc == 0 && g->gone >= TIDY_EVERY)
@@ -413,17 +411,17 @@ void vv_group_drop_marker(const struct vv_group *g, uint64_t version, uint64_t r
 
 /* ---- completing ---- */
 
-/* Reads the markers of all ranks: -EAGAIN until all of them are there. The folder is listed first:
- * one request where there would be one for each rank, and on NFS what makes the client forget that a
- * name was not there when it last looked. */
+/* Reads the markers of all ranks: -EAGAIN until all exist. The folder is listed first: one request
+ * instead of one for each rank, and on NFS the listing makes the client drop its cached negative
+ * lookups. */
 int vvi_group_gather(const struct vv_group *g, const struct vvi_group_list *list, uint64_t version,
                      uint64_t run_id, struct vv_group_record *ret_record)
 {
     struct vv_group_marker m;
     struct vv_group_record r = {.version = version, .run_id = run_id};
     if (vvi_group_count(list, VVI_GROUP_GONE, version, run_id) > 0)
-        return -EAGAIN; /* for ever */
-    /* The number of ranks is the markers' own: a folder may be looked at by anybody. */
+        return -EAGAIN; /* permanently */
+    /* The number of ranks comes from the markers: the caller may not know it. */
     int rc = vv_group_read_marker(g, version, run_id, 0, &m);
     if (rc == 0 && vvi_group_count(list, VVI_GROUP_MARKER, version, run_id) < m.ranks)
         rc = -EAGAIN;
@@ -448,7 +446,7 @@ int vvi_group_gather(const struct vv_group *g, const struct vvi_group_list *list
     return 0;
 }
 
-/* Is a record of another run later? */
+/* True if a record of another run is later. */
 static bool superseded(const struct vv_group *g, const struct vvi_group_list *list,
                        const struct vv_group_record *r)
 {
@@ -474,8 +472,8 @@ static int complete_now(const struct vv_group *g, uint64_t version, uint64_t run
         return rc;
     rc = vvi_group_gather(g, &list, version, run_id, &r);
     if (rc == 0) {
-        /* A record of an earlier run stays as long as its file: this run may still be taken back, and
-         * then the earlier one counts again. */
+        /* A record of an earlier run stays as long as its file: if this run is retracted, the earlier
+         * record counts again. */
         rc = superseded(g, &list, &r) ? -ECANCELED : vvi_group_write_record(g, &r);
         vv_group_record_fini(&r);
     }
@@ -489,8 +487,8 @@ int vv_group_complete(const struct vv_group *g, uint64_t version, uint64_t run_i
     int rc = vv_group_read_record(g, version, run_id, &r);
     if (rc == 0) {
         vv_group_record_fini(&r);
-        /* Who wrote it may be cut off before the folder is synced, and what the caller does next,
-         * taking its marker away, must not outlive the record. */
+        /* The rank that wrote it may have lost power before it synced the folder. The caller deletes its
+         * marker next, and that must not become durable before the record. */
         return g->at->ops->sync(g->at);
     }
     if (rc != -ENOENT && rc != -EBADMSG)

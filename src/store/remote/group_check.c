@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checking the group folder of a history, and putting it right, without opening the history.
+/* Checking and repairing the group folder of a history, without opening the history.
  *
- * Every record, marker and life is read and compared with the files that it speaks of: the bytes of
- * those are checked elsewhere (vv_ckfile_verify). What can be told from something else is written anew: a
- * record from the files of its run, a marker from its file, and a file that a record names from its copy
- * in another folder. A life is taken away if it makes no sense: the next opening writes one, as it does
- * without.
+ * Every record, marker and life is read and compared with the files that it names; the bytes of those are checked
+ * elsewhere (vv_ckfile_verify). What other files determine is written again: a record from the files of its run, a
+ * marker from its file, and a file that a record names from its copy in another folder. A damaged life is deleted:
+ * the next opening writes one.
  *
- * Repairing holds the locks of all ranks, so that no program has the history open. Looking takes none:
- * what is seen is the moment's, and a job at work may be between two steps. */
+ * Repairing holds the locks of all ranks, so that no program has the history open. Checking takes none: it sees the
+ * state of the moment, and a running job may be between two steps. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <inttypes.h>
@@ -23,15 +22,15 @@ struct check {
     struct vv_group group;
     const struct vv_group_check *opts;
     struct vvi_group_list list;
-    uint32_t lives;                /* ranks that have one */
-    uint32_t ranks;                /* of the job, as far as anything tells; 0: nothing does */
+    uint32_t lives;                /* ranks that have a life file */
+    uint32_t ranks;                /* of the job; 0: not known */
     struct vv_target_file **locks; /* by rank */
     uint32_t nlocks;
     struct vv_group_check_result result;
 };
 
-static void tell(struct check *c, uint64_t version, const char *name, bool repaired,
-                 const char *what)
+static void report(struct check *c, uint64_t version, const char *name, bool repaired,
+                   const char *what)
 {
     const struct vv_group_problem p = {version, name, what, repaired};
     c->result.problems++;
@@ -55,7 +54,7 @@ static int count_life(void *user, const char *name, uint64_t bytes)
     return 0;
 }
 
-/* Records and markers say it; every rank has a life. */
+/* Records and markers have the number; and every rank has a life. */
 static void count_ranks(struct check *c)
 {
     for (size_t i = 0; i < c->list.n && c->ranks == 0; i++) {
@@ -101,9 +100,9 @@ static void unlock_all(struct check *c)
     free(c->locks);
 }
 
-/* ---- the file that somebody speaks of ---- */
+/* ---- a file that a record or marker names ---- */
 
-/* NULL, or what is wrong with it. A damaged one is told by whoever reads all of it. */
+/* NULL, or what is wrong with the file. A damaged file is reported by the check of its bytes. */
 static const char *check_file(const struct check *c, const char *name, uint64_t run_id,
                               const struct vv_group_file *want, int *ret_status)
 {
@@ -118,10 +117,10 @@ static const char *check_file(const struct check *c, const char *name, uint64_t 
     return run == run_id && file.generation == want->generation &&
                    file.file_bytes == want->file_bytes && file.tail_sum == want->tail_sum
                ? NULL
-               : "is not the one that is meant";
+               : "is not the expected file";
 }
 
-/* Brings a file back from the other folder, if it is the right one there. */
+/* Copies a file back from the other folder, if that copy is the expected one. */
 static bool bring_back(struct check *c, const char *name, uint64_t run_id,
                        const struct vv_group_file *want)
 {
@@ -143,12 +142,12 @@ static void check_named_file(struct check *c, const char *by, const struct vvi_g
     if (!wrong)
         return;
     snprintf(what, sizeof(what), "%s of rank %" PRIu32 " %s", file, rank, wrong);
-    tell(c, n->version, by, bring_back(c, file, n->run_id, want), what);
+    report(c, n->version, by, bring_back(c, file, n->run_id, want), what);
 }
 
 /* ---- records ---- */
 
-/* A later life has written the version: what this one had of it may be gone. */
+/* True if a later life has written the version: files of this record may be gone. */
 static bool is_out_of_date(const struct check *c, const struct vv_group_record *r)
 {
     bool later = false;
@@ -170,15 +169,15 @@ static void check_record(struct check *c, const struct vvi_group_name *n, const 
 {
     struct vv_group_record r;
     if (vvi_group_count(&c->list, VVI_GROUP_GONE, n->version, n->run_id) > 0)
-        return; /* it does not count */
+        return; /* the record does not count */
     c->result.records++;
     int rc = vv_group_read_record(&c->group, n->version, n->run_id, &r);
     if (rc == -ENOENT)
-        return; /* it went away meanwhile */
+        return; /* deleted meanwhile */
     if (rc < 0) {
         bool again = c->opts->repair && c->ranks > 0 &&
                      vvi_group_rebuild(&c->group, n->version, n->run_id) == 0;
-        tell(c, n->version, name, again, "the group record is damaged");
+        report(c, n->version, name, again, "the group record is damaged");
         if (!again || vv_group_read_record(&c->group, n->version, n->run_id, &r) < 0)
             return;
     }
@@ -190,7 +189,7 @@ static void check_record(struct check *c, const struct vvi_group_name *n, const 
 
 /* ---- markers ---- */
 
-/* From its file, the highest of its run; or else it goes. */
+/* Rewritten from its file, the highest generation of its run; without one the marker is deleted. */
 struct owner {
     struct check *check;
     const struct vvi_group_name *name;
@@ -214,7 +213,7 @@ static int find_owner(void *user, const char *name, uint64_t bytes)
     return 0;
 }
 
-static bool write_marker_anew(struct check *c, const struct vvi_group_name *n)
+static bool rewrite_marker(struct check *c, const struct vvi_group_name *n)
 {
     struct owner o = {.check = c, .name = n};
     struct vv_group as = c->group;
@@ -234,7 +233,7 @@ static void check_marker(struct check *c, const struct vvi_group_name *n, const 
     if (rc == -ENOENT)
         return;
     if (rc < 0)
-        tell(c, n->version, name, write_marker_anew(c, n), "the commit marker is damaged");
+        report(c, n->version, name, rewrite_marker(c, n), "the commit marker is damaged");
     else
         check_named_file(c, name, n, n->rank, &m.file);
 }
@@ -251,8 +250,8 @@ static void check_lives(struct check *c)
         if (vv_group_read_life(&as, &life) != -EBADMSG)
             continue;
         snprintf(name, sizeof(name), "life.%" PRIu32, rank);
-        tell(c, 0, name, c->opts->repair && vv_target_remove(as.at, name) == 0,
-             "the life file is damaged");
+        report(c, 0, name, c->opts->repair && vv_target_remove(as.at, name) == 0,
+               "the life file is damaged");
     }
 }
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All that a group folder says: which versions are complete.
+/* Reading a whole group folder: which versions are complete.
  *
- * A record that is there but damaged says at least that the version was complete in that run. Its
- * markers may be gone by then, but the files are not, and they tell run, generation and checksum: with
- * one file of the run for each rank the record is written anew.
+ * A damaged record at least shows that the version was complete in that run. Its markers may be gone by then, but
+ * the files are not, and they have run, generation and checksum: with one file of the run for each rank the record
+ * is written again.
  *
- * Whoever opens the history also clears away what is of no use to anybody: records of versions that a
- * later life has written, or that a rank has given up, and what this rank has left. */
+ * A rank that opens the history also deletes files that are no longer needed: records of versions that a later life
+ * has written or a rank has retracted, and leftovers of its own. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -90,7 +90,7 @@ size_t vvi_group_count(const struct vvi_group_list *l, enum vvi_group_kind kind,
     return n;
 }
 
-/* ---- clearing away ---- */
+/* ---- deleting leftovers ---- */
 
 static void tidy(struct vv_group *g, const struct vvi_group_list *l)
 {
@@ -109,7 +109,7 @@ static void tidy(struct vv_group *g, const struct vvi_group_list *l)
         else
             (void)vvi_group_unlink(g, VVI_GROUP_GONE, n->version, n->run_id, n->rank);
     }
-    /* Those that have to stay for now are looked at again when as many have come. */
+    /* Those that have to stay are checked again when the same number have been added. */
     g->gone = left / 2;
 }
 
@@ -143,7 +143,7 @@ static int take_file(void *user, const char *name, uint64_t bytes)
         return 0;
     int rc = vvi_copy_identify(c->group->history, name, &run_id, &file);
     if (rc < 0)
-        return rc == -ENOMEM ? rc : 0; /* of no use */
+        return rc == -ENOMEM ? rc : 0; /* not usable */
     struct vv_group_file *have = &c->record.file[rank];
     if (run_id != c->record.run_id || file.generation < have->generation)
         return 0;
@@ -181,7 +181,7 @@ int vvi_group_rebuild(const struct vv_group *g, uint64_t version, uint64_t run_i
 
 /* ---- scanning ---- */
 
-/* All markers there and no record: whoever saw the last of them was cut off. */
+/* All markers without a record: the rank that saw the last marker was interrupted. */
 static int finish_records(const struct vv_group *g, const struct vvi_group_list *l)
 {
     int rc = 0;
@@ -195,12 +195,12 @@ static int finish_records(const struct vv_group *g, const struct vvi_group_list 
     return rc;
 }
 
-/* The record of a version and run, whose name in the list this is. -ENOENT: this name does not say that there is one. */
+/* Reads the record that this name in the list belongs to. -ENOENT: the name belongs to none. */
 static int read_one(const struct vv_group *g, enum vv_group_scan how,
                     const struct vvi_group_list *l, const struct vvi_group_name *n,
                     struct vv_group_record *ret_record)
 {
-    /* All markers there and no record yet; not a marker beside its record, which says the same. */
+    /* All markers without a record. A marker beside its record has the same information. */
     if (n->kind == VVI_GROUP_MARKER && n->rank == 0 && how == VV_GROUP_DEDUCE &&
         vvi_group_count(l, VVI_GROUP_RECORD, n->version, n->run_id) == 0) {
         int rc = vvi_group_gather(g, l, n->version, n->run_id, ret_record);
@@ -221,8 +221,8 @@ static int read_one(const struct vv_group *g, enum vv_group_scan how,
     return rc;
 }
 
-/* The newest record of a version, or why that cannot be told: how new an unreadable one is cannot be known.
- * -ENOENT: there is none. */
+/* Reads the newest record of a version. Fails if one is unreadable, since it could be the newest. -ENOENT: the
+ * version has none. */
 static int read_newest(const struct vv_group *g, enum vv_group_scan how,
                        const struct vvi_group_list *l, size_t first, size_t end,
                        struct vv_group_record *ret_record)
@@ -232,7 +232,7 @@ static int read_newest(const struct vv_group *g, enum vv_group_scan how,
     for (size_t i = first; i < end; i++) {
         int rc = read_one(g, how, l, &l->v[i], &r);
         if (rc == -ENOENT)
-            continue; /* also if it went away meanwhile */
+            continue; /* also if it was deleted meanwhile */
         if (rc < 0) {
             result = rc;
         } else if (!best.file || r.file[0].generation > best.file[0].generation) {

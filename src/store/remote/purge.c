@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Removing what ranks have left, without opening the history.
+/* Removing the files of ranks without opening the history.
  *
- * Group records go first: they are what keeps another number of ranks from opening the history, and any
- * process may take them back. Files go rank by rank, under the rank's lock. All processes of a job may
- * do this at the same time. A process waits for the lock of its own rank, and of ranks that the job does
- * not have, as long as there is something to remove. It leaves a rank whose lock another process of the
- * job may hold: that process removes these files, or has opened the history again. Files that other
- * ranks have written in this run stay. */
+ * Group records go first: they prevent another number of ranks from opening the history, and any process may retract
+ * them. Files go rank by rank, under the rank's lock. All processes of a job may do this at the same time. A process
+ * waits for the lock of its own rank, and of ranks that the job does not have, while there is something to remove. It
+ * skips a rank whose lock another process of the job may hold: that process removes these files, or has opened the
+ * history again. Files that other ranks have written in this run stay. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,7 +25,7 @@
 struct victim {
     uint32_t rank;
     uint64_t version, generation;
-    uint64_t run_id; /* 0: not known, as the file is damaged */
+    uint64_t run_id; /* 0: not known, because the file is damaged */
 };
 
 struct victims {
@@ -82,14 +81,14 @@ static int see_record(void *user, const struct vv_group_record *r, int error)
 {
     struct victims *list = user;
     const struct vv_purge *p = list->purge;
-    /* A damaged one goes with a file. */
+    /* A damaged record is removed together with a file. */
     if (error != 0 || r->ranks <= p->first_rank || of_this_run(p, r->run_id))
         return 0;
     return victims_add(list, &(struct victim){p->first_rank, r->version,
                                               r->file[p->first_rank].generation, r->run_id});
 }
 
-/* The place of the history; -ENOENT. */
+/* Opens the place of the history; -ENOENT. */
 static int place_below(struct vv_folder *folder, const char *history, struct vv_target **ret)
 {
     struct vv_target_folder above;
@@ -98,8 +97,8 @@ static int place_below(struct vv_folder *folder, const char *history, struct vv_
     return at->ops->below(at, history, NULL, ret);
 }
 
-/* Takes back what the group folder says of the files in `list`, or, if `records` is set, lists the files
- * of the first rank that its records name, and takes back those. */
+/* Retracts the markers and records of the files in `list`. With `records`, first lists the files of the first
+ * rank that records name. */
 static int retract(struct vv_folder *folder, const struct vv_purge *p, uint32_t rank,
                    struct victims *list, bool records)
 {
@@ -108,7 +107,7 @@ static int retract(struct vv_folder *folder, const struct vv_purge *p, uint32_t 
     int rc = place_below(folder, p->history, &at);
     if (rc < 0)
         return rc == -ENOENT ? 0 : rc;
-    /* Two ranks or more: others may be about to write a record while this one is taken back. */
+    /* 2 ranks: another rank may be about to write a record while this one is retracted. */
     rc = vv_group_open(at, p->history, rank, 2, false, &group);
     if (rc < 0) {
         vv_target_close(at);
@@ -134,7 +133,7 @@ static int drop_records(struct vv_folder *folder, const struct vv_purge *p)
 
 /* ---- files ---- */
 
-/* The lock of the rank is held. */
+/* With the rank's lock held. */
 static int unlink_files(struct vv_folder *folder, struct vv_files *files, struct victims *list)
 {
     char name[VV_CKFILE_NAME_MAX];
@@ -146,7 +145,7 @@ static int unlink_files(struct vv_folder *folder, struct vv_files *files, struct
                        list->v[i].generation);
         rc = vv_target_remove(files->at, name);
     }
-    /* How many ranks there were is not to outlast them. */
+    /* The recorded number of ranks goes with them. */
     snprintf(name, sizeof(name), "ranks.%" PRIu32, files->rank);
     if (rc == 0)
         (void)files->at->ops->remove(files->at, name);
@@ -243,7 +242,7 @@ int vv_files_ranks(struct vv_folder *folder, const char *history, uint32_t *ret_
     return rc;
 }
 
-/* Lives outlast what they wrote: they are asked where nothing else tells. */
+/* Life files outlast the files of their rank, so they are used only if nothing else has the number. */
 struct left {
     uint32_t lives;
     bool files;

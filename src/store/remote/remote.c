@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The remote folder: contexts, and what is known of every version there.
+/* The remote folder: contexts, and the state of every version there.
  *
- * Each version that the engine has committed, now or in an earlier life, has an entry: whether the
- * local folder has it, whether the shared one does, whether it is marked and complete, and what went
- * wrong. Entries are ordered by generation, the order of writing. One lock protects all of them; it
- * is never held across a system call.
+ * Each version that the engine has committed, now or in an earlier life, has an entry: is it in the local folder, in
+ * the shared one, marked and complete, and which error occurred. Entries are ordered by generation, the order of
+ * writing. One lock protects all of them; it is never held across a system call.
  *
  * Two threads: the worker (remote_work.c) copies, marks, polls, removes and repairs; the reader
  * (remote_store.c) owns a store on the shared folder for reads. The movers of the engine call the
- * wrapped stores. Applications' threads wait here.
+ * wrapped stores. Application threads wait here.
  *
- * What must stay true:
- *   - a version counts as stored when its file is in the shared folder for good, never before; as
- *     marked when its marker is, which comes after; as complete when the group record is;
- *   - what is removed loses marker and record before its shared file, and that before the local one:
- *     a record never speaks of a file that was taken away on purpose;
- *   - generations grow from life to life, wherever a life runs. They are drawn from the life file in
- *     the shared folder, so that a node that was away cannot have used the same ones. */
+ * Invariants:
+ *   - a version counts as stored once its file is durable in the shared folder, never before; as marked once its
+ *     marker is durable, which comes after; as complete once the group record is durable;
+ *   - a removal deletes marker and record before the shared file, and that before the local one: a record never
+ *     names a file that was removed on purpose;
+ *   - generations grow from life to life, on whichever node a life runs. They are drawn from the life file in the
+ *     shared folder, so that a node that was away cannot have used the same ones. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +63,8 @@ int vv_remote_new(const struct vv_remote_opts *opts, char *err, size_t err_bytes
     if (rc == 0) {
         rc = threads_start(r);
         if (rc < 0)
-            vvi_error(rc, err, err_bytes, "no thread for the remote folder: %s", strerror(-rc));
+            vvi_error(rc, err, err_bytes, "cannot start a thread for the remote folder: %s",
+                      strerror(-rc));
     }
     if (rc < 0) {
         vv_remote_free(r);
@@ -125,7 +125,7 @@ void vv_remote_get_stats(struct vv_remote *r, struct vv_remote_stats *ret_stats)
 
 /* ---- entries ---- */
 
-/* The first entry whose generation is not below. */
+/* Index of the first entry with this generation or a higher one. */
 static size_t lower_bound(const struct vv_remote_hist *h, uint64_t generation)
 {
     size_t lo = 0, hi = h->n;
@@ -193,7 +193,7 @@ void vvi_remote_wake_locked(struct vv_remote_hist *h, size_t index)
     vv_cond_signal(&h->remote->work);
 }
 
-/* The version as it is now: its last generation. Those asked for are mostly the newest. */
+/* The version's last generation. Searches from the end, because most requests are for new versions. */
 static struct vvi_rentry *current_locked(struct vv_remote_hist *h, uint64_t version)
 {
     for (size_t i = h->n; i-- > 0;)
@@ -213,7 +213,7 @@ bool vvi_remote_passed_locked(const struct vv_remote_hist *h, const struct vvi_r
     return false;
 }
 
-/* ---- asking and waiting ---- */
+/* ---- queries and waiting ---- */
 
 bool vv_remote_has_reached(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
 {
@@ -230,9 +230,9 @@ int vv_remote_take_error(struct vv_remote_hist *h, uint64_t *ret_version)
     vv_mutex_lock(&h->remote->lock);
     for (size_t i = 0; i < h->n && err == 0; i++) {
         struct vvi_rentry *e = &h->entry[i];
-        if (e->err == 0 || e->told || e->removing)
+        if (e->err == 0 || e->err_reported || e->removing)
             continue;
-        e->told = true;
+        e->err_reported = true;
         err = e->err;
         *ret_version = e->version;
     }
@@ -245,19 +245,19 @@ static bool passing(int err)
     return err != -ECANCELED;
 }
 
-/* Somebody asks for it again: what kept it back may be over. */
+/* A thread waits for it again: clears an error that may have passed. */
 static void again_locked(struct vv_remote_hist *h, struct vvi_rentry *e)
 {
     if (e->err == 0 || !passing(e->err))
         return;
     e->err = 0;
-    e->told = false;
+    e->err_reported = false;
     e->misses = 0;
     e->poll_ns = 0;
     vvi_remote_wake_locked(h, (size_t)(e - h->entry));
 }
 
-/* Nothing above the context's level is asked for; at that level the engine knows first. */
+/* Levels above the context's are never requested; that level counts once the engine is notified. */
 static bool has_level(const struct vv_remote_hist *h, const struct vvi_rentry *e,
                       enum vv_remote_level level)
 {
@@ -281,7 +281,7 @@ int vv_remote_wait(struct vv_remote_hist *h, uint64_t version, enum vv_remote_le
         while (rc == 0 && (e = current_locked(h, version)) && !has_level(h, e, level)) {
             if (e->err != 0) {
                 rc = e->err;
-                e->told = true;
+                e->err_reported = true;
             } else if (vv_cond_wait_until(&r->changed, &r->lock, deadline_ns) == -ETIMEDOUT) {
                 e = current_locked(h, version);
                 rc = !e ? 0 : has_level(h, e, level) ? 0 : e->err != 0 ? e->err : -ETIMEDOUT;
@@ -296,7 +296,7 @@ int vv_remote_wait(struct vv_remote_hist *h, uint64_t version, enum vv_remote_le
     return rc;
 }
 
-/* Has it come as far as was asked for? */
+/* True if it has reached the requested stage. */
 static bool far_enough(const struct vv_remote_hist *h, const struct vvi_rentry *e, bool marked)
 {
     if (vvi_remote_settled(h, e) || e->removing)
@@ -331,7 +331,7 @@ int vv_remote_wait_all(struct vv_remote_hist *h, bool marked, uint64_t deadline_
                 rc = e->err;
                 *ret_version = e->version;
             }
-            e->told = true;
+            e->err_reported = true;
         }
         if (open == h->n)
             break;

@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a history that has two homes: which files count, in the local and in the shared folder.
+/* Opening a history with a local and a shared folder: which files count.
  *
- * Where group records are wanted, they alone decide. A record names one run and, for this rank, one
- * generation: the file of that name and run is the version, wherever it is. Everything else is left
- * over from lives that did not bring it to an end, and invisible. Nothing that another rank may be
- * doing at the same time changes that: a record of an earlier life is written only from markers that
- * are all there, by whoever looks first, and no rank continues what an earlier life had begun.
+ * With group records, they alone decide. A record names one run and, for this rank, one generation: the file of that
+ * name and run is the version, in either folder. All other files are left over from lives that did not complete them,
+ * and invisible. Concurrent steps of other ranks do not change that: a record of an earlier life is written only if
+ * all its markers exist, by the first rank that looks, and no rank continues an unfinished version of an earlier life.
  *
- * Otherwise the highest generation of a version counts, in either folder: generations grow from life
- * to life. A local file that never came to the shared folder is out of date if a later life has
- * written there since on another node: it is not taken. If not, it is the newest there is, and is
- * brought to the shared folder now. That may fail, and a later version come there all the same: the
- * life file of the local folder says up to which generation lives have had this folder. The generations
- * below are taken too, for the engine to decide when they go.
+ * Otherwise the highest generation of a version counts, in either folder: generations grow from life to life. A local
+ * file that never came to the shared folder is outdated if a later life on another node has written to the shared
+ * folder since: it is not taken. Otherwise it is the newest file, and is copied to the shared folder now. That copy
+ * may fail while a later version arrives there: therefore the life file of the local folder records up to which
+ * generation lives have used this folder. Lower generations are taken too; the engine decides when they go.
  *
- * A damaged file is repaired if the other folder has it good. If it has the highest generation, or a
- * record names it, and there is no good copy, the version is told to be damaged: older bytes must
- * not come back in its place.
+ * A damaged file is repaired if the other folder has a good copy. If there is none, and the file has the highest
+ * generation or a record names it, the version is listed as damaged: older bytes must not come back in its place.
  *
  * Everything here runs on the thread that opens or closes. */
 #include <errno.h>
@@ -96,8 +93,8 @@ static int compare_found(const void *a, const void *b)
     return (int)y->remote - (int)x->remote; /* the shared one first */
 }
 
-/* Copies of one file become one. The same name with another run in it is the local folder's own: it
- * cannot be, and the shared one counts. */
+/* Joins the copies of one file. A local file of the same name with another run id cannot be a copy: the shared
+ * file counts. */
 static void join_copies(struct opening *o)
 {
     size_t kept = 0;
@@ -147,7 +144,7 @@ static struct vvi_rfound *find_file(struct opening *o, uint64_t version, uint64_
     return there ? &o->v[lo] : NULL;
 }
 
-/* A damaged file of that name, or NULL. `ret_remote`: in the shared folder. */
+/* The damaged file of that name, or NULL. `ret_remote`: it is in the shared folder. */
 static struct vvi_rdamage *find_damage(const struct opening *o, uint64_t version,
                                        uint64_t generation, bool *ret_remote)
 {
@@ -159,7 +156,7 @@ static struct vvi_rdamage *find_damage(const struct opening *o, uint64_t version
     return NULL;
 }
 
-/* What a local file counts for. */
+/* Bytes that a local file counts for. */
 static uint64_t local_bytes(const struct vv_remote_hist *h, const struct vvi_rfound *f)
 {
     struct vv_target_file *file;
@@ -175,10 +172,10 @@ static uint64_t local_bytes(const struct vv_remote_hist *h, const struct vvi_rfo
     return VV_MAX(bytes, (uint64_t)1);
 }
 
-/* ---- what becomes of them ---- */
+/* ---- which files count ---- */
 
-static int tell_damage(struct vv_remote_hist *h, uint64_t version, uint64_t generation, int status,
-                       const char *what)
+static int add_damage(struct vv_remote_hist *h, uint64_t version, uint64_t generation, int status,
+                      const char *what)
 {
     struct vvi_rdamage *more = realloc(h->damaged, (h->ndamaged + 1) * sizeof(*more));
     if (!more)
@@ -191,7 +188,7 @@ static int tell_damage(struct vv_remote_hist *h, uint64_t version, uint64_t gene
     return 0;
 }
 
-/* The file counts. */
+/* Takes a file as the version. */
 static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
 {
     struct vv_remote_hist *h = o->hist;
@@ -205,7 +202,7 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
                            .stored = f->remote || complete,
                            .marked = complete,
                            .complete = complete};
-    /* A good local file of a version whose shared one is damaged or gone. */
+    /* If the shared file is damaged or missing, the local one repairs it. */
     struct vvi_repair repair = {.version = e.version, .generation = e.generation};
     repair.to_remote = complete && !f->remote && !h->part;
     e.lacking = repair.to_remote;
@@ -224,7 +221,7 @@ static int adopt(struct opening *o, struct vvi_rfound *f, bool complete)
 
 /* ---- with group records ---- */
 
-/* A record names a file that the listing did not: it may be there all the same. */
+/* Looks for a file that a record names and the listing lacks: it may exist all the same. */
 static int look_for_file(struct opening *o, uint64_t version, uint64_t generation)
 {
     struct vv_remote_hist *h = o->hist;
@@ -261,10 +258,10 @@ static int take_record(void *user, const struct vv_group_record *record, int err
     char what[160];
     if (error != 0) {
         snprintf(what, sizeof(what), "its group record cannot be read: %s", strerror(-error));
-        return tell_damage(h, record->version, 0, error, what);
+        return add_damage(h, record->version, 0, error, what);
     }
     if (h->part && record->ranks <= h->rank)
-        return 0; /* this rank had no part in it */
+        return 0; /* this rank has no file of it */
     if (record->ranks != opts->ranks && !h->part)
         return vvi_error(-EINVAL, o->err, o->err_bytes,
                          "version %" PRIu64 " in %.60s was written by %" PRIu32
@@ -286,7 +283,7 @@ static int take_record(void *user, const struct vv_group_record *record, int err
         return adopt(o, f, true);
     snprintf(what, sizeof(what), "its file in the shared folder %s",
              bad ? bad->what : "is missing");
-    return tell_damage(h, record->version, generation, bad ? bad->status : -EBADMSG, what);
+    return add_damage(h, record->version, generation, bad ? bad->status : -EBADMSG, what);
 }
 
 static bool is_known(const struct vv_remote_hist *h, uint64_t version)
@@ -299,7 +296,7 @@ static bool is_known(const struct vv_remote_hist *h, uint64_t version)
     return known;
 }
 
-/* And a file may have a record that the listing did not name. */
+/* A file may also have a record that the listing lacks. */
 static int look_for_records(struct opening *o)
 {
     struct vv_remote_hist *h = o->hist;
@@ -320,21 +317,21 @@ static int take_complete(struct opening *o)
 {
     struct vv_remote_hist *h = o->hist;
     if (!h->group.at)
-        return 0; /* a part of a history that was never at this level */
+        return 0; /* part of a history that never had this level */
     int rc = vv_group_scan(&h->group, h->part ? VV_GROUP_DEDUCE : VV_GROUP_WRITE, take_record, o);
     return rc < 0 ? rc : look_for_records(o);
 }
 
-/* ---- without ---- */
+/* ---- without group records ---- */
 
-/* The highest generations in the shared folder: of any run, and of any run but that one's. */
+/* The highest generations in the shared folder: of any run, and of all runs except `run_id`. */
 struct newest {
     uint64_t generation, run_id, other;
-    struct vv_group_life known; /* of the local folder */
-    bool part;                  /* what is only in the local folder does not count */
+    struct vv_group_life known; /* from the local folder */
+    bool part;                  /* files that are only in the local folder do not count */
 };
 
-/* The life file of the local folder; zero: there is none. */
+/* Reads the life file of the local folder; zero: there is none. */
 static int read_known(const struct vv_remote_hist *h, struct vv_group_life *ret)
 {
     struct vv_group local;
@@ -404,7 +401,7 @@ static int take_highest(struct opening *o)
             best--;
         if (best == first || (worst && worst->generation > o->v[best - 1].e.generation))
             continue;
-        /* Lower generations go when the highest has reached the level, or with the version. */
+        /* Lower generations are removed when the highest has reached the level, or with the version. */
         for (size_t i = first; rc == 0 && i < best; i++)
             if (!out_of_date(&o->v[i], &top) && (i + 1 == best || !top.part))
                 rc = adopt(o, &o->v[i], false);
@@ -412,13 +409,13 @@ static int take_highest(struct opening *o)
     for (size_t i = 0; rc == 0 && i < o->nbad; i++) {
         const struct vvi_rdamage *bad = &o->bad[i];
         struct vv_remote_hist *h = o->hist;
-        bool told = false;
+        bool listed = false;
         for (size_t k = 0; k < h->ndamaged; k++)
-            told |= h->damaged[k].version == bad->version;
+            listed |= h->damaged[k].version == bad->version;
         for (size_t k = 0; k < h->n; k++)
-            told |= h->entry[k].version == bad->version;
-        if (!told && bad == worst_of(o, bad->version))
-            rc = tell_damage(h, bad->version, bad->generation, bad->status, bad->what);
+            listed |= h->entry[k].version == bad->version;
+        if (!listed && bad == worst_of(o, bad->version))
+            rc = add_damage(h, bad->version, bad->generation, bad->status, bad->what);
     }
     return rc;
 }
@@ -433,7 +430,7 @@ static bool is_damaged(const struct vv_remote_hist *h, uint64_t version)
     return false;
 }
 
-/* Was a later generation of its version taken? */
+/* True if a later generation of its version was taken. */
 static bool is_passed(const struct opening *o, size_t i)
 {
     for (size_t k = i + 1; k < o->n && o->v[k].e.version == o->v[i].e.version; k++)
@@ -442,10 +439,10 @@ static bool is_passed(const struct opening *o, size_t i)
     return false;
 }
 
-/* What nobody took waits to be swept; what was taken waits to be listed. A version whose record cannot
- * be read was complete, and the record may be read or made another time: its files stay until it is
- * discarded. A file whose version was taken in a later generation loses its marker now: when that one is
- * removed the marker would make a record of it. */
+/* Files not taken are to be swept; taken ones are to be listed. If a version's record cannot be read, the version was
+ * complete, and the record may be read or rewritten later: its files stay until it is discarded. A file whose version
+ * was taken in a later generation loses its marker now: after that one is removed, the marker would lead to a
+ * record. */
 static int settle(struct opening *o)
 {
     struct vv_remote_hist *h = o->hist;
@@ -495,10 +492,10 @@ static struct vvi_opened *opened_before(struct vv_remote *r, uint64_t name_sum)
     return o;
 }
 
-/* Every opening is a life of its own: what the one before left unfinished is not continued, so that
- * its markers must not be taken for this one's. All ranks open a history as many times; how often each
- * has to try is its own affair (-EBUSY, say, while a process of the life before is ending) and must
- * not make it another life than theirs. */
+/* Every opening is a life of its own: unfinished work of the life before is not continued, so its markers must not be
+ * taken for this one's. All ranks open a history the same number of times, so only successful openings are counted:
+ * the number of failed tries differs between ranks (-EBUSY, for example, while an old process ends), and must not give
+ * them different lives. */
 static int choose_life(struct vv_remote_hist *h, const char *history)
 {
     struct vv_remote *r = h->remote;
@@ -513,8 +510,8 @@ static int choose_life(struct vv_remote_hist *h, const char *history)
     return 0;
 }
 
-/* The life file tells of the last life only. Markers that an earlier one of the same id left would be
- * taken for this one's; where there is a marker there is the file. */
+/* The life file names only the last life. Markers left by an earlier life with the same id would be taken for this
+ * one's; and where there is a marker there is the file. */
 static bool wrote_before(const struct vv_remote_hist *h)
 {
     for (size_t i = 0; i < h->nfound; i++)
@@ -531,13 +528,12 @@ static int begin_life(struct vv_remote_hist *h, const char *history, char *err, 
     struct vv_group_life last = {0};
     int rc = vv_group_read_life(&h->group, &last);
     if (rc == -ENOENT || rc == -EBADMSG)
-        rc = 0; /* without it, the listing has to do */
+        rc = 0; /* without it, the listing is used */
     if (rc < 0)
         return vvi_error(rc, err, err_bytes, "cannot read the life file of history %s: %s", history,
                          strerror(-rc));
     vv_mutex_lock(&h->remote->lock);
-    bool ours =
-        h->opened->begun; /* by a try of this context that failed before it wrote anything */
+    bool ours = h->opened->begun; /* a try of this context has failed before it wrote anything */
     vv_mutex_unlock(&h->remote->lock);
     if ((last.run_id == h->run_id && !ours) || wrote_before(h))
         return vvi_error(-EINVAL, err, err_bytes,
@@ -608,7 +604,7 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
     struct vv_files_opts files = {.run_id = h->run_id,
                                   .all_generations = true,
                                   .shared = true,
-                                  /* At level complete records tell. */
+                                  /* At level complete the records have the number. */
                                   .ranks = r->opts.complete ? 0 : r->opts.ranks};
     rc = vv_files_open(r->folder, history, r->opts.rank, &files, err, err_bytes, &h->files);
     if (rc == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the remote folder share: remote.c (contexts, entries, waiting), remote_open.c
- * (what is there), remote_work.c (the worker), remote_store.c (the stores). */
+/* Shared by the files of the remote folder: remote.c (contexts, entries, waiting), remote_open.c (opening),
+ * remote_work.c (the worker), remote_store.c (the stores). */
 #ifndef VV_STORE_REMOTE_PRIVATE_H
 #define VV_STORE_REMOTE_PRIVATE_H
 
@@ -15,27 +15,27 @@
 #include "store/remote/remote.h"
 #include "store/target/folder/target_folder.h"
 
-/* A version that is committed in some folder. Its way: stored in the shared folder, marked there,
- * complete; the last two only where group records are wanted. */
+/* A version that is committed in some folder. Its stages: stored in the shared folder, marked there,
+ * complete; the last two only if group records are written. */
 struct vvi_rentry {
     uint64_t version, generation, run_id;
     struct vv_group_file file; /* file_bytes 0: not known yet */
-    bool local;                /* the local folder has it, for all we know */
-    uint64_t local_bytes;      /* that it counts for there; 0 without a limit */
+    bool local;                /* the local folder has it, as far as known */
+    uint64_t local_bytes;      /* counted against the limit there; 0 without a limit */
     bool stored, marked, complete;
-    bool reported;   /* `reached` was called, or need not be */
-    bool doubtful;   /* something failed on the way: there may be a file there, stored or not */
-    bool lacking;    /* the shared copy is known to be bad or gone: the local one has to stay */
-    bool told;       /* err was */
-    bool removing;   /* a removal is under way: it counts as gone */
-    bool stuck;      /* the local file could not be removed: no room comes of it by itself */
-    uint32_t misses; /* polls in a row that failed */
-    int err;         /* why it goes no further; 0: it does */
-    int remove_err;  /* why its removal from the shared folder failed, until that is tried again */
+    bool reported; /* `reached` was called, or need not be */
+    bool doubtful; /* a step failed: a file may be there, stored or not */
+    bool lacking;  /* the shared copy is known to be bad or missing: the local one has to stay */
+    bool told;     /* err was reported */
+    bool removing; /* a removal is in flight: it counts as removed */
+    bool stuck;    /* the local file could not be removed: its space does not come back by itself */
+    uint32_t misses; /* failed polls in a row */
+    int err;         /* error that stopped it; 0: it goes on */
+    int remove_err;  /* error of its removal from the shared folder, until that is tried again */
     uint64_t marked_ns, poll_ns, rest_ns;
 };
 
-/* A file of an earlier life that nobody will ask for again. */
+/* A file of an earlier life that is no longer needed. */
 struct vvi_rleft {
     uint64_t version, generation, run_id, local_bytes;
     bool local, remote;
@@ -46,10 +46,10 @@ struct vvi_radmitted {
     struct vvi_radmitted *next;
     struct vv_remote_hist *hist;
     uint64_t version, generation, bytes;
-    bool stuck; /* its removal failed: no room comes of it by itself */
+    bool stuck; /* its removal failed: its space does not come back by itself */
 };
 
-/* A bad copy to be put right. */
+/* A bad copy to repair. */
 struct vvi_repair {
     struct vvi_repair *next;
     uint64_t version, generation;
@@ -57,7 +57,7 @@ struct vvi_repair {
     bool to_remote;    /* the bad one is in the shared folder */
 };
 
-/* What opening found, until it was listed. */
+/* A file found at opening, until the versions are listed. */
 struct vvi_rfound {
     struct vv_files_entry e;
     struct vv_store_region *regions; /* owned; e.regions */
@@ -74,28 +74,28 @@ struct vv_remote_hist {
     struct vv_remote *remote; /* immutable, down to damaged */
     struct vv_remote_hist_opts opts;
     uint32_t rank;                  /* whose files these are */
-    bool part;                      /* for reading only; in no list */
+    bool part;                      /* read-only; in no list */
     struct vv_files *local;         /* NULL: direct */
     struct vv_files *files;         /* in the shared folder, owned */
     struct vv_target *here, *there; /* the files of both; here NULL: direct, or a part that
-                                     * has nothing there */
+                                     * has no files there */
     struct vv_target_folder place[2];
     struct vv_group group;
     struct vvi_opened *opened;
     uint64_t run_id, first_generation;
     uint64_t
-        known_first; /* local files below it that never came to the shared folder are out of date */
+        known_first; /* local files below it that never came to the shared folder are outdated */
     struct vvi_rdamage *damaged;
     size_t ndamaged;
-    struct vvi_rfound *found; /* owner: whoever opened */
+    struct vvi_rfound *found; /* owner: the opening thread */
     size_t nfound;
-    bool known; /* the local folder says what this life has found there; owner: the worker */
+    bool known; /* the local life file has the generations of this life; owner: the worker */
 
     /* Synchronization: remote->lock, all below. */
     struct vv_remote_hist *next;
     struct vvi_rentry *entry; /* by generation */
-    size_t n, room, low;      /* entries before `low` need nothing */
-    size_t ncommits;          /* under way; there is room for the entry of each */
+    size_t n, room, low;      /* entries before `low` need no work */
+    size_t ncommits;          /* in flight; the entry of each has room */
     struct vvi_rleft *left;
     size_t nleft;
     struct vvi_repair *repairs;
@@ -106,50 +106,49 @@ struct vv_remote_hist {
     uint64_t trace_history;
 };
 
-/* A removal on its way: the shared copy goes first, then the request is handed to the inner
- * store. */
+/* A removal in flight: the shared copy is removed first, then the request goes to the inner store. */
 struct vvi_rremove {
     struct vvi_rremove *next;
     struct vvi_rstore *store;
     struct vv_store_io *io;
     struct vv_remote_hist *hist;
-    bool kept; /* something older of the version could not be removed: the local file stays, too */
+    bool kept; /* an older file of the version could not be removed: the local file stays, too */
 };
 
 /* A read that the shared folder serves. */
 struct vvi_rread {
     struct vvi_rread *next;
     struct vvi_rstore *store;
-    struct vv_store_io io; /* the request as the shared folder gets it */
+    struct vv_store_io io; /* the request for the store on the shared folder */
     struct vv_store_io *orig;
     struct vv_remote_hist *hist;
-    int local_status; /* why it came here; 0: there is no local copy */
+    int local_status; /* error of the local copy; 0: there is none */
     uint32_t local_bad;
-    bool both; /* it took both folders to serve it */
+    bool both; /* chunks of both folders were combined */
 };
 
-/* One mover's store, wrapped. Owner: the mover's thread, but for what the lock protects. */
+/* One mover's store, wrapped. Owner: the mover's thread, except where the lock is named. */
 struct vvi_rstore {
     struct vv_store base;
     struct vv_remote *remote;
     struct vv_store *inner;
     /* Synchronization: remote->lock. */
     struct vv_store_io *done, **done_tail; /* to be reported */
-    struct vvi_rremove *resume;            /* removals to go on with, in the inner store */
-    unsigned away;                         /* requests with the worker or the reader */
+    struct vvi_rremove *resume;            /* removals to continue in the inner store */
+    unsigned away;                         /* requests at the worker or the reader */
     struct vv_store_io *held, **held_tail; /* writes that wait for room on local disk */
-    _Atomic unsigned nheld;                /* how many; see struct vv_store */
-    bool retry;                            /* they are to be tried again, or to fail with this: */
+    _Atomic unsigned nheld;                /* their number; see struct vv_store */
+    bool retry;                            /* try the held writes again, or fail them with: */
     int retry_status;
     struct vvi_rstore *next;
 };
 
-/* A history that this context has opened, or tried to. */
+/* A history that this context has opened, or tried to open. */
 struct vvi_opened {
     struct vvi_opened *next;
     uint64_t name_sum; /* immutable */
-    uint64_t times;    /* that it was opened; tries that failed do not count */
-    bool begun;        /* the life file names the next life already: a try failed after that */
+    uint64_t times;    /* number of openings; failed tries do not count */
+    bool begun;        /* a failed try has already written the next life to the life file */
 };
 
 struct vv_remote {
@@ -170,23 +169,23 @@ struct vv_remote {
     struct vvi_rread *reads, **reads_tail;
     bool reader_polls, stopping;
     struct vvi_rstore *stores;
-    uint64_t used, wanted; /* bytes of local disk; what a held write needs, 0: none is */
+    uint64_t used, wanted; /* bytes of local disk; bytes that a held write needs, 0: none held */
     struct vvi_radmitted *admitted;
-    bool space_due; /* the worker shall see to it */
-    bool alone;     /* the engine has nothing under way but held writes, and so makes no room */
+    bool space_due; /* the worker has to make room */
+    bool alone;     /* only held writes are in flight in the engine, so it makes no room */
 
-    struct vv_aio *aio; /* owner: the worker; of the copy under way */
-    /* Owner: the worker. The copy that is under way. */
+    struct vv_aio *aio; /* owner: the worker; for the current copy */
+    /* Owner: the worker. The current copy. */
     struct {
         bool on, to_local;
         struct vv_remote_hist *hist;
         uint64_t version, generation;
         struct vvi_copy copy;
     } active;
-    uint64_t free_ns; /* no copying before */
+    uint64_t free_ns; /* earliest time of the next copy step */
     bool yielded;     /* to restores of other processes, before this step */
 
-    /* Synchronization: relaxed; each counts for itself. */
+    /* Synchronization: relaxed; independent counters. */
     _Atomic uint64_t written_bytes, read_bytes, healed_chunks, repaired_chunks;
 };
 
@@ -194,56 +193,56 @@ struct vv_remote {
 
 struct vvi_rentry *vvi_remote_find(struct vv_remote_hist *hist, uint64_t version,
                                    uint64_t generation);
-/* Makes room for so many more entries; -ENOMEM. */
+/* Makes room for n more entries; -ENOMEM. */
 VV_WARN_UNUSED int vvi_remote_reserve(struct vv_remote_hist *hist, size_t n);
-/* Inserts an entry; NULL: no memory. */
+/* Inserts an entry; NULL: out of memory. */
 struct vvi_rentry *vvi_remote_add(struct vv_remote_hist *hist, const struct vvi_rentry *entry);
 void vvi_remote_erase(struct vv_remote_hist *hist, uint64_t version, uint64_t generation);
 static inline bool vvi_remote_reached(const struct vv_remote_hist *hist, const struct vvi_rentry *e)
 {
     return hist->remote->opts.complete ? e->complete : e->stored;
 }
-/* The same, and the engine knows. */
+/* True if it has reached the level and the engine has been notified. */
 static inline bool vvi_remote_settled(const struct vv_remote_hist *hist, const struct vvi_rentry *e)
 {
     return vvi_remote_reached(hist, e) && e->reported;
 }
-/* Has a later generation of the version reached it? Then the engine is about to remove this one. */
+/* True if a later generation of the version has reached the level: the engine will remove this one. */
 bool vvi_remote_passed_locked(const struct vv_remote_hist *hist, const struct vvi_rentry *e);
-/* It has reached the level: the engine hears of it, and leftovers of earlier lives may go. */
+/* Call it when the entry has reached the level: the engine is notified, and leftovers of earlier lives may go. */
 void vvi_remote_reached_locked(struct vv_remote_hist *hist, const struct vvi_rentry *e);
-/* There is work: wakes the worker. */
+/* Wakes the worker for an entry. */
 void vvi_remote_wake_locked(struct vv_remote_hist *hist, size_t index);
 
 /* ---- remote_work.c ---- */
 
 void *vvi_remote_worker(void *arg);
-/* Asks for a repair; nothing happens if there is no memory for it. Lock held. */
+/* Requests a repair; ignored if out of memory. Lock held. */
 void vvi_remote_repair_locked(struct vv_remote_hist *hist, const struct vvi_repair *repair);
 
 /* ---- remote_space.c: the limit of local disk ---- */
 
-/* May this write begin, or go on with, its file? False: it is held, or *ret_error is set. */
+/* True if this write may begin, or continue, its file. False: it is held, or *ret_error is set. */
 bool vvi_space_admit(struct vvi_rstore *s, struct vv_store_io *io, int *ret_error);
-/* The file is committed and has so many bytes: what it counts for from now on. */
+/* The file is committed with this length. Returns the bytes that it counts for from now on. */
 uint64_t vvi_space_committed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
                                     uint64_t bytes);
-/* A file that was never committed is gone, or could not be removed. */
+/* A file that was never committed is removed, or could not be removed. */
 void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
                               bool gone);
-/* The engine has nothing under way but held writes. */
+/* Only held writes are in flight in the engine. */
 void vvi_space_alone(struct vv_store *store);
-/* The history is being closed. */
+/* The history is closed. */
 void vvi_space_forget_locked(struct vv_remote_hist *h);
-/* There may be room now, or none will come: whoever is held back is looked at again. */
+/* Room may have come, or none will come: held writes are checked again. */
 void vvi_space_wake_locked(struct vv_remote *r);
-/* One step towards letting held writes go on. The worker's. */
+/* One step of making room for held writes. Worker's thread. */
 void vvi_space_make(struct vv_remote *r);
 
 /* ---- remote_store.c ---- */
 
 void *vvi_remote_reader(void *arg);
-/* A removal's shared part has ended. Any thread, lock not held. */
+/* The removal in the shared folder has ended. Any thread, lock not held. */
 void vvi_rstore_removed(struct vvi_rremove *removal, int status);
 
 #endif

@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The limit of local disk, where there is a shared folder behind it.
+/* The limit of local disk, if there is a shared folder behind it.
  *
- * A version that is in the shared folder needs no local copy: it can be read from there. So a limit
- * on local disk does not end a history, it makes old copies go. The engine is not told of the limit;
- * a write that would exceed it is held back here until there is room, as if the disk were slow:
+ * A version that is in the shared folder needs no local copy: it can be read from there. So a limit on local disk
+ * does not end a history; old copies are removed instead. The engine does not know the limit; a write that would
+ * exceed it is held back here until there is room, as if the disk were slow:
  *
  *   - every local file counts from its first write until it is removed (`used`);
  *   - a write that begins a file is admitted if the file fits, and held otherwise;
- *   - while one is held, the worker removes local files, those left over from earlier lives first,
- *     then the oldest that the shared folder has good, for all we know;
- *   - if there is none, and none will come, the write fails with -ENOSPC. One will come as long as a version is on
- *     its way to the shared folder, or as long as there are local files that the engine may commit or remove and it
- *     does anything at all. Which of them it goes on with it alone knows: a file that failed may wait for its
- *     caller, and the removal of one for that of another. So it says when it has nothing left under way but held
- *     writes (`alone`).
+ *   - while one is held, the worker removes local files: leftovers of earlier lives first, then the oldest that the
+ *     shared folder has intact, as far as known;
+ *   - if there is none to remove, and none will come, the write fails with -ENOSPC. One will come while a version is
+ *     on its way to the shared folder. One may also come while the engine does anything and has local files to commit
+ *     or remove. Only the engine knows if it will: a failed file may wait for its caller, and one removal for
+ *     another. So the engine calls `alone` when it has nothing in flight but held writes.
  *
- * Reads that come later go to the shared folder; reads that have begun keep the file they opened. */
+ * Later reads go to the shared folder; reads that have begun keep the file they opened. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "store/remote/remote_private.h"
 
-/* What the tables of a file may take before its regions are known. */
+/* Expected size of a file's tables, before its regions are known. */
 enum { REGIONS_EXPECTED = 64 };
 
 static struct vvi_radmitted **find_admitted(struct vv_remote *r, const struct vv_remote_hist *h,
@@ -90,7 +89,7 @@ void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64
     while (*at) {
         struct vvi_radmitted *a = *at;
         bool it = a->hist == h && a->version == version && a->generation == generation;
-        /* With a file go the earlier ones of its version whose removal has failed. */
+        /* Removing a file also removes earlier ones of its version whose removal has failed. */
         bool before =
             a->hist == h && a->version == version && a->generation < generation && a->stuck;
         a->stuck |= it && !gone;
@@ -143,7 +142,7 @@ void vvi_space_alone(struct vv_store *store)
 
 /* ---- on the worker's thread ---- */
 
-/* The local file to give up next; false: there is none. */
+/* Picks the next local file to remove; false: there is none. */
 static bool pick_victim_locked(struct vv_remote *r, struct vv_remote_hist **ret_hist,
                                struct vvi_rleft *ret)
 {
@@ -167,7 +166,7 @@ static bool pick_victim_locked(struct vv_remote *r, struct vv_remote_hist **ret_
     return best;
 }
 
-/* Is its local file being removed, or a good copy of it on its way to the shared folder? */
+/* True if its local file is being removed, or a good copy is on its way to the shared folder. */
 static bool will_go_locked(const struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
     const struct vv_remote *r = h->remote;
@@ -180,12 +179,12 @@ static bool will_go_locked(const struct vv_remote_hist *h, const struct vvi_rent
     return !e->stored && e->err == 0;
 }
 
-/* Will a local copy become superfluous without anybody doing anything? */
+/* True if a local copy will become superfluous without any further request. */
 static bool room_may_come_locked(const struct vv_remote *r)
 {
     if (r->removals)
         return true;
-    /* What is being written now will be committed and copied, or removed. */
+    /* Files being written will be committed and copied, or removed. */
     for (const struct vvi_radmitted *a = r->admitted; a && !r->alone; a = a->next)
         if (!a->hist->stopped && !a->stuck)
             return true;
@@ -196,7 +195,7 @@ static bool room_may_come_locked(const struct vv_remote *r)
     return false;
 }
 
-/* Whether reads go to the local file; false before it goes. */
+/* Sets if reads use the local file. Set to false before the file is removed. */
 static void set_local_locked(struct vv_remote_hist *h, const struct vvi_rleft *v, bool local)
 {
     struct vvi_rentry *e = vvi_remote_find(h, v->version, v->generation);
@@ -223,7 +222,7 @@ static void give_back_locked(struct vv_remote_hist *h, const struct vvi_rleft *v
     vvi_space_wake_locked(r);
 }
 
-/* Hands held writes back to their movers, to be tried again or to fail. */
+/* Returns held writes to their movers, to be tried again or to fail. */
 static void release_held_locked(struct vv_remote *r, int status)
 {
     r->wanted = 0;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The stores of an engine with a remote folder behind its local one.
  *
- * A wrapped store hands requests on to the inner one, and watches:
- *   COMMIT  that succeeded: the version has an entry from then on, before anybody hears of it, and
- *           is copied to the shared folder.
- *   READ    of a version that only the shared folder has goes to the reader, a thread with a store
- *           on that folder. One that the inner store could not serve, or with wrong bytes, goes
- *           there too: if it is served, the local copy is repaired behind it and nobody above
- *           notices; if not, the first error is told.
- *   REMOVE  goes to the worker first, which takes the shared copy away, and comes back to be carried
- *           out in the inner store.
- * Requests that are away are handed back through a list, and the mover is kicked out of the inner
- * store's poll: everything of the inner store is done on the mover's thread. */
+ * A wrapped store passes requests to the inner one, and watches:
+ *   COMMIT  that succeeded: the version gets an entry before the commit is reported, and is copied to
+ *           the shared folder.
+ *   READ    of a version that only the shared folder has goes to the reader, a thread with a store on
+ *           that folder. A read that the inner store could not serve, or served with wrong bytes, goes
+ *           there too. If it succeeds, the local copy is repaired in the background and the caller
+ *           sees no error; if not, the first error is returned.
+ *   REMOVE  goes to the worker first, which removes the shared copy, and then to the inner store.
+ * Requests that are away come back on a list, and the inner store is kicked to end its poll: the inner
+ * store is used only on the mover's thread. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -24,7 +23,7 @@
 #define READER_REST_NS VV_NS_PER_MS
 enum { READER_MAX = 16 };
 
-/* ---- handing back ---- */
+/* ---- returning requests ---- */
 
 static void report_locked(struct vvi_rstore *s, struct vv_store_io *io)
 {
@@ -40,7 +39,7 @@ void vvi_rstore_removed(struct vvi_rremove *removal, int status)
     vv_mutex_lock(&r->lock);
     struct vvi_rentry *e =
         vvi_remote_find(removal->hist, removal->io->key.version, removal->io->key.generation);
-    /* What the shared folder most likely never had does not keep the local file from going. */
+    /* The shared folder most likely never had the file: its error does not stop the local removal. */
     if (e && !e->stored && !removal->kept) {
         e->remove_err = status;
         status = e->local ? 0 : status;
@@ -48,7 +47,7 @@ void vvi_rstore_removed(struct vvi_rremove *removal, int status)
     if (status < 0) {
         removal->io->status = status;
         if (e && e->stored) {
-            e->removing = false; /* it is still there, and the engine says so */
+            e->removing = false; /* the file still exists, and the engine gets the error */
             removal->hist->report = true;
             removal->hist->report_from = 0;
             vv_cond_signal(&r->work);
@@ -60,12 +59,12 @@ void vvi_rstore_removed(struct vvi_rremove *removal, int status)
         s->resume = removal;
     }
     s->away--;
-    /* Under the lock: the store may be closed once nothing of it is away. */
+    /* Under the lock: the store may be closed once none of its requests is away. */
     s->inner->ops->kick(s->inner);
     vv_mutex_unlock(&r->lock);
 }
 
-/* Neither folder has all chunks of the batch good. Perhaps each chunk is good in one of them. */
+/* Neither folder has all chunks of the batch intact. Perhaps each chunk is intact in one of them. */
 static void gather(struct vv_remote *r, struct vvi_rread *read, uint64_t from, uint64_t to)
 {
     struct vv_remote_hist *h = read->hist;
@@ -93,7 +92,7 @@ static void trace_read(const struct vvi_rread *read, enum vv_trace_kind kind, ui
               read->hist->trace_history, io->key.version, io->chunk0, last);
 }
 
-/* The shared copy is bad too, elsewhere: now each has what the other lacks. */
+/* The shared copy is bad too, in another place: each copy has chunks that the other lacks. */
 static void lacks_locked(struct vv_remote_hist *h, const struct vvi_repair *repair)
 {
     struct vvi_rentry *e = vvi_remote_find(h, repair->version, repair->generation);
@@ -195,7 +194,7 @@ void *vvi_remote_reader(void *arg)
     return NULL;
 }
 
-/* False: it cannot be read there. */
+/* False: the shared folder cannot serve it. */
 static bool read_there(struct vvi_rstore *s, struct vv_store_io *io, int local_status)
 {
     struct vv_remote *r = s->remote;
@@ -234,7 +233,7 @@ static bool read_there(struct vvi_rstore *s, struct vv_store_io *io, int local_s
 
 /* ---- the wrapper ---- */
 
-/* The local file is gone, or cannot be removed and still takes its space. */
+/* The local file is removed, or cannot be removed and still takes its space. */
 static void removed(struct vvi_rstore *s, struct vv_store_io *io)
 {
     struct vv_remote *r = s->remote;
@@ -246,7 +245,7 @@ static void removed(struct vvi_rstore *s, struct vv_store_io *io)
         e->local_bytes = 0;
         e->local = false;
     }
-    /* What failed is asked for again by the engine, and then counts as it does now. */
+    /* After a failure the engine repeats the removal; until then the file counts as before. */
     if (e && io->status < 0) {
         e->stuck = true;
         e->remove_err = io->status;
@@ -260,7 +259,7 @@ static void removed(struct vvi_rstore *s, struct vv_store_io *io)
     vv_mutex_unlock(&r->lock);
 }
 
-/* The part of a removal that is done here, after that of the shared folder. */
+/* The local part of a removal, after that in the shared folder. */
 static int remove_local(struct vvi_rstore *s, struct vv_store_io *io)
 {
     int rc = s->inner->ops->submit(s->inner, io);
@@ -277,7 +276,7 @@ static int remove_start(struct vvi_rstore *s, struct vv_store_io *io)
     struct vv_remote_hist *h = io->key.history->remote;
     vv_mutex_lock(&r->lock);
     struct vvi_rentry *e = vvi_remote_find(h, io->key.version, io->key.generation);
-    /* A file of this life that was never committed has nothing anywhere else. */
+    /* A file of this life that was never committed is only in the local folder. */
     bool known = e || io->key.generation < h->first_generation;
     vv_mutex_unlock(&r->lock);
     if (!known)
@@ -310,8 +309,8 @@ static void commit_failed(struct vvi_rstore *s, const struct vv_store_io *io)
     vv_mutex_unlock(&s->remote->lock);
 }
 
-/* Makes room for its entry first: without one the version would be committed, and never go on to the
- * shared folder. */
+/* Reserves the entry first: without one the version would be committed, and never copied to the shared
+ * folder. */
 static int commit_start(struct vvi_rstore *s, struct vv_store_io *io)
 {
     struct vv_remote_hist *h = io->key.history->remote;
@@ -336,7 +335,7 @@ static int rstore_submit(struct vv_store *store, struct vv_store_io *io)
         return remove_start(s, io);
     if (io->op == VV_STORE_READ && !s->remote->opts.direct && read_there(s, io, 0))
         return 0;
-    /* What is committed straight to the shared folder must be of the life that is the rank's. */
+    /* A direct commit to the shared folder must be of the rank's current life. */
     if (io->op == VV_STORE_COMMIT && s->remote->opts.direct) {
         int rc = vv_group_alive(&io->key.history->remote->group);
         if (rc < 0)
@@ -353,7 +352,7 @@ static int rstore_submit(struct vv_store *store, struct vv_store_io *io)
     return s->inner->ops->submit(s->inner, io);
 }
 
-/* The version survives in the engine's folder: its way goes on from there. */
+/* The version is durable in the engine's folder: the worker takes over. */
 static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
 {
     struct vv_remote *r = s->remote;
@@ -378,7 +377,7 @@ static void committed(struct vvi_rstore *s, const struct vv_store_io *io)
     vv_mutex_unlock(&r->lock);
 }
 
-/* What the inner store reports: false if the request goes elsewhere now. */
+/* Handles a request that the inner store reports; false: it goes elsewhere now. */
 static bool inspect(struct vvi_rstore *s, struct vv_store_io *io)
 {
     if (!io->key.history || !io->key.history->remote)
@@ -395,7 +394,7 @@ static bool inspect(struct vvi_rstore *s, struct vv_store_io *io)
     return !read_there(s, io, io->status);
 }
 
-/* Writes that were held back for want of room: again, or for good. */
+/* Submits held writes again, or fails them. */
 static void try_held_locked(struct vvi_rstore *s)
 {
     struct vv_remote *r = s->remote;
@@ -420,7 +419,7 @@ static void try_held_locked(struct vvi_rstore *s)
     }
 }
 
-/* Goes on with removals whose shared part is done, and takes what is to be reported. */
+/* Continues removals whose shared part is done, and takes finished requests. */
 static int take_done(struct vvi_rstore *s, struct vv_store_io **ret_done, size_t max)
 {
     struct vv_remote *r = s->remote;

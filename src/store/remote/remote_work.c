@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The worker of a remote folder: one thread that does everything there but reading for restores.
+/* The worker of a remote folder: one thread that does everything there except reading for restores.
  *
  * It picks one small job after the other, the most urgent first:
- *   remove    somebody may be waiting for it
+ *   remove    a thread may be waiting for it
  *   space     a write waits for room on local disk (remote_space.c)
- *   mark      a version is stored: leave its marker, look whether it was the last
+ *   mark      a version is stored: leave its marker, and look if it was the last one
  *   poll      a version is marked: is it complete by now?
- *   report    the engine hears which files have reached the level
- *   sweep     files of earlier lives go, once a version of this life has reached the level
- *   copy      the next few MiB of the copy under way, or the next one, in the order of writing
+ *   report    notify the engine of files that have reached the level
+ *   sweep     remove files of earlier lives, once a version of this life has reached the level
+ *   copy      the next few MiB of the current copy, or the next copy, in the order of writing
  *   repair    a bad copy
- * A copy is made in steps, so that a large version does not hold up the rest, nor its own removal.
+ * A copy is made in steps, so that a large version delays neither other jobs nor its own removal.
  *
- * Jobs run without the lock. They name their version by number and generation and look it up again
- * afterwards: it may be gone. `busy` keeps its history.
+ * Jobs run without the lock. They identify their version by number and generation and look it up again
+ * afterwards, because it may have been removed. `busy` keeps its history.
  *
- * Polling: rank (version mod ranks) looks for all markers each time, the others only for the record,
- * and for the markers themselves if that takes long, so that the load on the shared folder grows
- * with the number of ranks and not with its square, and any rank may die. Each rank looks once after
- * its own marker, so that the last one always finds all of them.
+ * Polling: rank (version mod ranks) looks for all markers each time. The others look only for the
+ * record, and for the markers if that takes long. So the load on the shared folder grows with the
+ * number of ranks and not with its square, and any rank may die. Each rank looks once after its own
+ * marker, so that the last one always finds all of them.
  *
- * A failure is the entry's: it is told once and tried again when somebody waits for the version.
- * Polls that fail are repeated a few times first. */
+ * An error is kept in the entry. It is reported once, and the job is tried again when a thread waits
+ * for the version. Failed polls are repeated a few times first. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,8 +33,8 @@
 
 #define POLL_FIRST_NS (2 * VV_NS_PER_MS)
 #define POLL_MOST_NS  VV_NS_PER_S
-#define POLL_WAIT_NS  (10 * VV_NS_PER_MS) /* while somebody waits */
-#define POLL_LATE_NS  (50 * VV_NS_PER_MS) /* and it takes long */
+#define POLL_WAIT_NS  (10 * VV_NS_PER_MS) /* while a thread waits */
+#define POLL_LATE_NS  (50 * VV_NS_PER_MS) /* while a thread has waited for PATIENCE_NS */
 #define PATIENCE_NS   (200 * VV_NS_PER_MS)
 enum { MISSES_MAX = 5 };
 
@@ -66,7 +66,7 @@ static bool needs_nothing(const struct vv_remote_hist *h, const struct vvi_rentr
     return e->err != 0 || e->removing || vvi_remote_reached(h, e);
 }
 
-/* Marks and polls; *due: when the next poll is. */
+/* Picks marks and polls; *due: time of the next poll. */
 static bool pick_agreement_locked(struct vv_remote_hist *h, uint64_t now_ns, struct job *ret,
                                   uint64_t *due)
 {
@@ -154,7 +154,7 @@ void vvi_remote_reached_locked(struct vv_remote_hist *h, const struct vvi_rentry
     vv_trace(VV_TRACE_REMOTE, h->trace_history, e->version, e->file.file_bytes, e->complete);
 }
 
-/* Enters what a job has changed of an entry. */
+/* Stores the changes that a job has made to an entry. */
 static void enter(const struct job *job, const struct vvi_rentry *now, int err)
 {
     struct vv_remote_hist *h = job->hist;
@@ -173,7 +173,7 @@ static void enter(const struct job *job, const struct vvi_rentry *now, int err)
         e->poll_ns = now->poll_ns;
         e->err = vv_store_error(err);
         e->doubtful |= err != 0;
-        e->told = false;
+        e->err_reported = false;
         h->low = VV_MIN(h->low, (size_t)(e - h->entry));
         if (!before && vvi_remote_reached(h, e))
             vvi_remote_reached_locked(h, e);
@@ -185,7 +185,7 @@ static void enter(const struct job *job, const struct vvi_rentry *now, int err)
 
 /* ---- copying ---- */
 
-/* Between its steps too, a copy keeps its history. */
+/* A copy keeps its history busy between its steps too. */
 static void active_end(struct vv_remote *r)
 {
     vvi_copy_end(&r->active.copy);
@@ -225,7 +225,7 @@ static void run_copy(const struct job *job)
         enter(job, &e, rc);
 }
 
-/* Makes the index of the folder know a file that was copied there. */
+/* Adds a copied file to the index of its folder. */
 static void index_add(struct vv_files *files, const struct vv_ckfile_info *info)
 {
     struct vv_files_entry entry = {
@@ -242,7 +242,7 @@ static void index_add(struct vv_files *files, const struct vv_ckfile_info *info)
     vvi_index_flush(&files->index);
 }
 
-/* The shared copy is good again: the local one may go. */
+/* The shared copy is intact again: the local one may be removed. */
 static void repaired(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
 {
     vv_mutex_lock(&h->remote->lock);
@@ -253,9 +253,9 @@ static void repaired(struct vv_remote_hist *h, uint64_t version, uint64_t genera
     vv_mutex_unlock(&h->remote->lock);
 }
 
-/* A file is about to come to the shared folder before an older one on local disk, whose copy has failed.
- * They may be of different lives, or editions. Without this note the next opening would take the newer one
- * for that of another node, and the older one for out of date. */
+/* A file is about to be stored in the shared folder before an older one on local disk, whose copy has failed. They
+ * may be of different lives, or editions. Without this record the next opening would attribute the newer one to
+ * another node, and take the older one for outdated. */
 static int note_known(struct vv_remote_hist *h, uint64_t generation)
 {
     struct vv_remote *r = h->remote;
@@ -311,8 +311,8 @@ static void copied(struct vv_remote *r, struct vvi_rentry *e, int rc)
         enter(&job, e, rc);
 }
 
-/* When the next step may begin, after one of so many bytes: the node's budget is asked for each step,
- * and this process's own pace, for experiments. */
+/* Time at which the step after one of this many bytes may begin, by the node's budget and by this process's
+ * own pace, which is for experiments. */
 static uint64_t pace(struct vv_remote *r, uint64_t bytes)
 {
     uint64_t now_ns = vv_now_ns(), own = r->opts.pace_bytes_per_s;
@@ -322,7 +322,7 @@ static uint64_t pace(struct vv_remote *r, uint64_t bytes)
     return own == 0 ? at : VV_MAX(at, now_ns + (uint64_t)((double)bytes / (double)own * 1e9));
 }
 
-/* Small enough that a step at the given rate does not keep the medium from others for long. */
+/* Small enough that a step at the given rate does not occupy the medium for long. */
 static uint64_t step_bytes(const struct vv_remote *r)
 {
     enum { STEP_BYTES = 4 << 20, STEPS_PER_S = 8 };
@@ -391,8 +391,8 @@ static uint64_t next_rest_ns(const struct vv_remote_hist *h, const struct vvi_re
     return VV_MIN(VV_MAX(2 * e->rest_ns, POLL_FIRST_NS), most);
 }
 
-/* It takes long, and our own marker is not there: somebody has removed the folder, or a later life has
- * begun. Nothing would ever come of waiting. */
+/* Waiting has taken long, and our own marker is missing: the folder was removed, or a later life has
+ * begun. The version will never be complete. */
 static bool is_hopeless(const struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
     struct vv_group_marker marker;
@@ -401,7 +401,7 @@ static bool is_hopeless(const struct vv_remote_hist *h, const struct vvi_rentry 
                -ENOENT;
 }
 
-/* Its commit was slow, and a later generation is complete: that is no error of anybody's. */
+/* Its commit was slow, and a later generation is complete: not an error. */
 static bool passed(struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
     vv_mutex_lock(&h->remote->lock);
@@ -464,10 +464,10 @@ static void run_poll(const struct job *job)
     look(job, &e, first || vv_now_ns() - e.marked_ns > PATIENCE_NS);
 }
 
-/* ---- what goes ---- */
+/* ---- removals ---- */
 
-/* Takes a version out of the shared folder: marker and record, then the file. In a direct folder
- * the file is the inner store's to remove. */
+/* Removes a version from the shared folder: marker and record, then the file. In a direct folder the
+ * inner store removes the file. */
 static int remove_shared(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
                          uint64_t run_id, bool file)
 {
@@ -479,11 +479,11 @@ static int remove_shared(struct vv_remote_hist *h, uint64_t version, uint64_t ge
         return rc;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, version, generation);
     rc = vv_target_remove(h->there, name);
-    /* Also if it was not there: an earlier try may have failed here. */
+    /* Also if it did not exist: an earlier try may have failed here. */
     if (rc == 0)
         rc = h->there->ops->sync(h->there);
     if (rc == -ENOENT)
-        rc = 0; /* the folder is gone, and the file with it */
+        rc = 0; /* the folder was removed with the file */
     if (rc == 0) {
         struct vv_files_entry gone = {.version = version, .generation = generation};
         vvi_index_add(&h->files->index, VVI_RECORD_REMOVE, &gone);
@@ -507,8 +507,8 @@ static bool take_left(struct vv_remote_hist *h, uint64_t version, struct vvi_rle
     return any;
 }
 
-/* A version that an earlier life has left goes, and with it what else of it is there: first, or a removal that is
- * cut off would leave older bytes as the version. What a life begins itself, and gives up, has no say in that. */
+/* A version of an earlier life is removed together with its other files. These go first: otherwise an interrupted
+ * removal would leave older bytes as the version. Not for files that this life began and gave up. */
 static int remove_left(struct vv_remote_hist *h, uint64_t version)
 {
     struct vv_remote *r = h->remote;
@@ -526,7 +526,7 @@ static int remove_left(struct vv_remote_hist *h, uint64_t version)
         rc = rc == -ENOENT ? 0 : rc;
         vv_mutex_lock(&r->lock);
         if (rc < 0) {
-            h->left[h->nleft++] = left; /* in the place that it had */
+            h->left[h->nleft++] = left; /* take_left made room for it */
         } else {
             r->used -= left.local_bytes;
             vvi_space_wake_locked(r);
@@ -546,7 +546,7 @@ static void run_remove(const struct job *job)
         active_end(r);
     vv_mutex_lock(&r->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, key->version, key->generation);
-    uint64_t run_id = e ? e->run_id : 0; /* of a damaged file nothing is known */
+    uint64_t run_id = e ? e->run_id : 0; /* of a damaged file it is not known */
     bool reached_there = !e || e->stored || e->doubtful;
     vv_mutex_unlock(&r->lock);
     int rc = key->generation < h->first_generation ? remove_left(h, key->version) : 0;
@@ -556,7 +556,7 @@ static void run_remove(const struct job *job)
     vvi_rstore_removed(job->removal, rc);
 }
 
-/* The first entry from `*at` on that the engine has to hear of. */
+/* The first entry from `*at` on of which the engine must be notified. */
 static bool find_unreported_locked(const struct vv_remote_hist *h, size_t *at,
                                    struct vvi_rentry *ret)
 {
@@ -570,7 +570,7 @@ static bool find_unreported_locked(const struct vv_remote_hist *h, size_t *at,
     return false;
 }
 
-/* What the engine makes of it may remove entries: the search begins again for those behind. */
+/* The engine may remove entries in reaction: the search begins again for those behind. */
 static void run_report(const struct job *job)
 {
     struct vv_remote_hist *h = job->hist;
@@ -591,7 +591,7 @@ static void run_report(const struct job *job)
     vv_mutex_unlock(&h->remote->lock);
 }
 
-/* Files of earlier lives. What cannot be removed is found again at the next opening. */
+/* Removes files of earlier lives. A file that cannot be removed is found again at the next opening. */
 static void run_sweep(const struct job *job)
 {
     struct vv_remote_hist *h = job->hist;
@@ -608,7 +608,7 @@ static void run_sweep(const struct job *job)
             return;
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, left.version, left.generation);
         if (left.remote && remove_shared(h, left.version, left.generation, left.run_id, true) < 0)
-            left.local = false; /* with its copy, if at all */
+            left.local = false; /* removed with its copy, or not at all */
         if (left.local && h->here)
             (void)vv_target_remove(h->here, name);
         vv_mutex_lock(&r->lock);
@@ -652,8 +652,8 @@ static void run_repair(const struct job *job)
     if (p->to > 0)
         rc = vvi_copy_repair(good, bad, name, p->from, p->to, &repaired);
     atomic_fetch_add_explicit(&r->repaired_chunks, repaired, memory_order_relaxed);
-    /* There is more wrong with it than a chunk. Where space is limited, a local copy that is not
-     * there stays away. */
+    /* More than chunks is wrong with it, so the whole file is copied. With a limit on local disk, a removed
+     * local copy is not restored. */
     vv_mutex_lock(&r->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, p->version, p->generation);
     bool room = e && (p->to_remote || r->opts.local_bytes == 0 || e->local_bytes > 0);
@@ -672,7 +672,7 @@ static void run(const struct job *job)
     case JOB_REMOVE:
         run_remove(job);
         break;
-    case JOB_SPACE: /* it is nobody's job alone: the thread does it */
+    case JOB_SPACE: /* concerns all histories: the thread does it */
         break;
     case JOB_MARK:
         run_mark(job);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint file in pieces.
  *
- * The sender checks every chunk against the file's own checksums before it leaves, so that a damaged
- * file never spreads. The receiver has the tables first, whose checksums cover themselves, and checks
- * every chunk against them once more: what came over the wire wrong is refused. What is put together
- * has the bytes of the original and is committed as every file is: temporary name, fsync, rename,
- * fsync of the folder. A file already there under the name is one with the same bytes, or a damaged
- * one of them: it is replaced.
+ * The sender verifies every chunk against the file's own checksums before sending, so that a damaged file never
+ * spreads. The receiver gets the tables first, which have a checksum of their own, and verifies every chunk against
+ * them again: transmission errors are refused. The new file has the bytes of the original and is committed as every
+ * file: temporary name, fsync, rename, fsync of the folder. An existing file under the name has the same bytes, or is
+ * damaged: it is replaced.
  *
  * A file belongs to one thread at a time. */
 #define _GNU_SOURCE
@@ -20,7 +19,7 @@
 #include "base/hash.h"
 #include "store/store_private.h"
 
-/* Data of one piece that begins at `at`. */
+/* Bytes of data in the piece that begins at `at`. */
 static uint64_t piece_bytes(const struct vv_ckfile_info *info, uint64_t at)
 {
     uint64_t n = vv_align_up(VVI_PIECE_BYTES, info->id.chunk_bytes);
@@ -134,12 +133,12 @@ int vvi_piece_about(const void *tables, size_t bytes, struct vv_ckfile_id *ret_i
     return 0;
 }
 
-/* Blocks, header and tables; then what they say is read back, with everything that checks a file. */
+/* Allocates blocks and writes header and tables; then reads them back with all checks of a file. */
 static int infile_fill(struct vvi_infile *f, const void *tables, size_t bytes)
 {
     const struct vv_os *os = f->os;
     uint64_t tail_at = f->file_bytes - (bytes - VV_CKFILE_HEADER_BYTES);
-    int rc = os->fallocate(os, f->fd, 0, f->file_bytes); /* a full disk shows now */
+    int rc = os->fallocate(os, f->fd, 0, f->file_bytes); /* finds a full disk now */
     if (rc == 0 || rc == -EOPNOTSUPP)
         rc = vv_os_write_all(os, f->fd, tables, VV_CKFILE_HEADER_BYTES, 0);
     if (rc == 0)

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partner copies: contexts, what is known of every version, and waiting.
+/* Partner copies: contexts, the state of every version, and waiting.
  *
- * Each version that is committed in the local folder has an entry: whether its copy is safe at the
- * partner, or why it is not. Entries are ordered by generation, the order of writing, in which they
- * are copied, one at a time (partner_step.c).
+ * Each version that is committed in the local folder has an entry: the state of its copy at the partner, or the
+ * error. Entries are ordered by generation, the order of writing, in which they are copied, one at a time
+ * (partner_step.c).
  *
- * Who does the work. Where the wire takes calls from any thread, one of ours steps. Otherwise the
- * application's threads do inside of their calls, those that the wire allows; nothing goes on outside
- * of them. That needs care: a process that has all it waited for and goes away, into a barrier say,
- * leaves the one whose copies it keeps without an answer. So those who wait stay until their
- * predecessors have waited for the same version too (DONE), or have let the time pass.
+ * Which thread does the work. If the wire may be called from any thread, one of ours steps. Otherwise threads of the
+ * application step inside their calls, if the wire allows the thread; nothing happens between calls. A process that
+ * has all that it waited for could then leave, into a barrier for example, and the process whose copies it keeps
+ * would get no answer. So a waiting process stays until its predecessors have waited for the same version too (DONE),
+ * or their time has passed.
  *
- * What must stay true:
- *   - an entry counts as copied when the partner has said that the file is committed there;
- *   - no copy is dropped but with its file, which the engine removes when it has heard (`report`) of
- *     copies that take its place, or when the version is discarded. Copies that an earlier life left
- *     of a lower generation (`left`) have no file: they go when that of the higher one is reported;
- *   - nobody waits for another process longer than the timeout, counted in time during which this one
- *     was attending; a process that has not answered by then fails everything that was meant for it,
- *     so that a queue of versions does not wait for each anew;
- *   - a failure is the entry's: told to whoever waits for the version, and tried again then, or when
- *     the partner is heard of again.
+ * Invariants:
+ *   - an entry counts as copied when the partner has reported that the file is committed there;
+ *   - a copy is dropped only with its file, which the engine removes after a `report` of copies that replace it, or
+ *     when the version is discarded. Copies of a lower generation left by an earlier life (`left`) have no file: they
+ *     are dropped when the copy of the higher one is reported;
+ *   - no process waits for another longer than the timeout, counted in time during which it was attending. If a
+ *     process has not answered by then, all copies meant for it fail at once, so that a queue of versions does not
+ *     wait for each in turn;
+ *   - a failure is kept in the entry: reported to threads that wait for the version, and tried again when one waits
+ *     again or the partner answers again.
  *
- * Locks: `step` for everything that messages bring about, files included; `lock` for entries, never
- * held across a system call or a call of the wire. */
+ * Locks: `step` for everything that messages cause, files included; `lock` for entries, never held
+ * across a system call or a call of the wire. */
 #include "store/partner/partner.h"
 
 #include <errno.h>
@@ -76,10 +76,10 @@ int vv_partner_new(const struct vv_partner_opts *opts, char *err, size_t err_byt
 {
     struct vv_partner *p = calloc(1, sizeof(*p));
     if (!p) {
-        /* The others hear of it where they wait: in vvi_partner_meet. */
+        /* Releases the others, which wait in the same collective call in vvi_partner_meet. */
         uint64_t most;
-        int told = opts->wire.most(opts->wire.arg, ENOMEM, &most);
-        (void)told;
+        int sent = opts->wire.most(opts->wire.arg, ENOMEM, &most);
+        (void)sent;
         return vvi_error(-ENOMEM, err, err_bytes, "out of memory");
     }
     p->opts = *opts;
@@ -102,7 +102,8 @@ int vv_partner_new(const struct vv_partner_opts *opts, char *err, size_t err_byt
         rc = vv_thread_start(&p->thread, work, p);
         p->has_thread = rc == 0;
         if (rc < 0)
-            vvi_error(rc, err, err_bytes, "no thread for partner copies: %s", strerror(-rc));
+            vvi_error(rc, err, err_bytes, "cannot start a thread for partner copies: %s",
+                      strerror(-rc));
         int all = vvi_partner_all(p, rc);
         if (all < 0 && rc == 0)
             vvi_error(all, err, err_bytes, "partner copies: another process failed: %s",
@@ -162,7 +163,7 @@ const char *vv_partner_what(const struct vv_partner *p, char text[64])
     return text;
 }
 
-/* Half; or as much less as parity takes, and a little for what is rounded up. */
+/* Half; with parity, all but the share of parity, minus a little for rounding. */
 uint64_t vv_partner_own_bytes(const struct vv_partner *p)
 {
     uint64_t all = p->opts.cache_bytes;
@@ -236,7 +237,7 @@ void vvi_partner_committed(struct vv_partner_hist *h, uint64_t version, uint64_t
     struct vvi_pentry e = {
         .version = version, .generation = generation, .edition = VV_MAX(edition, 1u), .here = true};
     vv_mutex_lock(&p->lock);
-    /* Without memory there is no copy, which shows when somebody waits for it. */
+    /* Without memory there is no copy, which a thread sees that waits for it. */
     if (vvi_partner_add_locked(h, &e) < 0)
         atomic_fetch_add_explicit(&p->errors, 1, memory_order_relaxed);
     else if (p->k > 0)
@@ -248,7 +249,7 @@ void vvi_partner_committed(struct vv_partner_hist *h, uint64_t version, uint64_t
 void vvi_partner_note_locked(struct vv_partner *p, const struct vvi_part_msg *msg)
 {
     struct vvi_pnote *note = malloc(sizeof(*note));
-    if (!note) /* a file too many stays; or somebody waits until his time is over */
+    if (!note) /* a surplus file stays, or a thread waits until its time has passed */
         return;
     *note = (struct vvi_pnote){.msg = *msg};
     *p->notes_tail = note;
@@ -295,7 +296,7 @@ void vvi_partner_removed(struct vv_partner_hist *h, uint64_t version, uint64_t g
     vv_mutex_unlock(&p->lock);
 }
 
-/* The version as it is now: its last generation. */
+/* The version's last generation. */
 static struct vvi_pentry *current_locked(struct vv_partner_hist *h, uint64_t version)
 {
     for (size_t i = h->n; i-- > 0;)
@@ -317,7 +318,7 @@ void vvi_partner_again_locked(struct vv_partner_hist *h, struct vvi_pentry *e)
 
 /* ---- reports ---- */
 
-/* The first entry with a copy, or an error, that was not reported; NULL: there is none. */
+/* The first entry with a copy or an error that was not reported; NULL: none. */
 static struct vv_partner_hist *unreported_locked(struct vv_partner *p, struct vvi_pentry *ret)
 {
     for (struct vv_partner_hist *h = p->hists; h; h = h->next)
@@ -378,7 +379,7 @@ void vv_partner_stop(struct vv_partner_hist *h)
     vv_mutex_unlock(&p->lock);
 }
 
-/* ---- who has waited for what ---- */
+/* ---- marks: which process has waited for which version ---- */
 
 static struct vvi_pmark *mark_find_locked(struct vv_partner *p, uint32_t who, uint64_t history,
                                           bool whole, uint64_t version)
@@ -411,7 +412,7 @@ void vvi_partner_mark_locked(struct vv_partner *p, uint32_t who, uint64_t histor
     vv_cond_broadcast(&p->changed);
 }
 
-/* Takes `less` off a count; one that is at 0 is forgotten. */
+/* Subtracts `less` from a count; a mark at 0 is deleted. */
 static void mark_less_locked(struct vv_partner *p, struct vvi_pmark *m, uint64_t less)
 {
     m->count -= less;
@@ -419,7 +420,7 @@ static void mark_less_locked(struct vv_partner *p, struct vvi_pmark *m, uint64_t
         *m = p->mark[--p->nmarks];
 }
 
-/* Have all predecessors waited for it as often as this process? Then those times are over. */
+/* If all predecessors have waited for it as often as this process, deletes these marks and returns true. */
 static bool all_done_locked(struct vv_partner *p, uint64_t history, bool whole, uint64_t version)
 {
     const struct vvi_pmark *own = mark_find_locked(p, p->nfrom, history, whole, version);
@@ -453,7 +454,7 @@ void vv_partner_attend(struct vv_partner *p)
     vvi_partner_report(p);
 }
 
-/* Lets something happen. -ETIMEDOUT: the deadline has passed. Lock held before and after. */
+/* Makes some progress. -ETIMEDOUT: the deadline has passed. Lock held before and after. */
 static int more_locked(struct vv_partner *p, uint64_t deadline_ns, uint64_t *backoff_ns)
 {
     if (p->has_thread)
@@ -476,7 +477,7 @@ static int more_locked(struct vv_partner *p, uint64_t deadline_ns, uint64_t *bac
     return rc;
 }
 
-/* This process has what it needs. It stays until those whose copies are here have too. */
+/* This process has what it needs. It stays until the processes whose copies it keeps have too. */
 static void linger_locked(struct vv_partner *p, uint64_t history, bool whole, uint64_t version,
                           uint64_t deadline_ns)
 {
@@ -488,7 +489,7 @@ static void linger_locked(struct vv_partner *p, uint64_t history, bool whole, ui
     vvi_partner_mark_locked(p, p->nfrom, history, whole, version);
     if (!may_call(p))
         return;
-    /* It must be on its way before this process goes, whoever is quicker. */
+    /* DONE must be sent before this process leaves, even if it has nothing to wait for. */
     vv_mutex_unlock(&p->lock);
     vv_mutex_lock(&p->step);
     (void)vvi_partner_step(p);
@@ -498,7 +499,7 @@ static void linger_locked(struct vv_partner *p, uint64_t history, bool whole, ui
     bool done;
     while (!(done = all_done_locked(p, history, whole, version)) && rc == 0)
         rc = more_locked(p, limit_ns, &backoff_ns);
-    /* Who has not come by now is not waited for the next time on account of this one. */
+    /* A predecessor that has not come by now is not waited for next time because of this wait. */
     struct vvi_pmark *own = mark_find_locked(p, p->nfrom, history, whole, version);
     if (!done && own)
         mark_less_locked(p, own, 1);
@@ -543,7 +544,7 @@ int vv_partner_wait(struct vv_partner_hist *h, uint64_t version, uint64_t deadli
     return rc;
 }
 
-/* Entries that have neither a copy nor an error: the first one's place; n: there are none. */
+/* Index of the first entry that has neither a copy nor an error; n: none. */
 static size_t first_open_locked(const struct vv_partner_hist *h)
 {
     size_t i = h->low;

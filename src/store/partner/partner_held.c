@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partner copies: others' files in this node's local folder; with parity, what processes keep for their set, in LOCAL/.parity/HISTORY.
+/* Partner copies: files of other ranks in this node's local folder; with parity, the files that processes keep for
+ * their set, in LOCAL/.parity/HISTORY.
  *
- * They are in LOCAL/.partner/HISTORY, under the names that they have at home: rank, version and
- * generation. A name with a leading dot is no history, so that nobody who looks for histories meets
- * them. Processes of one node may share the folder. Each knows about the files that come to it; those
- * that are left over from another arrangement of the job are divided among them by rank, and so are
- * files in the local folder itself of ranks that run elsewhere now: they are as good as copies. */
+ * They are in LOCAL/.partner/HISTORY, under the names that they have at home: rank, version and generation. A name
+ * with a leading dot is not a history, so that a listing of histories skips it. Processes of one node may share the
+ * folder. Each is responsible for the files that come to it. Files left over from another arrangement of the job are
+ * divided among them by rank, and so are files in the local folder itself of ranks that run elsewhere now: these serve
+ * as copies too. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -93,7 +94,7 @@ bool vvi_held_mine(const struct vv_partner *p, uint32_t owner)
     if (at == p->opts.wire.rank)
         return true;
     if (at != UINT32_MAX && vvi_same_folder(me, &p->hello[at]))
-        return false; /* the other one's, who uses the same folder */
+        return false; /* another process that uses the same folder keeps them */
     return owner % p->sharers == p->share;
 }
 
@@ -104,7 +105,7 @@ bool vvi_left_mine(const struct vv_partner *p, uint32_t owner)
            owner % p->sharers == p->share;
 }
 
-/* What is put aside is not counted. */
+/* Files that were put aside are not counted. */
 static bool counted(const struct vv_partner *p, uint64_t generation)
 {
     return p->k == 0 || generation >= VV_PARITY_SUM;
@@ -124,7 +125,7 @@ void vvi_held_count(struct vv_partner *p)
     char path[4096 + sizeof(VV_PARTNER_FOLDER)];
     snprintf(path, sizeof(path), "%s/%s", p->opts.folder->path, vvi_held_name(p));
     int rc = vv_files_scan(p->os, path, NULL, count, p);
-    (void)rc; /* it was opened just now; what cannot be looked at is counted when it is replaced */
+    (void)rc; /* it was opened just now; an unreadable file is counted when it is replaced */
 }
 
 uint64_t vvi_held_file_bytes(struct vv_partner *p, int dirfd, const struct vv_ckfile_id *id)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partner copies: who is whose partner.
+/* Partner copies: choosing partners.
  *
- * Processes that call their node the same are on one node. By default that is what the machine's
- * kernel drew when it started, so that neither equal host names of two machines nor containers on one
- * mislead; or else the host's name. Nodes are in the order of their lowest ranks; the partner of the
- * i-th process of a node is the i-th of the next node, or, where that has fewer, the one that i is
- * when counted around. Every process knows all names and computes the same. */
+ * Processes with the same node name are on one node (failure domain). By default the name is the boot id of the
+ * machine's kernel, so that neither equal host names of two machines nor containers on one mislead; without it, the
+ * host's name. Nodes are in the order of their lowest ranks. The partner of the i-th process of a node is the i-th of
+ * the next node, or, if that has only n < i + 1 processes, its (i mod n)-th. Every process has all names and computes
+ * the same. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -103,7 +103,7 @@ bool vvi_same_folder(const struct vvi_phello *a, const struct vvi_phello *b)
     return a->machine == b->machine && a->device == b->device && a->inode == b->inode;
 }
 
-/* Numbers the nodes in the order of their lowest ranks; the processes' places on them. */
+/* The nodes in the order of their lowest ranks, and the processes' places on them. */
 struct nodes {
     uint32_t n;
     uint32_t *lowest;       /* by node: its lowest rank */
@@ -116,7 +116,7 @@ struct nodes {
 static void count_nodes(const struct vv_partner *p, struct nodes *s)
 {
     for (uint32_t i = 0; i < p->opts.wire.ranks; i++) {
-        /* Mostly the one of the rank before. */
+        /* Most often it is the node of the rank before. */
         uint32_t node = i > 0 ? s->node[i - 1] : 0;
         if (i == 0 || p->hello[i].node != p->hello[i - 1].node)
             for (node = 0; node < s->n && p->hello[s->lowest[node]].node != p->hello[i].node;)
@@ -128,7 +128,7 @@ static void count_nodes(const struct vv_partner *p, struct nodes *s)
     }
 }
 
-/* The set of this process, if all processes want the same sets and there are such. */
+/* The set of this process, if all processes have the same settings and such sets exist. */
 static void choose_set(struct vv_partner *p, const uint32_t *node, uint32_t *work, uint32_t *set_of)
 {
     uint32_t ranks = p->opts.wire.ranks, me = p->opts.wire.rank, sets;
@@ -149,7 +149,7 @@ static void choose_set(struct vv_partner *p, const uint32_t *node, uint32_t *wor
     p->npeers = p->nfrom;
 }
 
-/* Who keeps whose copies. */
+/* Chooses the partner of every rank. */
 static void arrange(struct vv_partner *p, uint32_t *mem)
 {
     uint32_t ranks = p->opts.wire.ranks, me = p->opts.wire.rank, at = 0;
@@ -192,9 +192,9 @@ static int look_at_set(const struct vv_partner *p, char *err, size_t err_bytes)
 {
     if (p->n == 0)
         return vvi_error(-EINVAL, err, err_bytes,
-                         "parity: the %u processes cannot be divided into sets of %u to %u that "
-                         "have none of a node twice: there are too few nodes; `node` names what "
-                         "counts as one",
+                         "parity: the %u processes cannot be divided into sets of %u to %u with "
+                         "no node twice in a set: there are too few nodes; set `node` to define "
+                         "the failure domains",
                          (unsigned)p->opts.wire.ranks, (unsigned)p->k + 1,
                          (unsigned)VV_ERASURE_MAX);
     for (uint32_t i = 0; i < p->opts.wire.ranks; i++) {
@@ -203,14 +203,14 @@ static int look_at_set(const struct vv_partner *p, char *err, size_t err_bytes)
         for (uint32_t j = 0; j < i; j++)
             if (p->hello[i].node != p->hello[j].node && vvi_same_folder(&p->hello[i], &p->hello[j]))
                 return vvi_error(-EINVAL, err, err_bytes,
-                                 "parity: processes %u and %u call their nodes differently, but "
-                                 "have the same folder `local`",
+                                 "parity: processes %u and %u have different values of `node`, but "
+                                 "the same folder `local`",
                                  (unsigned)j, (unsigned)i);
     }
     return 0;
 }
 
-/* What all see alike, so that all decide alike. */
+/* Checks data that all processes have, so that all decide the same. */
 static int look_at_all(const struct vv_partner *p, char *err, size_t err_bytes)
 {
     const struct vvi_phello *hello = p->hello;
@@ -229,14 +229,14 @@ static int look_at_all(const struct vv_partner *p, char *err, size_t err_bytes)
         if (hello[i].kind != hello[0].kind)
             return vvi_error(-EINVAL, err, err_bytes,
                              "parity: process %u has other settings than process 0: `parity` and "
-                             "`parity_set` are the same on all",
+                             "`parity_set` must be the same on all",
                              (unsigned)i);
     if (p->k > 0)
         return look_at_set(p, err, err_bytes);
     if (one_node)
         return vvi_error(-EINVAL, err, err_bytes,
-                         "partner: all %u processes are on one node, which leaves no other to keep "
-                         "copies; `node` names what counts as one",
+                         "partner: all %u processes are on one node, so none can keep copies on "
+                         "another; set `node` to define the failure domains",
                          (unsigned)p->opts.wire.ranks);
     for (uint32_t i = 0; i < p->opts.wire.ranks; i++) {
         uint32_t to = p->partner_of[i];
@@ -244,7 +244,7 @@ static int look_at_all(const struct vv_partner *p, char *err, size_t err_bytes)
             return vvi_error(-EINVAL, err, err_bytes, "partner: processes have different runs");
         if (vvi_same_folder(&hello[i], &hello[to]))
             return vvi_error(-EINVAL, err, err_bytes,
-                             "partner: processes %u and %u call their nodes differently, but have "
+                             "partner: processes %u and %u have different values of `node`, but "
                              "the same folder `local`",
                              (unsigned)i, (unsigned)to);
     }
@@ -269,8 +269,8 @@ static int hear_all(struct vv_partner *p, struct vv_wire_part *parts)
     return rc;
 }
 
-/* All memory that it takes comes first, and whether everybody has it: nobody waits for a process that
- * has gone away. */
+/* First allocates all memory, and finds out if all processes could: no process waits for one that has
+ * given up. */
 int vvi_partner_meet(struct vv_partner *p, char *err, size_t err_bytes)
 {
     size_t ranks = p->opts.wire.ranks;

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partner copies: files that all processes move together.
  *
- * When a history is opened, files go back to processes that lack them, and, where no thread does it
- * later, to partners that lack them. Every process takes part in every round, with nothing to send or
- * receive if need be, so that no process waits for one that does something else. A round is one
- * exchange: a piece of each file that is under way. Rounds go on until nobody has anything left.
+ * When a history is opened, files go back to processes that lack them and, if no thread does it later, to partners
+ * that lack them. Every process takes part in every round, even with nothing to send or receive, so that no process
+ * waits for one that does something else. A round is one exchange: one piece of each file in transfer. Rounds go on
+ * until no process has anything left.
  *
- * A file that cannot be read, or not be written, is given up by itself; only the wire fails a move. */
+ * A file that cannot be read or written is given up by itself; only an error of the wire fails a move. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/partner/partner_private.h"
 
-/* One file on its way to another process. */
+/* A file being sent to another process. */
 struct outgoing {
     bool on, begun; /* on: END was not sent yet */
     int status;
     struct vvi_outfile file;
 };
 
-/* One from another process. */
+/* A file being received. */
 struct incoming {
     bool on, stored;
     int status;
@@ -31,7 +31,7 @@ struct incoming {
 struct move {
     struct vv_partner *p;
     uint32_t ranks;
-    int dirfd;            /* where own files go; -1: they are others', and go where those are */
+    int dirfd;            /* destination of own files; -1: they are others', in their folder */
     struct outgoing *out; /* by rank, as all below */
     struct incoming *in;
     struct vv_wire_part *send, *receive;
@@ -45,7 +45,7 @@ static int move_init(struct move *m, struct vv_partner *p, int dirfd)
     m->in = calloc(n, sizeof(*m->in));
     m->send = calloc(n, sizeof(*m->send));
     m->receive = calloc(n, sizeof(*m->receive));
-    /* All have what it takes, or none begins. */
+    /* Begins only if all processes have the memory. */
     return vvi_partner_all(p, m->out && m->in && m->send && m->receive ? 0 : -ENOMEM);
 }
 
@@ -80,7 +80,7 @@ static void next_piece(struct outgoing *o, struct vv_wire_part *part)
         part->bytes = sizeof(msg);
         part->data = malloc(sizeof(msg));
         if (!part->data)
-            part->bytes = 0; /* the other side has not all of it, and gives it up */
+            part->bytes = 0; /* the receiver gives up an incomplete file */
     }
     if (part->bytes > 0)
         memcpy(part->data, &msg, sizeof(msg));
@@ -184,9 +184,9 @@ static void begin_out(struct move *m, uint32_t to, int dirfd, const struct vv_ck
     o->status = vvi_outfile_begin(&o->file, p->os, dirfd, p->opts.folder->direct, id);
 }
 
-/* ---- the two ways ---- */
+/* ---- fetch and push ---- */
 
-/* Says who wants what of whom, and opens what others want. */
+/* Exchanges which process wants which file, and opens the files that others want. */
 static int hear_wants(struct move *m, const char *history, const struct vvi_pmove *want,
                       int home_fd)
 {
@@ -235,7 +235,7 @@ int vvi_partner_push(struct vv_partner *p, const char *history, const struct vvi
 {
     struct move m;
     static const char stored[1] = {1};
-    (void)history; /* it is in the file's header */
+    (void)history; /* the file's header has it */
     *ret_stored = false;
     int rc = move_init(&m, p, -1);
     if (rc == 0 && give)

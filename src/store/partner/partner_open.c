@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Partner copies: opening a history, together.
+/* Partner copies: opening a history, collectively.
  *
- *   offer   every process tells the owners of the files that it keeps which ones these are;
- *   fetch   an owner takes what it lacks: a version that it has not, or only a lower generation of, or
- *           whose file cannot be used. What its index says that it has removed it does not take;
- *   push    versions that the partner lacks go there: at once where no thread would do it later;
- *   drop    what is not needed is given up: removed by its owner, replaced by a higher generation, or
- *           kept by a process that was the partner in another arrangement, once the partner of now
- *           has it too;
- *   number  new files get generations above all that anybody here has seen, and above those of any
+ *   offer   every process sends the owners of the files that it keeps the list of these files;
+ *   fetch   an owner fetches what it lacks: a version that it does not have, has only in a lower generation,
+ *           or whose file cannot be used. A version that it has removed, according to its index, it
+ *           does not fetch;
+ *   push    versions that the partner lacks go there: at once if no thread would send them later;
+ *   drop    copies that are not needed are dropped: removed by their owner, replaced by a higher generation, or
+ *           kept by a process that was the partner in another arrangement, once the present partner has them;
+ *   number  new files get generations above all that any process here has seen, and above those of any
  *           earlier second: a node that is away may have used others.
  *
- * What lives wrote is not looked at here: files carry their run, and the processes agree on a version
- * of one run afterwards (varve_latest_mpi).
+ * Runs are not compared here: files have their run id, and the processes agree on a version of one run afterwards
+ * (varve_latest_mpi).
  *
- * All processes do all of this, in this order; each step ends with everybody knowing whether all have
- * succeeded. */
+ * All processes do all of this, in this order. After each step every process knows if all have succeeded. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -29,12 +28,12 @@
 #include "store/remote/ckcopy.h"
 #include "store/target/folder/target_folder.h"
 
-/* A file that somebody keeps for somebody. */
+/* A file that one process keeps for another. */
 struct offer {
     uint64_t version, generation;
     uint32_t owner, keeper;
-    uint32_t home; /* not among copies: its owner ran there */
-    uint32_t gone; /* the owner's: it was removed, the index says */
+    uint32_t home; /* it is not among copies: its owner ran there */
+    uint32_t gone; /* set by the owner: its index has a removal of it */
 };
 
 struct offers {
@@ -47,9 +46,9 @@ struct opening {
     struct vv_files *files;
     const char *history;
     int held_fd;
-    uint64_t top_generation; /* seen among files that are kept here */
+    uint64_t top_generation; /* of the files that are kept here */
     struct offers kept;      /* here, for others */
-    struct offers mine;      /* elsewhere, of ours */
+    struct offers mine;      /* elsewhere, for this process */
     bool fetched;
 };
 
@@ -67,7 +66,7 @@ static int offers_add(struct offers *o, const struct offer *offer)
     return 0;
 }
 
-/* By version; of each the highest generation first, and there our partner before others. */
+/* By version; then the highest generation first; then our partner before others. */
 static int compare_offers(const void *a, const void *b)
 {
     const struct offer *x = a, *y = b;
@@ -111,7 +110,7 @@ static int look_at_held(void *user, const struct vv_files_found *found)
     if (!vvi_held_mine(o->p, found->rank))
         return 0;
     if (found->kind == VV_CKFILE_TEMP) {
-        /* Nobody sends to this history before it is open. */
+        /* An unfinished copy. No process sends to this history before it is open. */
         int rc = o->p->os->unlinkat(o->p->os, o->held_fd, name ? name + 1 : found->path);
         return rc == -ENOENT ? 0 : rc;
     }
@@ -131,8 +130,8 @@ static int list_held(struct opening *o)
     return rc == 0 ? vv_files_scan(p->os, p->opts.folder->path, o->history, look_at_left, o) : rc;
 }
 
-/* Sends each owner, or each keeper, what the list has for him; if no process has an error, as its
- * status or for want of memory. Otherwise it is everybody's. */
+/* Sends the list to the owners, or to the keepers, each its part. If any process has an error (its status,
+ * or out of memory), all fail with it. */
 static int send_lists(struct vv_partner *p, int status, const struct offers *list, bool to_owner,
                       struct vv_wire_part *ret_in)
 {
@@ -172,10 +171,10 @@ static int take_offers(struct opening *o, const struct vv_wire_part *in)
         const struct offer *v = in[r].data;
         for (size_t i = 0; rc == 0 && i < in[r].bytes / sizeof(*v); i++) {
             struct offer offer = v[i];
-            offer.keeper = r == p->to ? 0 : r + 1; /* so that the partner comes first */
+            offer.keeper = r == p->to ? 0 : r + 1; /* the partner comes first */
             if (offer.generation < VV_PARITY_SUM)
                 o->top_generation = VV_MAX(o->top_generation, offer.generation);
-            /* Asked now: the index forgets when it is written anew. */
+            /* Looked up now, because the index drops removals when it is rewritten. */
             offer.gone =
                 vvi_files_state(o->files, offer.version, offer.generation) == VVI_FILES_GONE;
             rc = offers_add(&o->mine, &offer);
@@ -211,13 +210,14 @@ static bool lacks(const struct opening *o, const struct offer *offer)
     return !offer->gone && (state == VVI_FILES_NONE || state == VVI_FILES_BROKEN);
 }
 
-/* The offer to be tried next, from *at on. Of each version the highest generation, from whoever has it
- * good. */
+/* The next offer to try, from *at on: the highest generation of each version, from a process that has it
+ * intact. */
 static const struct offer *next_want(const struct opening *o, size_t *at, bool got)
 {
     const struct offers *m = &o->mine;
     if (*at > 0) {
-        /* What came of the last one: all others of its version are settled, or only itself is. */
+        /* If the last one has come, skip its version. If not, try other keepers of that generation, but
+         * no lower one. */
         const struct offer *last = &m->v[*at - 1];
         while (*at < m->n && m->v[*at].version == last->version &&
                (got || m->v[*at].generation < last->generation))
@@ -228,7 +228,7 @@ static const struct offer *next_want(const struct opening *o, size_t *at, bool g
         if (lacks(o, offer))
             return offer;
         while (*at < m->n && m->v[*at].version == offer->version)
-            ++*at; /* what is here, or was removed, is above those behind it */
+            ++*at; /* this generation exists here, or was removed: skip lower ones */
     }
     return NULL;
 }
@@ -262,7 +262,7 @@ static int fetch_all(struct opening *o)
     }
 }
 
-/* With parity: files that this process has left elsewhere, all generations, and the parity there. */
+/* With parity: fetches files that this process has left elsewhere, all generations, and the parity there. */
 
 static bool here(const struct opening *o, const struct offer *offer)
 {
@@ -324,15 +324,15 @@ static int enter_found(struct opening *o, struct vv_partner_hist *h)
                                    .generation = e->generation,
                                    .copied = copied,
                                    .reported = copied};
-        int rc = vvi_partner_add_locked(h, &entry); /* nobody else has it yet */
+        int rc = vvi_partner_add_locked(h, &entry); /* no other thread uses it yet */
         if (rc < 0)
             return rc;
     }
     return 0;
 }
 
-/* With parity: of each version the last generation that all of the set have, written in the same run, is announced. The
- * others are lone. */
+/* With parity: of each version, the last generation that all of the set have, written in the same run, is announced.
+ * The others are lone. */
 
 struct having {
     uint64_t version, run_id;
@@ -426,7 +426,7 @@ static bool superfluous(const struct opening *o, const struct vv_partner_hist *h
         if (e->version != offer->version)
             continue;
         if (e->generation > offer->generation)
-            return e->copied; /* or else it is the only one there: see leave_old */
+            return e->copied; /* otherwise it is the only copy there: see leave_old */
         if (e->generation == offer->generation)
             return (offer->keeper != o->p->to || offer->home) && e->copied;
     }
@@ -445,7 +445,7 @@ static void drop_kept(struct opening *o, uint32_t owner, const struct vv_wire_pa
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, id.rank, id.version, id.generation);
         int rc = v[i].home ? p->os->unlinkat(p->os, o->files->dirfd, name)
                            : vvi_held_drop(p, o->history, &id);
-        (void)rc; /* next time */
+        (void)rc; /* tried again at the next opening */
     }
     vv_mutex_unlock(&p->step);
 }
@@ -482,7 +482,7 @@ static bool is_left(const struct opening *o, const struct vv_partner_hist *h,
     return false;
 }
 
-/* Copies of what was overwritten, while those of the new are still to come. Without memory they stay
+/* Notes copies of overwritten versions, which stay until the new ones have copies. Without memory they stay
  * until the history is opened again. */
 static void leave_old(const struct opening *o, struct vv_partner_hist *h)
 {
@@ -492,9 +492,9 @@ static void leave_old(const struct opening *o, struct vv_partner_hist *h)
             h->left[h->nleft++] = (struct vvi_pleft){o->mine.v[i].version, o->mine.v[i].generation};
 }
 
-/* ---- all of it ---- */
+/* ---- the whole opening ---- */
 
-enum { GENERATIONS_BITS = 24 }; /* that one second has */
+enum { GENERATIONS_BITS = 24 }; /* generations per second */
 
 static int agree_generation(struct opening *o, uint64_t *ret_first)
 {
@@ -508,7 +508,7 @@ static int agree_generation(struct opening *o, uint64_t *ret_first)
     return rc;
 }
 
-/* Do all open the same history? And has each opened it? */
+/* Checks that all processes open the same history, and that each has opened it. */
 static int begin(struct opening *o, int status, char *err, size_t err_bytes)
 {
     struct vv_partner *p = o->p;
@@ -525,10 +525,11 @@ static int begin(struct opening *o, int status, char *err, size_t err_bytes)
     if (rc < 0)
         return rc;
     if (most != ~least)
-        return vvi_error(-EINVAL, err, err_bytes,
-                         "with partner copies, all processes open the same histories in the same "
-                         "order; another one is opening another than %s",
-                         o->history);
+        return vvi_error(
+            -EINVAL, err, err_bytes,
+            "with partner copies, all processes must open the same histories in the same "
+            "order; another one opens a history other than %s",
+            o->history);
     rc = vvi_partner_all(p, status);
     if (rc < 0 && status == 0)
         vvi_error(rc, err, err_bytes, "history %s: another process failed: %s", o->history,
@@ -595,7 +596,7 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
     free(o.kept.v);
     free(o.mine.v);
     if (rc < 0) {
-        if (files) { /* its number may be another folder's next time */
+        if (files) { /* the descriptor's number may be reused for another folder */
             vv_mutex_lock(&p->step);
             vvi_parity_stop_serving(p, files);
             vv_mutex_unlock(&p->step);
@@ -609,7 +610,7 @@ int vv_partner_open(struct vv_partner *p, const char *history, struct vv_files *
 
 /* ---- repair ---- */
 
-/* The good copy is in the folder of others' files, under our own name, for as long as it takes. */
+/* Repairs the local file from a good copy, which is in the folder of others' files meanwhile, under our name. */
 static int put_right(struct vv_partner_hist *h, int held_fd, const struct vv_ckfile_id *id)
 {
     struct vv_partner *p = h->partner;
@@ -620,7 +621,7 @@ static int put_right(struct vv_partner_hist *h, int held_fd, const struct vv_ckf
     vv_target_folder_init(&own, p->os, h->files->dirfd);
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, id->rank, id->version, id->generation);
     int rc = vvi_copy_repair(&held.base, &own.base, name, 0, UINT64_MAX, &repaired);
-    if (rc < 0) /* not only chunks of it: all of the file */
+    if (rc < 0) /* more than chunks is wrong: copy the whole file */
         rc = vv_ckfile_copy(&held.base, &own.base, name);
     atomic_fetch_add_explicit(&p->repaired_chunks, repaired, memory_order_relaxed);
     int gone = p->os->unlinkat(p->os, held_fd, name);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parity behind the commits: the rules (parity_rules.h) of each version, what they order, and the messages.
+/* Parity behind the commits: applies the rules (parity_rules.h) to each version, carries out their orders, and
+ * exchanges messages.
  *
  *     HAVE     ->      to all of the set: a file is committed here
- *     GIVE     ->      for each window of its parity, to each whose segment it is made of
- *              <- PIECE    the range, verified as it was read
+ *     GIVE     ->      for each window of its parity, to each member whose segment is needed
+ *              <- PIECE    the range, verified when it was read
  *     MADE     ->      to all: the parity is committed; UNMADE: it is not
  *     GONE     ->      to all: the file was removed, and there is no other of its version
  *
- * Each process makes one parity at a time. A version that is written again is announced when what was announced
- * before is safe, or has failed, or is removed, or when others are further on: so processes that overwrite without
- * waiting come to announce files of one run, although each may have left out others.
+ * Each process makes one parity at a time. If a version is overwritten, the new file is announced when the one
+ * announced before is safe, has failed, or is removed, or when other members have written the version more often. So
+ * processes that overwrite without waiting come to announce files of one run, although each may have skipped others.
  *
- * What must stay true: who has said MADE keeps that parity and the file that it is of, until a later layout is safe or
- * vv_parity_relies says that nobody counts on it. The engine knows nothing of that. A file that it removes too early
- * is put aside, in the folder of the parity.
+ * Invariant: a member that has sent MADE keeps that parity and its own file of that layout until a later layout is
+ * safe, or vv_parity_relies says that no member relies on it. The engine does not know this: a file that it removes
+ * too early is put aside, in the folder of the parity.
  *
  * Rules are changed with `lock` held, files and messages with `step`. */
 #include <errno.h>
@@ -69,7 +70,7 @@ void vvi_parity_forget(struct vv_partner_hist *h)
     h->nver = 0;
 }
 
-/* Nothing of it is left, here or elsewhere. */
+/* Frees a version that no member has any more. */
 static void forget_locked(struct vv_partner_hist *h, struct vvi_pver *v)
 {
     for (uint32_t i = 0; i < v->rules.n; i++)
@@ -83,7 +84,7 @@ static void forget_locked(struct vv_partner_hist *h, struct vvi_pver *v)
     free_ver(v);
 }
 
-/* How often those who are furthest on have written it. */
+/* The highest edition that any member has announced. */
 static uint32_t furthest(const struct vvi_pver *v)
 {
     uint32_t most = 0;
@@ -93,8 +94,8 @@ static uint32_t furthest(const struct vvi_pver *v)
     return most;
 }
 
-/* Another file of this process that is to be announced: the next one in the order of writing that others have not left
- * out; once it has none, the last. */
+/* The next file of this process to announce: the next one in the order of writing that others have not skipped; if
+ * there is none, the last. */
 static struct vvi_pentry *next_file_locked(struct vv_partner_hist *h, const struct vvi_pver *v)
 {
     uint64_t now = v->rules.file[v->rules.me].generation;
@@ -110,7 +111,7 @@ static struct vvi_pentry *next_file_locked(struct vv_partner_hist *h, const stru
     return e;
 }
 
-/* ---- what rules order ---- */
+/* ---- orders of the rules ---- */
 
 static void say_locked(struct vv_partner_hist *h, const struct vvi_pver *v, uint32_t kind,
                        uint64_t generation, uint64_t sum)
@@ -139,14 +140,14 @@ static void look_locked(struct vv_partner_hist *h, struct vvi_pver *v)
     vv_cond_signal(&h->partner->work);
 }
 
-/* What came of an entry is to be reported, also if that was passed by. */
+/* Sets the result of an entry, which is reported even if `low` has passed it. */
 static void copied_locked(struct vv_partner_hist *h, struct vvi_pentry *e, int status)
 {
     vvi_partner_copied_locked(h->partner, e, status);
     h->low = VV_MIN(h->low, (size_t)(e - h->entry));
 }
 
-/* Marks what is not needed any more. */
+/* Marks parity that is no longer needed. */
 static void sweep_locked(struct vv_partner_hist *h, struct vvi_pver *v, bool safe)
 {
     const struct vv_parity_version *r = &v->rules;
@@ -268,7 +269,7 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
         unsigned orders = vv_parity_gone(&v->rules, p->me, generation);
         if (!other)
             v->rules.safe_sum = 0;
-        if (!higher) /* or else it is announced instead */
+        if (!higher) /* a higher one is announced instead */
             say_locked(h, v, VVI_PART_GONE, generation, safe);
         carry_out_locked(h, v, orders);
         look_locked(h, v);
@@ -285,7 +286,7 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
     int rc = os->rename(os, h->files->dirfd, name, to, true);
     if (rc == 0)
         rc = os->fsync(os, h->held_fd);
-    vv_mutex_lock(&p->lock); /* it may not be needed any more */
+    vv_mutex_lock(&p->lock); /* it may have become superfluous meanwhile */
     v = find_locked(h, version);
     aside = v && aside_locked(v, generation);
     vv_mutex_unlock(&p->lock);
@@ -320,7 +321,7 @@ int vvi_parity_found(struct vv_partner_hist *h, const struct vv_parity_layout *l
 
 /* ---- steps ---- */
 
-/* Reads what others have to know of a file, and tells them. */
+/* Reads the identity of a file, and announces the file to the others. */
 static void announce(struct vv_partner *p, struct vv_partner_hist *h, uint64_t version,
                      uint64_t generation)
 {
@@ -353,7 +354,7 @@ static void announce(struct vv_partner *p, struct vv_partner_hist *h, uint64_t v
     vv_mutex_unlock(&p->lock);
 }
 
-/* Is what was announced over and done with? */
+/* True if another file may be announced now. */
 static bool settled(const struct vvi_pver *v)
 {
     const struct vv_parity_version *r = &v->rules;
@@ -398,7 +399,7 @@ static bool step_look(struct vv_partner *p)
     return true;
 }
 
-/* Removes a parity that is not needed, and what was put aside with it. */
+/* Removes a parity that is not needed, and the file that was put aside with it. */
 static bool step_drop(struct vv_partner *p)
 {
     struct vvi_pkept gone = {0};
@@ -430,13 +431,13 @@ static bool step_drop(struct vv_partner *p)
     struct vv_ckfile_id id = {
         .rank = h->files->rank, .version = version, .generation = gone.generation};
     int rc = 0;
-    /* First: by the parity an opening finds what is beside it. */
+    /* The file first: an opening finds it by its parity. */
     if (gone.aside && !shared)
         rc = vvi_held_drop(p, h->files->history, &id);
     id.generation = gone.sum;
     if (rc == 0)
         rc = vvi_held_drop(p, h->files->history, &id);
-    (void)rc; /* found when the history is opened again */
+    (void)rc; /* it is found when the history is opened again */
     return true;
 }
 
@@ -449,7 +450,7 @@ static void end_making(struct vv_partner *p)
     p->making = (struct vvi_pmaking){.out.fd = -1};
 }
 
-/* The parity that is being made is still wanted: its version, or NULL. */
+/* The version whose parity is being made; NULL: it is no longer needed. */
 static struct vvi_pver *wanted_locked(struct vv_partner *p)
 {
     const struct vvi_pmaking *m = &p->making;
@@ -476,7 +477,7 @@ static void finish_making(struct vv_partner *p, int status)
         status = keep_locked(any, &kept);
     }
     if (v && status == 0 && !vvi_partner_find_locked(m->hist, m->version, kept.generation))
-        status = -ECANCELED; /* the file is gone */
+        status = -ECANCELED; /* the file was removed */
     if (v)
         carry_out_locked(m->hist, v, vv_parity_done(&v->rules, status));
     else if (any)
@@ -485,7 +486,7 @@ static void finish_making(struct vv_partner *p, int status)
     end_making(p);
 }
 
-/* The first parity that is due. */
+/* Begins the first parity that is due. */
 static bool begin_making(struct vv_partner *p)
 {
     struct vvi_pmaking *m = &p->making;
@@ -505,13 +506,13 @@ static bool begin_making(struct vv_partner *p)
                     v->kept[k].total = vv_parity_total(&v->rules);
                 }
             vv_parity_begin(&v->rules);
-            if (kept) { /* of an earlier life */
+            if (kept) { /* made by an earlier life */
                 carry_out_locked(h, v, vv_parity_done(&v->rules, 0));
                 continue;
             }
             struct vv_parity_layout l;
             vv_parity_layout_fill(&l, &v->rules);
-            if (!vv_parity_layout_ok(&l, sizeof(l))) { /* no opening would take it */
+            if (!vv_parity_layout_ok(&l, sizeof(l))) { /* no opening would accept it */
                 carry_out_locked(h, v, vv_parity_done(&v->rules, -EPROTO));
                 continue;
             }
@@ -530,7 +531,7 @@ static bool begin_making(struct vv_partner *p)
     return m->on;
 }
 
-/* Asks for what the next window is made of. */
+/* Requests the ranges of the next window. */
 static int ask(struct vv_partner *p)
 {
     struct vvi_pmaking *m = &p->making;
@@ -591,7 +592,7 @@ static bool step_make(struct vv_partner *p)
         if (rc == 0 && !vvi_held_fits(p, held + m->out.bytes))
             rc = -ENOSPC;
     }
-    /* Making gives way to restores of other processes, once for each window. */
+    /* Making parity yields to restores of other processes, once for each window. */
     uint64_t now_ns = vv_now_ns();
     if (m->make.bytes == 0 && m->due_ns == 0 && p->opts.disk)
         m->due_ns = vv_budget_yield_until(p->opts.disk, now_ns);
@@ -626,7 +627,7 @@ static bool silent(const struct vv_partner *p, const struct vv_parity_version *r
     return false;
 }
 
-/* Has another said that it has no file of it to go with ours? */
+/* The error of a member that could not write a file to match ours; 0: none. */
 static int lacking(const struct vvi_pver *v)
 {
     for (uint32_t i = 0; i < v->rules.n; i++)
@@ -637,7 +638,7 @@ static int lacking(const struct vvi_pver *v)
     return 0;
 }
 
-/* The first version that others keep waiting: not longer than the timeout. */
+/* Fails the first version that has waited for others longer than the timeout. */
 static bool step_expire(struct vv_partner *p)
 {
     bool did = false;
@@ -695,7 +696,7 @@ int vvi_parity_serve(struct vv_partner *p, const struct vv_files *files, int hel
                  ? -ENOENT
                  : vv_parity_in_begin(&s->file, p->os, files->dirfd, direct, true, files->rank,
                                       version, generation);
-        if (rc == -ENOENT) /* parity, or put aside */
+        if (rc == -ENOENT) /* parity, or a file that was put aside */
             rc = vv_parity_in_begin(&s->file, p->os, held_fd, direct, true, files->rank, version,
                                     generation);
     }
@@ -724,7 +725,7 @@ static void on_give(struct vv_partner *p, uint32_t from, const struct vvi_part_m
     struct vvi_part_msg answer = {
         .kind = VVI_PART_PIECE, .status = rc, .transfer = m->transfer, .offset = m->offset};
     rc = vvi_partner_send(p, from, mem, mem ? VVI_PART_LEAD + m->say.bytes : 0, &answer);
-    (void)rc; /* the other side gives up then */
+    (void)rc; /* without an answer the other side gives up */
 }
 
 static bool on_piece(struct vv_partner *p, uint32_t member, struct vvi_part_msg *m, size_t bytes)
@@ -763,7 +764,7 @@ static void on_said(struct vv_partner *p, uint32_t member, const struct vvi_part
             v->edition[member] = m->say.edition;
             v->lack[member].status = 0;
         }
-        /* Who removes a file that was safe has heard of parity that this process has yet to hear of. */
+        /* The sender removes a file that was safe: so all parity was made, even if MADE has not come here. */
         for (uint32_t i = 0; m->kind == VVI_PART_GONE && r->state == VV_PARITY_MADE &&
                              m->say.sum == r->sum && i < r->n;
              i++)
@@ -822,7 +823,7 @@ void vvi_parity_stop(struct vv_partner *p, const struct vv_partner_hist *hist)
 {
     if (p->making.on && (!hist || p->making.hist == hist))
         end_making(p);
-    while (hist && step_drop(p)) /* what is decided on is not left for the next opening */
+    while (hist && step_drop(p)) /* do not leave decided removals for the next opening */
         ;
     vvi_parity_stop_serving(p, hist ? hist->files : NULL);
 }

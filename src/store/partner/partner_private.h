@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of partner copies share: partner.c (contexts, entries, waiting), partner_step.c (the
- * messages), partner_held.c (others' files), partner_open.c (who is whose partner, what comes back),
- * partner_store.c (the stores). */
+/* Shared by the files of partner copies: partner.c (contexts, entries, waiting), partner_step.c (messages),
+ * partner_held.c (others' files), partner_meet.c (choosing partners), partner_open.c (opening),
+ * partner_move.c (collective transfers), partner_parity.c and partner_rebuild.c (parity), partner_store.c
+ * (the stores). */
 #ifndef VV_STORE_PARTNER_PRIVATE_H
 #define VV_STORE_PARTNER_PRIVATE_H
 
@@ -20,35 +21,34 @@ enum { VVI_PART_LEAD = 4096, VVI_PART_WINDOW = 4 };
 
 enum vvi_part_kind {
     VVI_PART_TABLES = 1, /* a file begins: header and tables follow the lead */
-    VVI_PART_DATA,       /* its next piece does */
-    VVI_PART_ACK,        /* so much has been taken */
+    VVI_PART_DATA,       /* the next piece follows the lead */
+    VVI_PART_ACK,        /* a piece was taken */
     VVI_PART_STORED,     /* the file is committed */
-    VVI_PART_FAILED,     /* nothing comes of it: status */
-    VVI_PART_DROP,       /* the file is not needed any more */
-    VVI_PART_DONE, /* the sender has what it needs: `version` was waited for, or (`whole`) all */
-    VVI_PART_END,  /* collective transfers: no piece follows */
-    /* Parity: what parity_rules.h has of others, in this order. */
+    VVI_PART_FAILED,     /* the copy has failed: status */
+    VVI_PART_DROP,       /* the file is no longer needed */
+    VVI_PART_DONE,       /* the sender's wait has ended: for `version`, or (`whole`) for all */
+    VVI_PART_END,        /* collective transfers: no piece follows */
+    /* Parity: the events of parity_rules.h, in this order. */
     VVI_PART_HAVE,
     VVI_PART_GONE,
     VVI_PART_MADE,
     VVI_PART_UNMADE,
     VVI_PART_AGAIN,
     VVI_PART_LACK, /* the sender could not write the version: status */
-    VVI_PART_GIVE, /* a range of the receiver's file `generation`, or of its parity */
-    VVI_PART_PIECE /* here it is, or status */
+    VVI_PART_GIVE, /* requests a range of the receiver's file `generation`, or of its parity */
+    VVI_PART_PIECE /* that range, or status */
 };
 
-/* Of parity: what a message says of a version beside its name. */
+/* Parity: fields of a message about a version. */
 struct vvi_part_say {
-    uint64_t sum, relied,
-        total;              /* the sender's: layout, the one that it relies on, vv_parity_total */
-    uint64_t run_id, bytes; /* HAVE: of its file; GIVE: how many */
+    uint64_t sum, relied, total; /* the sender's layout, the one it relies on, vv_parity_total */
+    uint64_t run_id, bytes;      /* HAVE: of its file; GIVE: length of the range */
     uint32_t chunk_bytes, edition;
 };
 
 #define VVI_PART_MAGIC "VARVEPA1"
 
-/* Both ends are processes of one job: fields are as they lie in memory. */
+/* Both ends are processes of one job: fields are in memory layout. */
 struct vvi_part_msg {
     char magic[8];
     uint32_t kind;
@@ -67,30 +67,31 @@ struct vvi_part_msg {
 };
 _Static_assert(sizeof(struct vvi_part_msg) <= VVI_PART_LEAD, "fits in front of a piece");
 
-/* ---- what is known ---- */
+/* ---- state ---- */
 
 /* A version that is committed here. */
 struct vvi_pentry {
     uint64_t version, generation;
-    uint32_t edition; /* how often this life had written the version then; 0: an earlier life's */
+    uint32_t
+        edition; /* how often this life had written the version; 0: written by an earlier life */
     bool copied;
     bool here;     /* written in this life */
-    bool lone;     /* parity: found, and not by others, so that waiting for it is no use */
-    bool done;     /* our predecessors know that we do not wait for it any more */
-    int err;       /* why there is no copy; 0: there is, or will be */
-    bool reported; /* that there is one, or why not */
+    bool lone;     /* parity: found here but not at others, so that waiting is useless */
+    bool done;     /* DONE was sent: our predecessors know that we do not wait for it any more */
+    int err;       /* error of the copy; 0: there is a copy, or will be */
+    bool reported; /* the copy or the error was */
 };
 
-/* A copy of an earlier life that was replaced by one of `entry`. */
+/* A copy of an earlier life that was replaced by a copy of an `entry`. */
 struct vvi_pleft {
     uint64_t version, generation;
 };
 
 /* Parity of a layout, here on disk. */
 struct vvi_pkept {
-    uint64_t sum, total; /* total: when it was said to be there */
+    uint64_t sum, total; /* total: when it was announced */
     uint64_t generation; /* of the own file */
-    bool old;            /* of an earlier life: who relies on it is not known */
+    bool old;            /* of an earlier life: not known which members rely on it */
     bool aside;          /* the own file was put beside it instead of being removed */
     bool goes;           /* to be removed */
 };
@@ -100,14 +101,14 @@ struct vvi_pver {
     struct vv_parity_version rules;
     struct vvi_pkept *kept;
     uint32_t nkept;
-    uint32_t edition[VV_ERASURE_MAX]; /* by member: that of its file */
+    uint32_t edition[VV_ERASURE_MAX]; /* by member: of its file */
     struct {
-        int status; /* why it could not write it; 0: it has not said so */
+        int status; /* why the member could not write it; 0: it has not said so */
         uint32_t edition;
     } lack[VV_ERASURE_MAX]; /* by member */
-    uint64_t since_ns;      /* since when nothing has come of it; 0: not looked yet */
+    uint64_t since_ns;      /* time of the last progress; 0: not checked yet */
     bool look;              /* another file of ours may be announced */
-    bool late;              /* others have not written it in time */
+    bool late;              /* other members have not written it in time */
 };
 
 struct vv_partner_hist {
@@ -119,22 +120,22 @@ struct vv_partner_hist {
     struct vv_partner_hist *next;
     struct vvi_pentry *entry; /* by generation */
     size_t n, room, low;      /* entries before `low` are reported */
-    struct vvi_pleft *left;   /* they go when what replaced them has a copy, or goes itself */
+    struct vvi_pleft *left;   /* removed when their replacement has a copy, or is removed itself */
     size_t nleft;
-    int held_fd;           /* immutable: the folder of others' files, or of parity */
+    int held_fd;           /* immutable: folder of others' files, or of parity */
     struct vvi_pver **ver; /* parity */
     size_t nver;
-    uint64_t looks, goes;         /* versions that say so, or may */
+    uint64_t looks, goes;         /* upper bounds: versions with `look`, kept parity with `goes` */
     vv_partner_report_fn *report; /* NULL: not started, or stopped */
     void *report_arg;
-    unsigned reporting; /* calls of it under way */
+    unsigned reporting; /* calls of `report` in progress */
 };
 
-/* How often somebody has said that he has waited for something. */
+/* Number of DONE messages of one process about a version. */
 struct vvi_pmark {
     uint64_t history, version;
-    uint32_t who; /* place in `from`; nfrom: this process */
-    bool whole;   /* for everything; version is 0 then */
+    uint32_t who; /* index in `from`; nfrom: this process */
+    bool whole;   /* about all versions; version is 0 then */
     uint64_t count;
 };
 
@@ -144,17 +145,17 @@ struct vvi_pnote {
     struct vvi_part_msg msg;
 };
 
-/* The copy that is under way from here. */
+/* The current copy to the partner. */
 struct vvi_pout {
-    bool on, started; /* started: the tables were taken */
+    bool on, started; /* started: the receiver has taken the tables */
     struct vv_partner_hist *hist;
     uint64_t version, generation, id, last_ns;
-    uint64_t due_ns; /* no piece before: somebody restores; 0: not looked yet */
+    uint64_t due_ns; /* earliest time of the next piece, while others restore; 0: not checked yet */
     unsigned unacked;
     struct vvi_outfile file;
 };
 
-/* One that comes here. */
+/* A copy being received. */
 struct vvi_pin {
     struct vvi_pin *next;
     uint32_t from;
@@ -169,7 +170,7 @@ struct vvi_pheld {
     char history[VV_CKFILE_HISTORY_MAX + 1];
 };
 
-/* The parity that is being made here. */
+/* The parity being made here. */
 struct vvi_pmaking {
     bool on, begun;
     struct vv_partner_hist *hist;
@@ -178,14 +179,14 @@ struct vvi_pmaking {
     struct vv_parity_out out;
 };
 
-/* A file that others ask for pieces of. */
+/* A file that other members request ranges of. */
 struct vvi_pserving {
     int home_fd;
     uint64_t version, generation;
     struct vv_parity_in file;
 };
 
-/* What each process says of itself when a context is opened. */
+/* Sent by each process when a context is opened. */
 struct vvi_phello {
     uint64_t node, machine, device, inode, run_id, kind;
     int64_t status;
@@ -195,19 +196,20 @@ struct vv_partner {
     struct vv_partner_opts opts; /* immutable, down to from */
     const struct vv_os *os;
     struct vvi_phello *hello; /* of all, by rank */
-    uint32_t *partner_of;     /* who keeps the copies of each rank; with parity, itself */
-    uint32_t to;              /* and of this one */
-    uint32_t *from;           /* whose copies come here; with parity, the others of the set */
+    uint32_t *partner_of;     /* by rank: the keeper of its copies; with parity, itself */
+    uint32_t to;              /* the partner of this process */
+    uint32_t *from; /* ranks whose copies are kept here; with parity, the others of the set */
     uint32_t nfrom;
-    const uint32_t *peer; /* who hears of what happens here: `to`, or the set */
+    const uint32_t *peer; /* ranks that are notified of events here: `to`, or the set */
     uint32_t npeers;
-    uint32_t *member, n, k, me; /* the set; k 0: copies, no parity; the place of this process */
-    uint32_t sharers, share; /* processes that use the same local folder; which of them this is */
-    int top_fd;              /* the folder of others' files */
+    uint32_t *member, n, k, me; /* the set; k 0: copies, no parity; index of this process */
+    uint32_t sharers,
+        share;  /* number of processes that use the same local folder; index among them */
+    int top_fd; /* the folder of others' files */
     pthread_t thread;
     bool has_thread;
 
-    /* Held while messages are sent, received and carried out; taken before `lock`. */
+    /* Held while messages are sent, received and processed; taken before `lock`. */
     struct vv_mutex step;
     /* Synchronization: step, down to held_bytes. */
     struct vvi_pout out;
@@ -215,8 +217,8 @@ struct vv_partner {
     struct vvi_pheld *held;
     struct vvi_pmaking making;
     struct vvi_pserving serving;
-    uint64_t *heard_ns;         /* by member: when something came from it */
-    uint64_t clock_ns, seen_ns; /* time that was spent attending; the real one at the last look */
+    uint64_t *heard_ns;         /* by member: time of its last message */
+    uint64_t clock_ns, seen_ns; /* time spent attending; the real time at the last step */
     uint64_t next_id;
 
     struct vv_mutex lock;
@@ -231,37 +233,37 @@ struct vv_partner {
     bool silent; /* copies have failed because the partner did not answer */
     bool stopping;
 
-    /* Synchronization: relaxed; each counts for itself. */
+    /* Synchronization: relaxed; independent counters. */
     _Atomic uint64_t sent, received, sent_bytes, received_bytes, errors, recovered, repaired_chunks,
         held_bytes;
-    /* Entries of all histories that are not copied. Synchronization: changed under lock, with them;
-     * loaded relaxed. */
+    /* Number of entries without a copy, of all histories. Synchronization: changed under lock, with the
+     * entries; loaded relaxed. */
     _Atomic uint64_t pending;
 };
 
 /* ---- partner.c ---- */
 
-/* Tells all peers. */
+/* Sends a message to all peers later. */
 void vvi_partner_note_locked(struct vv_partner *p, const struct vvi_part_msg *msg);
 /* Calls `report` for copies that were made or have failed since. No lock held. */
 void vvi_partner_report(struct vv_partner *p);
-/* The partner has it, or nothing came of the copy: status. */
+/* The partner has the copy, or the copy has failed: status. */
 void vvi_partner_copied_locked(struct vv_partner *p, struct vvi_pentry *e, int status);
 struct vvi_pentry *vvi_partner_find_locked(struct vv_partner_hist *hist, uint64_t version,
                                            uint64_t generation);
-/* What failed is tried again. */
+/* Tries a failed copy again. */
 void vvi_partner_again_locked(struct vv_partner_hist *hist, struct vvi_pentry *e);
 int vvi_partner_add_locked(struct vv_partner_hist *hist, const struct vvi_pentry *entry);
-/* Ends what nobody else has any more, and its entries. Accepts NULL. */
+/* Frees a history that no other thread uses, and its entries. Accepts NULL. */
 void vvi_partner_forget(struct vv_partner_hist *hist);
 /* Committed or removed in the local folder. Any thread. */
 void vvi_partner_committed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation,
                            uint32_t edition);
 void vvi_partner_removed(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
-/* Copies of the version below this generation go, of those that an earlier life has left. */
+/* Drops copies of the version below this generation that an earlier life has left. */
 void vvi_partner_drop_left_locked(struct vv_partner_hist *hist, uint64_t version,
                                   uint64_t generation);
-/* The partner's copy goes. */
+/* Drops the partner's copy. */
 void vvi_partner_drop_locked(struct vv_partner_hist *hist, uint64_t version, uint64_t generation);
 /* A predecessor has waited for a version, or for all. Lock held. */
 void vvi_partner_mark_locked(struct vv_partner *p, uint32_t who, uint64_t history, bool whole,
@@ -269,93 +271,93 @@ void vvi_partner_mark_locked(struct vv_partner *p, uint32_t who, uint64_t histor
 
 /* ---- partner_step.c ---- */
 
-/* Everything that can be done now; whether that was anything. step held. */
+/* Does everything that can be done now; true if there was anything. step held. */
 bool vvi_partner_step(struct vv_partner *p);
-/* Begins a file that came from another process, in the folder of its history. step held. */
+/* Begins a file that comes from another process, in the folder of its history. step held. */
 int vvi_partner_begin_in(struct vv_partner *p, uint32_t from, const void *tables, size_t bytes,
                          struct vvi_infile *ret_file, uint64_t *ret_replaced_bytes);
 int vvi_partner_send(struct vv_partner *p, uint32_t to, void *mem, size_t bytes,
                      const struct vvi_part_msg *msg);
-/* Ends the copy under way, if it is one of this history. step held. */
+/* Ends the current copy, if it is of this history. step held. */
 void vvi_partner_stop_out(struct vv_partner *p, const struct vv_partner_hist *hist);
 
 /* ---- partner_held.c ---- */
 
-const char *vvi_held_name(const struct vv_partner *p); /* of the folder */
-/* May so many bytes be held together? */
+const char *vvi_held_name(const struct vv_partner *p); /* name of the folder */
+/* True if so many bytes in all may be held. */
 bool vvi_held_fits(const struct vv_partner *p, uint64_t bytes);
 int vvi_held_open(struct vv_partner *p);
-/* How much is held already, now that it is known for whom. */
+/* Counts the bytes that are held already, once it is known for which ranks. */
 void vvi_held_count(struct vv_partner *p);
 void vvi_held_fini(struct vv_partner *p);
-/* The folder of a history's copies, made if missing. step held, as for all below. */
+/* The folder of a history's copies, created if missing. step held, as for all below. */
 int vvi_held_folder(struct vv_partner *p, const char *history, int *ret_dirfd);
-/* Is it for this process to know about files of that rank in the folder? */
+/* True if this process is responsible for files of that rank in the folder. */
 bool vvi_held_mine(const struct vv_partner *p, uint32_t owner);
-/* The same for files in the local folder itself, of ranks that do not run here any more. */
+/* The same for files in the local folder itself, of ranks that no longer run here. */
 bool vvi_left_mine(const struct vv_partner *p, uint32_t owner);
-/* Bytes of a file there; 0: it is not. */
+/* Length of a file there; 0: there is none. */
 uint64_t vvi_held_file_bytes(struct vv_partner *p, int dirfd, const struct vv_ckfile_id *id);
 int vvi_held_drop(struct vv_partner *p, const char *history, const struct vv_ckfile_id *id);
 
-/* ---- partner_meet.c: who is whose partner ---- */
+/* ---- partner_meet.c: choosing partners ---- */
 
 int vvi_partner_meet(struct vv_partner *p, char *err, size_t err_bytes);
-/* Do two processes use one and the same local folder? */
+/* True if two processes use the same local folder. */
 bool vvi_same_folder(const struct vvi_phello *a, const struct vvi_phello *b);
 
-/* ---- partner_move.c: transfers that all processes make together ---- */
+/* ---- partner_move.c: collective transfers ---- */
 
 struct vvi_pmove {
     struct vv_ckfile_id id; /* of the file; rank is its owner */
-    uint32_t peer;          /* who has it, or gets it */
-    uint32_t home;          /* not among others' files: its owner ran there */
+    uint32_t peer;          /* the process that has it, or gets it */
+    uint32_t home;          /* it is not among others' files: its owner ran there */
 };
 
-/* One file for each process at most. Every process calls, with what it wants back from another (NULL:
- * nothing) to have in `dirfd`. `home_fd`: this process's own folder of the history. *ret_got: it has
- * come. An error is one of the wire. */
+/* Moves at most one file for each process. Collective; `want`: the file to get from another process into
+ * `dirfd`, NULL: none. `home_fd`: this process's own folder of the history. *ret_got: the file has come. An
+ * error is one of the wire. */
 int vvi_partner_fetch(struct vv_partner *p, const char *history, const struct vvi_pmove *want,
                       int home_fd, int dirfd, bool *ret_got);
-/* The same for what it gives away, out of `dirfd`, for others to keep. */
+/* The same for a file that it sends, out of `dirfd`, for another process to keep. */
 int vvi_partner_push(struct vv_partner *p, const char *history, const struct vvi_pmove *give,
                      int dirfd, bool *ret_stored);
 
 /* ---- partner_parity.c: parity behind the commits ---- */
 
-/* What can be done at once; step held. */
+/* Does everything that can be done at once; true if there was anything. step held. */
 bool vvi_parity_step(struct vv_partner *p);
 /* True: the message's memory was kept. step held. */
 bool vvi_parity_message(struct vv_partner *p, uint32_t from, struct vvi_part_msg *m, size_t bytes);
 void vvi_parity_stop(struct vv_partner *p, const struct vv_partner_hist *hist);
-/* A file was committed, or was found and is now to be announced. */
+/* A file was committed, or a file found at opening is to be announced. */
 void vvi_parity_committed_locked(struct vv_partner_hist *h, uint64_t version);
 void vvi_parity_again_locked(struct vv_partner_hist *h, uint64_t version);
 /* A file could not be written. */
 void vvi_parity_unwritten(struct vv_partner_hist *h, uint64_t version, uint32_t edition,
                           int status);
-/* Before a file is removed: others hear of it, and what they rely on is put aside. */
+/* Before a file is removed: notifies the other members, and puts the file aside if they rely on it. */
 VV_WARN_UNUSED int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version,
                                        uint64_t generation);
 /* Parity that was found at opening. */
 VV_WARN_UNUSED int vvi_parity_found(struct vv_partner_hist *h, const struct vv_parity_layout *l,
                                     bool aside);
 void vvi_parity_forget(struct vv_partner_hist *h);
-/* A range of a file of this process, its parity among them. */
+/* Reads a range of a file of this process, or of its parity. */
 VV_WARN_UNUSED int vvi_parity_serve(struct vv_partner *p, const struct vv_files *files, int held_fd,
                                     uint64_t version, uint64_t generation, uint64_t at,
                                     uint64_t bytes, void **ret_mem);
-/* The history's files are being closed. NULL: those of any. */
+/* The history's files are being closed. NULL: of any history. */
 void vvi_parity_stop_serving(struct vv_partner *p, const struct vv_files *files);
 
-/* ---- partner_rebuild.c: what is made again of parity, together ---- */
+/* ---- partner_rebuild.c: rebuilding files from parity, collectively ---- */
 
-/* Collective. With `version` NULL, at opening: files that this process lacks come to `out_fd`. Otherwise that
- * version's, if `generation` is not 0. *ret_got: some have. */
+/* Collective. With `version` NULL, at opening: rebuilds files that this process lacks into `out_fd`. Otherwise
+ * that version's, if `generation` is not 0. *ret_got: at least one was rebuilt. */
 VV_WARN_UNUSED int vvi_parity_rebuild(struct vv_partner_hist *h, const uint64_t *version,
                                       uint64_t generation, int out_fd, bool *ret_got);
 
-/* The least of all results, as an error everywhere. */
+/* Collective: returns the least of all results everywhere. */
 int vvi_partner_all(struct vv_partner *p, int status);
 int vvi_partner_exchange(struct vv_partner *p, const struct vv_wire_part *out,
                          struct vv_wire_part *ret_in);

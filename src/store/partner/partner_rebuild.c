@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are made again of parity, by all processes together.
+/* Rebuilding files from parity, by all processes together.
  *
- *   layouts  every process tells the members of the layouts that it has parity of what these are;
- *   parts    every member of a layout tells the others what it has of it: its file, its parity;
- *   rebuild  who lacks a file that a layout names, and was not told by its index that it was removed, makes it of
- *            enough of the others' blocks: of each version the highest generation that can be made. All take part in
- *            every round, a round being two exchanges: what is asked for, and what is given.
+ *   layouts  every process sends the layouts of its parity to their members;
+ *   parts    every member of a layout tells the others which parts it has: its file, its parity;
+ *   rebuild  a process that lacks a file of a layout, and has not removed it according to its index, makes it from
+ *            enough blocks of the others: of each version the highest generation that can be made. All take part in
+ *            every round; a round is two exchanges: requests, and ranges.
  *
- * Blocks come verified, and what was made is verified with the checksums that came with it before it gets its name. A
- * member that turns out not to have a block good is left out, and others' are taken, if there are enough.
+ * Ranges are verified when they are read, and a rebuilt file is verified with its own checksums before it gets its
+ * name. If a member turns out to have a bad block, it is left out and others are used, if there are enough.
  *
- * Parity goes, and with it what was put aside, when all members have removed their files, or none has one to make
- * others of. */
+ * Parity, and the file put aside with it, is removed when all members have removed their files, or when none has a
+ * file to make the others from. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -20,23 +20,23 @@
 
 #include "store/partner/partner_private.h"
 
-/* A layout that somebody has parity of. */
+/* A layout of which some process has parity. */
 struct known {
-    struct vv_parity_layout l; /* `me` is the place of this process */
+    struct vv_parity_layout l; /* `me` is the index of this process */
     bool has[2][VV_ERASURE_MAX], heard[VV_ERASURE_MAX];
-    bool removed[VV_ERASURE_MAX]; /* members that have removed theirs, or put it aside */
-    bool tried, damaged;          /* damaged: this process's file is here, and not to be used */
+    bool removed[VV_ERASURE_MAX]; /* members that have removed their file, or put it aside */
+    bool tried, damaged;          /* damaged: this process's file exists, but cannot be used */
 };
 
 struct rebuild {
     struct vv_partner *p;
     struct vv_partner_hist *h;
     const uint64_t *version; /* NULL: all, at opening */
-    uint64_t generation;     /* of the version: what this process needs; 0: nothing */
+    uint64_t generation;     /* of the version: the file that this process needs; 0: none */
     struct known *known;
     size_t n;
     struct vv_wire_part *send, *receive;
-    /* What is being made. */
+    /* The file being made. */
     struct vv_parity_make make;
     struct vv_parity_out out;
     void *window;
@@ -44,19 +44,19 @@ struct rebuild {
     int status;
 };
 
-/* What a member has of a layout. */
+/* The parts of a layout that a member has. */
 struct part {
     uint64_t sum;
     uint32_t file, parity, removed, spare;
 };
 
-/* What one process asks another for; bytes 0: nothing. */
+/* A range that one process requests from another; bytes 0: none. */
 struct want {
     uint64_t version, generation, offset, bytes;
     uint32_t member, spare;
 };
 
-/* ---- what there is ---- */
+/* ---- known layouts ---- */
 
 static int know(struct rebuild *b, const struct vv_parity_layout *l, bool here)
 {
@@ -82,7 +82,7 @@ static int know(struct rebuild *b, const struct vv_parity_layout *l, bool here)
     return 0;
 }
 
-/* Parity that is here. */
+/* Reads the parity that is here. */
 static int look_at_held(void *user, const struct vv_files_found *found)
 {
     struct rebuild *b = user;
@@ -98,11 +98,11 @@ static int look_at_held(void *user, const struct vv_files_found *found)
         return 0;
     rc = vv_parity_in_layout(&in, &l);
     vv_parity_in_end(&in);
-    return rc == 0 ? know(b, &l, true) : 0; /* what is damaged is as good as none */
+    return rc == 0 ? know(b, &l, true) : 0; /* damaged parity counts as none */
 }
 
-/* Header and tables are looked at: opening the history may have believed the index. It may have looked at more, and found
- * that the data are not good. */
+/* Reads header and tables, because opening the history may have relied on the index. Opening may also have read the
+ * data and found damage. */
 static bool file_here(struct rebuild *b, struct known *k)
 {
     const struct vv_files *f = b->h->files;
@@ -126,11 +126,11 @@ static bool file_here(struct rebuild *b, struct known *k)
     return rc == 0;
 }
 
-/* ---- telling each other ---- */
+/* ---- exchanges ---- */
 
-/* Sends to each member of each layout what `put` makes of it; ranks that are not there any more get nothing. */
-static int tell_members(struct rebuild *b, size_t (*put)(const struct known *k, void *to),
-                        int status)
+/* Sends to each member of each layout the record that `put` writes; ranks that no longer run get nothing. */
+static int send_to_members(struct rebuild *b, size_t (*put)(const struct known *k, void *to),
+                           int status)
 {
     uint32_t ranks = b->p->opts.wire.ranks, rank = b->p->opts.wire.rank;
     memset(b->send, 0, ranks * sizeof(*b->send));
@@ -217,7 +217,7 @@ static int meet(struct rebuild *b)
     int status = vv_files_scan(b->p->os, path, b->h->files->history, look_at_held, b);
     if (status == -ENOENT)
         status = 0;
-    int rc = tell_members(b, put_layout, status);
+    int rc = send_to_members(b, put_layout, status);
     if (rc < 0)
         return rc;
     status = hear_layouts(b);
@@ -227,7 +227,7 @@ static int meet(struct rebuild *b)
         k->heard[k->l.me] = true;
         k->has[0][k->l.me] = file_here(b, k);
     }
-    rc = tell_members(b, put_part, status);
+    rc = send_to_members(b, put_part, status);
     if (rc < 0)
         return rc;
     hear_parts(b);
@@ -248,7 +248,7 @@ static bool wanted(const struct rebuild *b, const struct known *k)
     return k->damaged || state == VVI_FILES_NONE || state == VVI_FILES_BROKEN;
 }
 
-/* Of any version the highest generation that can be tried. */
+/* The highest generation that can be tried, of any version. */
 static struct known *next_want(struct rebuild *b)
 {
     struct known *best = NULL;
@@ -284,7 +284,7 @@ static void end(struct rebuild *b)
     b->on = false;
 }
 
-/* What the next window is made of, from each process. */
+/* Fills in the requests for the next window, by process. */
 static void ask(struct rebuild *b, struct want *want)
 {
     struct vv_parity_range r;
@@ -366,7 +366,7 @@ static int one_round(struct rebuild *b, struct want *want)
     return rc;
 }
 
-/* At most one file for each process. */
+/* Makes at most one file for each process. */
 static int one_file(struct rebuild *b, struct want *want, bool *ret_got)
 {
     uint64_t any = 1;
@@ -401,15 +401,15 @@ static int rebuild_all(struct rebuild *b, struct want *want, int out_fd, bool *r
         if (!got)
             continue;
         *ret_got = true;
-        for (size_t i = 0; i < b->n; i++) /* lower generations are not needed for their own sake */
+        for (size_t i = 0; i < b->n; i++) /* lower generations are not needed */
             b->known[i].tried |= b->known[i].l.version == k->l.version;
         atomic_fetch_add_explicit(&b->p->recovered, !b->version, memory_order_relaxed);
     }
 }
 
-/* ---- what is kept on ---- */
+/* ---- parity that is kept ---- */
 
-/* Has every member removed its file? Or is none there, not even one that was put aside, to make the others of? */
+/* True if every member has removed its file, or none has one, not even put aside, to make the others from. */
 static bool orphan(const struct known *k)
 {
     bool removed = true, some = false;
@@ -419,10 +419,10 @@ static bool orphan(const struct known *k)
         removed = removed && k->removed[i];
         some = some || k->has[0][i];
     }
-    return removed || (!some && 2 * k->l.k < k->l.n); /* or else parity alone would do */
+    return removed || (!some && 2 * k->l.k < k->l.n); /* otherwise parity alone suffices */
 }
 
-/* Was the file that the parity is of put beside it? Then it is kept, or removed, too. */
+/* True if the file of the parity was put beside it. That file is then kept, or removed, with it. */
 static bool aside(struct rebuild *b, const struct known *k, bool keep)
 {
     const struct vv_os *os = b->p->os;
@@ -451,7 +451,7 @@ static int keep_all(struct rebuild *b)
         vv_mutex_lock(&b->p->step);
         int gone = vvi_held_drop(b->p, b->h->files->history, &id);
         vv_mutex_unlock(&b->p->step);
-        (void)gone; /* next time */
+        (void)gone; /* tried again at the next opening */
     }
     return rc;
 }

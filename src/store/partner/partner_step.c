@@ -5,17 +5,17 @@
  *
  *     TABLES  ->          header and tables of the file
  *             <-  ACK     the file is begun under its temporary name
- *     DATA    ->          pieces in order, no more than a few without an answer
+ *     DATA    ->          pieces in order, at most a few without an answer
  *             <-  ACK     each
  *             <-  STORED  after the last: the file is committed; or FAILED at any time
  *
- * Each copy has a number; answers to another one are of a copy that was given up, and passed over. A
- * receiver has one file at most from each process: another one that begins ends it. Both sides give up
- * when nothing has come for the timeout. Nobody is waited for here.
+ * Each copy has a number; an answer with another number is about an abandoned copy, and is ignored. A receiver has at
+ * most one file from each process: a new one ends the old one. Both sides give up when nothing has come for the
+ * timeout. Nothing here waits.
  *
- * DROP takes a file away, also one that is on its way. DONE: see partner.c.
+ * DROP removes a file, even one that is being received. DONE: see partner.c.
  *
- * All of it with `step` held. */
+ * Everything here runs with `step` held. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ int vvi_partner_send(struct vv_partner *p, uint32_t to, void *mem, size_t bytes,
     return w->send(w->arg, to, m, bytes);
 }
 
-/* An answer that cannot be sent is missed by the other side, which gives up then. */
+/* If an answer cannot be sent, the other side gets none, and gives up. */
 static void answer(struct vv_partner *p, uint32_t to, enum vvi_part_kind kind, uint64_t id,
                    int status)
 {
@@ -67,16 +67,16 @@ static bool send_notes(struct vv_partner *p)
         next = list->next;
         for (uint32_t i = 0; i < p->npeers; i++) {
             int rc = vvi_partner_send(p, p->peer[i], NULL, 0, &list->msg);
-            (void)rc; /* a file too many stays until the history is opened again */
+            (void)rc; /* a surplus file stays until the history is opened again */
         }
         free(list);
     }
     return any;
 }
 
-/* ---- the copy under way ---- */
+/* ---- the current copy ---- */
 
-/* status < 0: nothing came of it. */
+/* status < 0: it has failed. */
 static void end_out(struct vv_partner *p, int status)
 {
     struct vvi_pout *o = &p->out;
@@ -104,7 +104,7 @@ void vvi_partner_stop_out(struct vv_partner *p, const struct vv_partner_hist *hi
     p->out = (struct vvi_pout){.file.fd = -1};
 }
 
-/* The partner does not answer: whoever waits for a copy hears of it now, not one after the other. */
+/* The partner does not answer: all copies fail now, not one timeout after the other. */
 static void give_up_all(struct vv_partner *p, int status)
 {
     end_out(p, status);
@@ -119,7 +119,7 @@ static void give_up_all(struct vv_partner *p, int status)
     vv_mutex_unlock(&p->lock);
 }
 
-/* The partner is heard of: what failed because it was not is tried again. */
+/* The partner answers again: copies that failed because it did not are tried again. */
 static void heard_of_partner(struct vv_partner *p)
 {
     vv_mutex_lock(&p->lock);
@@ -187,7 +187,7 @@ static int piece_out(struct vv_partner *p)
     return rc;
 }
 
-/* Removed meanwhile: its DROP is among the notes, or was sent. */
+/* True if the file was removed meanwhile: its DROP is among the notes, or was sent. */
 static bool out_is_gone(struct vv_partner *p)
 {
     vv_mutex_lock(&p->lock);
@@ -217,7 +217,7 @@ static bool step_out(struct vv_partner *p)
     }
     if (!o->started || o->unacked >= VVI_PART_WINDOW || vvi_outfile_over(&o->file))
         return false;
-    /* Flushes make way for restores of other processes, once for each piece. */
+    /* Flushes yield to restores of other processes, once for each piece. */
     uint64_t now_ns = vv_now_ns();
     if (o->due_ns == 0 && p->opts.disk)
         o->due_ns = vv_budget_yield_until(p->opts.disk, now_ns);
@@ -244,7 +244,7 @@ static void on_answer(struct vv_partner *p, uint32_t from, const struct vvi_part
     }
 }
 
-/* ---- copies that come here ---- */
+/* ---- copies being received ---- */
 
 static struct vvi_pin **find_in(struct vv_partner *p, uint32_t from)
 {
@@ -270,7 +270,7 @@ static void fail_in(struct vv_partner *p, struct vvi_pin **at, int status)
     end_in(at);
 }
 
-/* All of it has come. */
+/* All pieces have come. */
 static void store_in(struct vv_partner *p, struct vvi_pin **at)
 {
     struct vvi_pin *in = *at;
@@ -303,7 +303,7 @@ int vvi_partner_begin_in(struct vv_partner *p, uint32_t from, const void *tables
     replaced = vvi_held_file_bytes(p, dirfd, &id);
     uint64_t held = atomic_load_explicit(&p->held_bytes, memory_order_relaxed) - replaced;
     for (const struct vvi_pin *in = p->in; in; in = in->next)
-        held += in->file.file_bytes; /* still to come */
+        held += in->file.file_bytes; /* not complete yet */
     if (!vvi_held_fits(p, held + file_bytes))
         return -ENOSPC;
     rc = vvi_infile_begin(ret_file, p->os, dirfd, p->opts.folder->direct, tables, bytes);
@@ -376,7 +376,7 @@ static void on_done(struct vv_partner *p, uint32_t from, const struct vvi_part_m
     vv_mutex_unlock(&p->lock);
 }
 
-/* Somebody has begun a file and let it be. */
+/* Ends a file whose sender has stopped sending. */
 static bool expire_in(struct vv_partner *p)
 {
     for (struct vvi_pin **at = &p->in; *at; at = &(*at)->next) {
@@ -388,7 +388,7 @@ static bool expire_in(struct vv_partner *p)
     return false;
 }
 
-/* ---- all together ---- */
+/* ---- one step ---- */
 
 static bool ours(const struct vv_partner *p, const struct vvi_part_msg *m, size_t bytes)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store whose commits have a copy at the partner.
  *
- * Requests pass; what was committed or removed is noted before anybody above hears of it, so that
- * whoever waits for a version finds its entry. Belongs to the mover's thread, as the store inside;
- * only kick comes from elsewhere. */
+ * Requests pass through. Commits and removals are noted before they are reported, so that a thread that waits for a
+ * version finds its entry. Belongs to the mover's thread, as the inner store does; only kick comes from other
+ * threads. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 struct partner_store {
     struct vv_store base;
     struct vv_store *inner;
-    struct vv_store_io **failed; /* removals, not reported yet */
+    struct vv_store_io **failed; /* removals that failed, not reported yet */
     size_t nfailed;
 };
 

@@ -26,7 +26,7 @@ struct vvi_rentry {
     bool reported; /* `reached` was called, or need not be */
     bool doubtful; /* a step failed: a file may be there, stored or not */
     bool lacking;  /* the shared copy is known to be bad or missing: the local one has to stay */
-    bool told;     /* err was reported */
+    bool err_reported;
     bool removing; /* a removal is in flight: it counts as removed */
     bool stuck;    /* the local file could not be removed: its space does not come back by itself */
     uint32_t misses; /* failed polls in a row */

@@ -443,8 +443,8 @@ static int layered_poll(struct vv_store *store, struct vv_store_io **ret_done, s
         part_ended(s->layers, ret_done[i]->user);
     if (n < 0 && n != -ETIMEDOUT)
         return n;
-    int told = take_done(s, ret_done, max);
-    return told > 0 || n >= 0 ? told : n;
+    int ntaken = take_done(s, ret_done, max);
+    return ntaken > 0 || n >= 0 ? ntaken : n;
 }
 
 static void layered_kick(struct vv_store *store)

@@ -176,7 +176,7 @@ static inline void power_synced_for_all(const struct power_os *by, int fd)
 {
     struct stat st;
     T_OK(fstat(fd, &st));
-    for (struct power_os *p = by->peers; p != NULL; p = p->next_peer) {
+    for (struct power_os *p = by->peers; p; p = p->next_peer) {
         if (p == by)
             continue;
         pthread_mutex_lock(&p->lock);

@@ -221,7 +221,7 @@ uint64_t t_others_blocked(void)
 {
     uint64_t sum = 0;
     DIR *d = opendir("/proc/self/task");
-    T_CHECK(d != NULL);
+    T_CHECK(d);
     for (const struct dirent *e; d && (e = readdir(d));)
         if (e->d_name[0] != '.' && atoi(e->d_name) != gettid())
             sum += blocked(e->d_name);

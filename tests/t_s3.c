@@ -42,7 +42,7 @@ static void run_server(int out)
 bool t_s3_real(void)
 {
     const char *url = getenv("VARVE_TEST_S3");
-    if (url == NULL)
+    if (!url)
         return false;
     setenv("AWS_ENDPOINT_URL", url, 1);
     return true;
@@ -56,7 +56,7 @@ void t_s3_start(void)
         return;
     if (!vv_s3_available(why, sizeof(why)))
         T_SKIP("%s", why);
-    T_CHECK(getenv("SOURCE_DIR") != NULL);
+    T_CHECK(getenv("SOURCE_DIR"));
     T_OK(pipe2(fd, O_CLOEXEC));
     starter = getpid();
     server = fork();
@@ -65,7 +65,7 @@ void t_s3_start(void)
         run_server(fd[1]);
     close(fd[1]);
     FILE *f = fdopen(fd[0], "r");
-    if (fgets(line, sizeof(line), f) == NULL)
+    if (!fgets(line, sizeof(line), f))
         T_SKIP("no python3 that runs tests/s3_server.py");
     fclose(f);
     port = atoi(line);
@@ -99,7 +99,7 @@ const char *t_s3_admin(const char *page, const char *text)
     answer[got] = '\0';
     close(fd);
     const char *body = strstr(answer, "\r\n\r\n");
-    T_CHECK(body != NULL);
+    T_CHECK(body);
     return body + 4;
 }
 
@@ -112,11 +112,11 @@ unsigned long t_s3_requests(const char *method)
 {
     const char *counts = t_s3_admin("/_counts", "");
     unsigned long sum = 0;
-    for (const char *at = counts; (at = strchr(at, '"')) != NULL;) {
+    for (const char *at = counts; (at = strchr(at, '"'));) {
         char name[16];
         unsigned long n;
         T_EQ(sscanf(at, "\"%15[A-Z]\": %lu", name, &n), 2);
-        if (method == NULL || strcmp(method, name) == 0)
+        if (!method || strcmp(method, name) == 0)
             sum += n;
         at = strchr(at + 1, '"') + 1;
     }
@@ -126,7 +126,7 @@ unsigned long t_s3_requests(const char *method)
 bool t_on_s3(void)
 {
     const char *remote = getenv("VARVE_TEST_REMOTE");
-    return remote != NULL && strcmp(remote, "s3") == 0;
+    return remote && strcmp(remote, "s3") == 0;
 }
 
 const char *t_shared(void)

@@ -248,8 +248,8 @@ static void find_in(const char *folder, const struct block *b, struct found *f)
 {
     char path[600];
     DIR *dir = opendir(folder);
-    T_CHECK(dir != NULL);
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+    T_CHECK(dir);
+    for (struct dirent *e; (e = readdir(dir));) {
         struct stat st;
         size_t len = strlen(e->d_name), tail = strlen(b->end);
         if (e->d_name[0] == '.')
@@ -261,7 +261,7 @@ static void find_in(const char *folder, const struct block *b, struct found *f)
         } else if (len >= tail && strcmp(e->d_name + len - tail, b->end) == 0 &&
                    strncmp(e->d_name, b->in, strlen(b->in)) == 0 && st.st_size > 0) {
             f->path = realloc(f->path, (f->n + 1) * sizeof(*f->path));
-            T_CHECK(f->path != NULL);
+            T_CHECK(f->path);
             memcpy(f->path[f->n++], path, sizeof(path));
         }
     }
@@ -303,7 +303,7 @@ static bool flip_one(const struct where *w, const struct block *b, bool local, s
         job_live(&job, &(struct job_fault){.trouble = JOB_KILL, .victim = w->ranks - 1, .at = 40});
     for (int r = 0; r < w->ranks && local; r++)
         find_in(job.folder[r], b, &f);
-    if (!local && job.remote != NULL)
+    if (!local && job.remote)
         find_in(job.remote, b, &f);
     if (f.n == 0)
         return false;

@@ -126,7 +126,7 @@ static void *rank_main(void *arg)
     struct rank *r = arg;
     struct job *j = r->job;
     char buf[BYTES];
-    if (r->h == NULL || !look(r))
+    if (!r->h || !look(r))
         return NULL;
     T_OK(varve_protect(r->h, 0, buf, BYTES));
     for (uint64_t v = r->latest + 1; v <= r->latest + PER_LIFE; v++) {

@@ -101,7 +101,7 @@ struct error cuFileHandleRegister(void **ret_handle, struct descr *descr)
     pthread_mutex_lock(&lock);
     if (state.handle_code != 0)
         e.code = state.handle_code;
-    else if (h == NULL || state.drivers == 0)
+    else if (!h || state.drivers == 0)
         e = misuse_locked(NOT_INITIALIZED, "file registered without a driver");
     else if (flags < 0 || !(flags & O_DIRECT))
         e = misuse_locked(DIO_NOT_SET, "file registered that is not open for direct I/O");
@@ -122,9 +122,9 @@ void cuFileHandleDeregister(void *handle)
 {
     pthread_mutex_lock(&lock);
     struct handle **at = &handles;
-    while (*at != NULL && *at != handle)
+    while (*at && *at != handle)
         at = &(*at)->next;
-    if (*at == NULL) {
+    if (!*at) {
         misuse_locked(0, "unknown file deregistered");
     } else {
         struct handle *h = *at;
@@ -146,7 +146,7 @@ struct error cuFileBufRegister(const void *base, size_t bytes, int flags)
     if (e.code == 0 && state.drivers == 0)
         e = misuse_locked(NOT_INITIALIZED, "memory registered without a driver");
     int i = 0;
-    while (i < BUFFERS && buffers[i].base != NULL)
+    while (i < BUFFERS && buffers[i].base)
         i++;
     if (e.code == 0 && i == BUFFERS)
         e = misuse_locked(INVALID_VALUE, "too many buffers");
@@ -190,16 +190,15 @@ static bool begin(void *handle, const void *base, size_t bytes, off_t base_offse
     *ret_rc = -INVALID_VALUE;
     pthread_mutex_lock(&lock);
     struct handle *h = handles;
-    while (h != NULL && h != handle)
+    while (h && h != handle)
         h = h->next;
     int i = 0;
     while (i < BUFFERS &&
            (buffers[i].base != base || base_offset < 0 || (size_t)base_offset > buffers[i].bytes ||
             bytes > buffers[i].bytes - (size_t)base_offset))
         i++;
-    if (h == NULL || i == BUFFERS) {
-        misuse_locked(0,
-                      h == NULL ? "transfer on an unknown file" : "transfer outside all buffers");
+    if (!h || i == BUFFERS) {
+        misuse_locked(0, !h ? "transfer on an unknown file" : "transfer outside all buffers");
         ok = false;
     } else if (state.fail_nth > 0 && --state.fail_nth == 0) {
         *ret_rc = state.fail_code != 0 ? -state.fail_code : -1;
@@ -211,7 +210,7 @@ static bool begin(void *handle, const void *base, size_t bytes, off_t base_offse
         *ret = (struct transfer){.fd = h->fd, .mem = mem, .bytes = bytes};
         if (state.short_bytes > 0 && bytes > state.short_bytes)
             ret->bytes = state.short_bytes;
-        if (state.map != NULL)
+        if (state.map)
             ret->mem = state.map(state.map_arg, mem);
         ret->spoil = state.spoil_nth > 0 && --state.spoil_nth == 0;
     }

@@ -42,7 +42,7 @@ static void use(struct varve_ctx *ctx, enum fault_mode mode)
     struct varve_history *h = ck_history(ctx, "layers");
     char *buf = malloc(BYTES);
     bool put[K];
-    T_CHECK(buf != NULL);
+    T_CHECK(buf);
     T_OK(varve_protect(h, 0, buf, BYTES));
     for (uint64_t v = 0; v < K; v++) {
         ck_fill(buf, BYTES, v, 0);

@@ -41,8 +41,7 @@ void *__wrap_calloc(size_t n, size_t bytes)
 
 void *__wrap_realloc(void *mem, size_t bytes)
 {
-    if (mem == NULL && bytes == 64 * sizeof(struct vvi_rentry) &&
-        atomic_load(&entries_denied) > 0) {
+    if (!mem && bytes == 64 * sizeof(struct vvi_rentry) && atomic_load(&entries_denied) > 0) {
         atomic_fetch_sub(&entries_denied, 1);
         return NULL;
     }

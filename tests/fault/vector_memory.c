@@ -169,7 +169,7 @@ static int call_copy(struct fixture *f)
 {
     struct varve_vector *w = NULL;
     int rc = varve_vector_copy(f->v, &w);
-    T_CHECK(rc == 0 ? holds(w, COUNT, 7) : w == NULL);
+    T_CHECK(rc == 0 ? holds(w, COUNT, 7) : !w);
     varve_vector_free(w);
     return rc;
 }

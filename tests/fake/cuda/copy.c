@@ -29,7 +29,7 @@ struct batch {
 
 static bool pageable(const struct fake_mem *m)
 {
-    return m == NULL;
+    return !m;
 }
 
 static int batch_init(struct batch *b, size_t n)

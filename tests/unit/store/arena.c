@@ -24,12 +24,12 @@ static void whole_and_empty(void)
     for (uint32_t p = 0; p < 8; p++)
         T_EQ(a.page[p].state, VV_PAGE_RESERVED);
     vv_arena_give(&a, 0, 8);
-    T_CHECK(vv_arena_check(&a) == NULL);
+    T_CHECK(!vv_arena_check(&a));
     T_EQ(vv_arena_run(&a, 0), 8);
     vv_arena_fini(&a);
     T_OK(vv_arena_init(&a, 0, 0, 2, 1));
     T_CHECK(vv_arena_take(&a, 1, &got) == VV_PAGE_NONE);
-    T_CHECK(vv_arena_check(&a) == NULL);
+    T_CHECK(!vv_arena_check(&a));
     vv_arena_fini(&a);
     T_ERR(vv_arena_init(&a, VV_PAGE_NONE - 1, 0, 1, 1), -EINVAL);
 }
@@ -47,7 +47,7 @@ static void make_runs(struct vv_arena *a, const uint32_t *len, unsigned n)
         vv_arena_give(a, at, len[i]);
         at += len[i] + 1;
     }
-    T_CHECK(vv_arena_check(a) == NULL);
+    T_CHECK(!vv_arena_check(a));
 }
 
 static void choice_of_runs(void)
@@ -77,7 +77,7 @@ static void exact_pages(void)
 
     make_runs(&a, len, 2);
     vv_arena_take_at(&a, 3, 4); /* out of the middle */
-    T_CHECK(vv_arena_check(&a) == NULL);
+    T_CHECK(!vv_arena_check(&a));
     T_EQ(vv_arena_run(&a, 0), 3);
     T_EQ(vv_arena_run(&a, 7), 3);
     vv_arena_take_at(&a, 11, 10);
@@ -95,17 +95,17 @@ static void checker_sees(void)
 
     T_OK(vv_arena_init(&a, 16, 16, 0, 1));
     vv_arena_take(&a, 4, &got);
-    T_CHECK(vv_arena_check(&a) == NULL);
+    T_CHECK(!vv_arena_check(&a));
     a.nfree++;
-    T_CHECK(vv_arena_check(&a) != NULL);
+    T_CHECK(vv_arena_check(&a));
     a.nfree--;
     a.page[15].chunk--; /* the far end of the free run */
-    T_CHECK(vv_arena_check(&a) != NULL);
+    T_CHECK(vv_arena_check(&a));
     a.page[15].chunk++;
     a.page[9].state = VV_PAGE_VALID;
-    T_CHECK(vv_arena_check(&a) != NULL);
+    T_CHECK(vv_arena_check(&a));
     a.page[9].state = VV_PAGE_FREE;
-    T_CHECK(vv_arena_check(&a) == NULL);
+    T_CHECK(!vv_arena_check(&a));
     vv_arena_fini(&a);
 }
 
@@ -130,10 +130,10 @@ static void grows(void)
     vv_arena_grow(&a, 9); /* behind a free run */
     T_EQ(vv_arena_run(&a, 4), 5);
     T_EQ(a.nfree, 5);
-    T_CHECK(vv_arena_check(&a) == NULL);
+    T_CHECK(!vv_arena_check(&a));
     vv_arena_give(&a, 2, 2); /* given back at the border of what is ready: nothing beyond joins */
     T_EQ(vv_arena_run(&a, 2), 7);
-    T_CHECK(vv_arena_check(&a) == NULL);
+    T_CHECK(!vv_arena_check(&a));
     vv_arena_stop(&a);
     T_CHECK(!vv_arena_growing(&a));
     T_EQ(a.npromised, 9);
@@ -141,9 +141,9 @@ static void grows(void)
     T_EQ(vv_arena_take(&a, 9, &got), 2);
     T_EQ(got, 7);
     T_EQ(vv_arena_take(&a, 1, &got), VV_PAGE_NONE);
-    T_CHECK(vv_arena_check(&a) == NULL);
+    T_CHECK(!vv_arena_check(&a));
     a.nready = 10;
-    T_CHECK(vv_arena_check(&a) != NULL);
+    T_CHECK(vv_arena_check(&a));
     vv_arena_fini(&a);
 }
 

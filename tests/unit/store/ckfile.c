@@ -96,7 +96,7 @@ static void problems_are_named(void)
     T_ERR(verify("h/r0.v3.g0.ckpt", &all), -EBADMSG);
     T_EQ(all.n, 1);
     T_EQ(all.p[0].version, 3);
-    T_CHECK(strstr(all.what[0], "truncated") != NULL);
+    T_CHECK(strstr(all.what[0], "truncated"));
     T_OK(truncate(st_path(dir, "h/r0.v3.g0.ckpt"), 100));
     T_ERR(verify("h/r0.v3.g0.ckpt", &all), -EBADMSG);
     T_EQ(all.n, 2);
@@ -200,7 +200,7 @@ static int count(void *user, const struct vv_files_found *f)
     n[0]++;
     n[1] += f->status == 0;
     n[2] += f->kind == VV_CKFILE_TEMP;
-    T_CHECK((f->status == 0) == (f->info != NULL));
+    T_CHECK((f->status == 0) == !!f->info);
     T_CHECK(f->status == 0 || f->error[0] != '\0');
     return 0;
 }
@@ -257,7 +257,7 @@ static void copy_golden(const char *source, const char *to)
 static void golden_files(void)
 {
     const char *source = getenv("SOURCE_DIR");
-    if (source == NULL) {
+    if (!source) {
         t_note("SOURCE_DIR is not set: golden files not read");
         return;
     }

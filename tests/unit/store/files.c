@@ -483,7 +483,7 @@ static int late_openat(const struct vv_os *os, int dirfd, const char *path, int 
                        unsigned mode)
 {
     struct st_object *o = renamed;
-    if (o != NULL && strstr(path, ".tmp") != NULL) {
+    if (o && strstr(path, ".tmp")) {
         renamed = NULL;
         T_OK(st_do(tier.writer, o, VV_STORE_COMMIT));
     }
@@ -507,7 +507,7 @@ static void renamed_while_opening(void)
     T_OK(st_put_version(tier.writer, files, 2, 0, ST_PAGE, ST_PAGE)); /* closes the first */
     renamed = &o;
     T_OK(st_check_version(tier.reader, files, 1, 0, 3 * ST_PAGE, ST_PAGE));
-    T_CHECK(renamed == NULL);
+    T_CHECK(!renamed);
     st_object_fini(&o);
     tear_down();
 }
@@ -531,7 +531,7 @@ static void direct_refused(void)
     tier.opts.mode = VV_STORE_DIRECT;
     dir = t_tmpdir();
     T_ERR(vv_folder_new(dir, &tier.opts, err, sizeof(err), &folder), -EOPNOTSUPP);
-    T_CHECK(strstr(err, "direct") != NULL && strstr(err, dir) != NULL);
+    T_CHECK(strstr(err, "direct") && strstr(err, dir));
     T_ERR(vv_spill_new(dir, 1 << 20, &tier.opts, err, sizeof(err), &spill), -EOPNOTSUPP);
     tier.opts.mode = VV_STORE_AUTO;
     st_tier_open(&tier, dir);

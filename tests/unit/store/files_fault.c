@@ -93,9 +93,9 @@ static int see_damage(void *user, const struct vv_files_damage *d)
 static void no_temporaries(const char *dir)
 {
     DIR *d = opendir(st_path(dir, "h"));
-    T_CHECK(d != NULL);
-    for (struct dirent *e; (e = readdir(d)) != NULL;)
-        T_CHECK(strstr(e->d_name, ".tmp") == NULL || strncmp(e->d_name, "index", 5) == 0);
+    T_CHECK(d);
+    for (struct dirent *e; (e = readdir(d));)
+        T_CHECK(!strstr(e->d_name, ".tmp") || strncmp(e->d_name, "index", 5) == 0);
     closedir(d);
 }
 

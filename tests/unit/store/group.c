@@ -72,7 +72,7 @@ static void begin(void)
 
 static void end(void)
 {
-    T_CHECK(moment.then == NULL);
+    T_CHECK(!moment.then);
     for (int r = 0; r < RANKS; r++) {
         vv_group_close(&a[r]);
         vv_group_close(&b[r]);
@@ -92,8 +92,8 @@ static size_t count(const char *tail)
     size_t n = 0;
     snprintf(path, sizeof(path), "%s/" VV_GROUP_FOLDER, folder);
     DIR *dir = opendir(path);
-    T_CHECK(dir != NULL);
-    for (struct dirent *e; (e = readdir(dir)) != NULL;)
+    T_CHECK(dir);
+    for (struct dirent *e; (e = readdir(dir));)
         n += strlen(e->d_name) > strlen(tail) &&
              strcmp(e->d_name + strlen(e->d_name) - strlen(tail), tail) == 0;
     closedir(dir);
@@ -299,7 +299,7 @@ static int rename_and_cut(const struct vv_os *os, int dirfd, const char *from, c
                           bool may_replace)
 {
     int rc = power_rename(os, dirfd, from, to, may_replace);
-    if (strstr(to, ".group") != NULL)
+    if (strstr(to, ".group"))
         power_os_cut(power_of(os));
     return rc;
 }

@@ -39,7 +39,7 @@ static int spill_io(struct vv_store *s, struct st_object *o, enum vv_store_op op
     struct vv_store_io io = st_io(o, op, 0, o->nchunks);
     io.pages = pages;
     int rc = st_run(s, &io);
-    if (ret_io != NULL)
+    if (ret_io)
         *ret_io = io;
     return rc;
 }
@@ -115,7 +115,7 @@ static void malformed_requests(void)
     struct vv_spill *none;
     char err[256];
     T_ERR(vv_spill_new(t_tmpdir(), 100, &st_opts, err, sizeof(err), &none), -ENOSPC);
-    T_CHECK(strstr(err, "local_cache") != NULL); /* what to do */
+    T_CHECK(strstr(err, "local_cache")); /* what to do */
     struct vv_store_opts bad = st_opts;
     bad.page_bytes = 5000;
     T_ERR(vv_spill_new(t_tmpdir(), 1 << 20, &bad, NULL, 0, &none), -EINVAL);
@@ -223,9 +223,9 @@ static unsigned files_in(const char *folder, uint64_t *ret_bytes)
     DIR *dir = opendir(folder);
     unsigned n = 0;
     *ret_bytes = 0;
-    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+    for (struct dirent *e; (e = readdir(dir));) {
         struct stat st;
-        if (strncmp(e->d_name, ".spill-", 7) != 0 || strchr(e->d_name + 7, '-') == NULL)
+        if (strncmp(e->d_name, ".spill-", 7) != 0 || !strchr(e->d_name + 7, '-'))
             continue;
         n++;
         T_OK(fstatat(dirfd(dir), e->d_name, &st, 0));

@@ -41,7 +41,7 @@ static void await(const int *counter, int value)
 static struct vv_store_io request(int i, struct st_object *o, enum vv_store_op op)
 {
     struct vv_store_io io = st_io(o, op, 0, CHUNKS);
-    io.pages = files == NULL ? pages[i] : NULL;
+    io.pages = files ? NULL : pages[i];
     return io;
 }
 
@@ -52,12 +52,12 @@ static void *write_all(void *arg)
         struct vv_store_io io = request(i, &objects[i], VV_STORE_WRITE);
         T_OK(st_run(writer, &io));
         publish(&written);
-        if (files != NULL) {
+        if (files) {
             io = request(i, &objects[i], VV_STORE_COMMIT);
             T_OK(st_run(writer, &io));
         }
         /* Some objects are removed once the reader is done with them. */
-        if (files != NULL && i >= 8 && i % 4 == 0) {
+        if (files && i >= 8 && i % 4 == 0) {
             await(&consumed, i - 7);
             io = request(i - 8, &objects[i - 8], VV_STORE_REMOVE);
             T_OK(st_run(writer, &io));

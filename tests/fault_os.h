@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An OS table that goes wrong on purpose: it counts calls and, at the Nth of those selected, fails
- * it (once or from then on), or kills the process before it. */
+/* An OS table that fails on purpose: it counts calls and, at the Nth of the selected ones, fails it (once or from
+ * then on), or kills the process before it. */
 #ifndef FAULT_OS_H
 #define FAULT_OS_H
 
@@ -47,14 +47,14 @@ struct fault_os {
     unsigned calls;                /* bit set of fault_call; 0: all */
     long at;                       /* 1: the first */
     int err;
-    int64_t short_bytes; /* > 0: every read and write is cut to this */
+    int64_t short_bytes; /* > 0: every read and write transfers at most this */
     /* Synchronization: counters, from any thread. */
     atomic_long count;
     atomic_long per_call[FAULT_CALLS];
-    atomic_int descriptors; /* open ones */
+    atomic_int descriptors; /* open descriptors */
 };
 
-/* True: this call fails. Closing never does: a test would then leak by its own doing. */
+/* True: this call fails. Close never fails, because the test itself would then leak a descriptor. */
 static inline bool fault_hit(const struct vv_os *os, enum fault_call call)
 {
     struct fault_os *f = (struct fault_os *)(uintptr_t)os;
@@ -182,7 +182,7 @@ static inline int fault_sealed(const struct vv_os *os, int fd, uint8_t digest[VV
     FAULT_FORWARD(FAULT_SEAL, sealed, fd, digest);
 }
 
-/* Like closing. */
+/* Never fails, like close. */
 static inline int fault_unlock(const struct vv_os *os, int fd)
 {
     return FAULT_REAL(os)->unlock(FAULT_REAL(os), fd);
@@ -208,7 +208,7 @@ static inline int64_t fault_aio(const struct vv_os *os, enum vv_os_aio op, int f
     return bytes > (size_t)f->short_bytes ? f->short_bytes : 0;
 }
 
-/* Counts, and fails nothing until mode, at, err and calls are set. */
+/* Counts calls; nothing fails until mode, at, err and calls are set. */
 static inline void fault_os_init(struct fault_os *f)
 {
     memset(f, 0, sizeof(*f));

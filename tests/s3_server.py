@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An object store in memory that fails on demand: what real servers do rarely.
+"""An object store in memory that fails on demand, as real servers do rarely.
 
-Usage: s3_server.py [port]; prints its port. It checks signatures with an implementation of its own, against the key
-pair testid, testsecret, or, once /_keys was given others, those. Listens on loopback only.
+Usage: s3_server.py [port]; prints its port. It checks signatures with an implementation of its own, with the key pair
+testid, testsecret, or the pair last set by /_keys. Listens on loopback only.
 
   POST /_fault    lines of JSON: {"what": W, "method": M, "match": regex of path?query and range, "skip": n, "count": n}
                   W: a status; cut (half of the body, then the connection ends), reset (no answer), slow (byte by byte),
-                  stall (no byte for 1.5 s), wrong (bytes that are not the object's), expired, lost (done, but not answered),
+                  stall (no byte for 1.5 s), wrong (other bytes than the object's), expired, lost (done, but not answered),
                   late-error (status 200 with an error in its text), whole (the range is ignored), short, long (a byte less,
-                  or more, than was asked for), hold (until /_release)
-  POST /_put/B/K  an object, without a signature
-  POST /_drop/B/K it is removed
-  POST /_keys     "id secret token": the pair that counts from now on
+                  or more, than requested), hold (until /_release)
+  POST /_put/B/K  stores an object, without a signature
+  POST /_drop/B/K removes it
+  POST /_keys     "id secret token": the key pair from now on
   POST /_reset    no faults, counts of 0
   POST /_flip     "key offset": flips a bit of an object
   GET  /_counts   requests so far, by method
-  GET  /_sent     bytes of objects that were sent so far, by key; "": of listings
+  GET  /_sent     bytes of objects sent so far, by key; "": of listings
   GET  /_uploads  uploads that have not ended
 """
 import hashlib
@@ -48,7 +48,7 @@ def sign(key, text):
 
 
 def etag(data):
-    """Of any kind: nobody computes it again."""
+    """Any text will do: no client computes it."""
     return f'"{zlib.crc32(data):08x}-{len(data)}"'
 
 

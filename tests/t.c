@@ -43,8 +43,8 @@ static void remove_tmpdirs(void)
     pthread_mutex_unlock(&tmp_lock);
 }
 
-/* _exit, not exit: other threads of the test may be running, and nothing they use may be torn down
- * under them. */
+/* _exit, not exit: other threads of the test may be running, and must not lose what they use to exit
+ * handlers. */
 static void end(int status)
 {
     remove_tmpdirs();
@@ -66,7 +66,7 @@ void t_fail(const char *file, int line, const char *fmt, ...)
         fprintf(stderr, "repeat with VARVE_TEST_SEED=%" PRIu64 "\n", t_seed());
     funlockfile(stderr);
     end(1);
-    abort(); /* not reached; end() is not known not to return */
+    abort(); /* not reached; the compiler does not know that end() does not return */
 }
 
 void t_skip(const char *fmt, ...)
@@ -133,7 +133,7 @@ const char *t_tmpdir(void)
         t_fail(__FILE__, __LINE__, "mkdtemp %s: %s", path, strerror(errno));
     pthread_mutex_lock(&tmp_lock);
     if (tmp_owner != getpid()) {
-        /* First use, or in a forked child, where the parent's folders are not ours to remove. */
+        /* First use, or in a forked child, which must not remove the parent's folders. */
         if (tmp_owner == 0)
             atexit(remove_tmpdirs);
         tmp_owner = getpid();
@@ -202,7 +202,7 @@ uint64_t t_rng_below(struct t_rng *r, uint64_t n)
     return (uint64_t)(((unsigned __int128)t_rng_u64(r) * n) >> 64);
 }
 
-/* 0: it has ended. */
+/* 0 if the thread has ended. */
 static uint64_t blocked(const char *tid)
 {
     char path[300], line[256];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The test harness. A test is a program whose main calls T_RUN for each case and returns t_done().
- * A failed check prints where and what, removes the temporary folders and ends the process with
- * status 1, from whichever thread it happens on. Exit status 77 means skipped.
+ * A failed check prints its place and values, removes the temporary folders and ends the process with status 1, on
+ * whichever thread it happens. Exit status 77 means skipped.
  */
 #ifndef T_H
 #define T_H
@@ -57,30 +57,30 @@
 void t_fail(const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 3, 4), noreturn));
 void t_skip(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-/* A line that is printed whatever the result. */
+/* Prints a line with any result. */
 void t_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *t_errname(int rc);
 void t_run(const char *name, void (*fn)(void));
 int t_done(void);
 
-/* A fresh folder, removed at exit by the process that made it. The text lives until then. */
+/* Creates a folder, which the process that made it removes at exit. The text is valid until then. */
 const char *t_tmpdir(void);
 
-/* How often the threads of this process but the calling one have blocked so far: a thread that sleeps
- * and looks again does so all the time. */
+/* How often the other threads of this process have blocked so far. A thread that polls with sleeps blocks
+ * all the time. */
 uint64_t t_others_blocked(void);
 
 /* From VARVE_TEST_SEED, or a fixed default; printed on failure. */
 uint64_t t_seed(void);
 
-/* VARVE_TEST_LONG is set: run more cases than a gate can afford. */
+/* True if VARVE_TEST_LONG is set: run more cases than a gate has time for. */
 bool t_long(void);
 
-/* Built with AddressSanitizer or ThreadSanitizer, under which everything takes several times as
- * long and tests try fewer cases: what a case is about was tried without them. */
+/* True if built with AddressSanitizer or ThreadSanitizer. Everything then takes several times as long, and tests
+ * try fewer cases, since the builds without them try all. */
 bool t_sanitized(void);
 
-/* How many cases to try: `many` when VARVE_TEST_LONG is set, else `gate`, or a quarter of it under
+/* Number of cases to try: `many` when VARVE_TEST_LONG is set, else `gate`, or a quarter of it under
  * a sanitizer. At least 1. */
 uint64_t t_cases(uint64_t gate, uint64_t many);
 

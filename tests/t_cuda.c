@@ -10,13 +10,13 @@
 
 #include "t.h"
 
-/* The folder of the build: ctest says it, and a test that runs by itself lies in its tests/. */
+/* The folder of the build: ctest sets it; a test run by hand is in its tests/. */
 static const char *build_dir(void)
 {
     static char dir[PATH_MAX];
-    const char *told = getenv("BUILD_DIR");
-    if (told)
-        return told;
+    const char *set = getenv("BUILD_DIR");
+    if (set)
+        return set;
     ssize_t n = readlink("/proc/self/exe", dir, sizeof(dir) - 1);
     dir[n > 0 ? n : 0] = '\0';
     char *tests = strstr(dir, "/tests/");

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests that need a CUDA driver: where the stand-in is, and how to steer it (fake/cuda/fake.h
- * says what the functions do). VARVE_TEST_DEVICE=cuda makes tests of everything above the devices
- * use device=cuda where they would use the emulated device; the dynamic linker then decides whether
- * that is the stand-in or a GPU.
+ * For tests that need a CUDA driver: the place of the stand-in, and its control functions (described in
+ * fake/cuda/fake.h). VARVE_TEST_DEVICE=cuda makes tests of everything above the devices use device=cuda instead of the
+ * emulated device; the dynamic linker then decides if that is the stand-in or a GPU.
  */
 #ifndef T_CUDA_H
 #define T_CUDA_H
@@ -23,15 +22,15 @@ struct t_fake {
     fake_cuda_map_fn *map;
 };
 
-/* The stand-in's path, of the new or the old driver; skips the test where it was not built. The text
- * lives until exit. */
+/* Path of the stand-in, of the new or the old driver; skips the test if it was not built. The text is valid
+ * until exit. */
 const char *t_fake_path(bool old);
 
-/* Loads the stand-in (a path, or a name that the dynamic linker looks for) into the process. False:
- * the library is a real driver, or there is none; the handle, if any, is kept all the same. */
+/* Loads the stand-in (a path, or a name that the dynamic linker looks up) into the process. False: the library
+ * is a real driver, or there is none; the handle, if any, is kept anyway. */
 bool t_fake_load(const char *library, void **ret_handle, struct t_fake *ret_fake);
 
-/* VARVE_TEST_DEVICE is "cuda". */
+/* True if VARVE_TEST_DEVICE is "cuda". */
 bool t_device_is_cuda(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks are processes that tell this one through a pipe what they find and do; a pipe takes such short
- * messages whole or not at all. What was told before a kill is all that is known of a rank. */
+/* Ranks are processes that report to this one through a pipe what they find and do; a pipe takes such short messages
+ * whole or not at all. Of a killed rank, only what it has reported is known. */
 #include "crash/job.h"
 
 #include <poll.h>
@@ -45,7 +45,7 @@ void job_move(struct job *j)
 
 bool job_is_full(const struct job *j)
 {
-    uint64_t latest = 0; /* below level complete each rank has its own */
+    uint64_t latest = 0; /* below level complete the ranks may differ */
     for (int r = 0; r < j->ranks; r++)
         latest = VV_MAX(latest, j->latest[r]);
     return latest + 5 * JOB_PER_LIFE > JOB_VERSIONS || j->life + 8 > JOB_LIVES;
@@ -57,19 +57,19 @@ struct rank {
     const struct job *job;
     int rank, fd;
     bool tolerant; /* calls may fail */
-    int wait_ms;   /* for the others */
+    int wait_ms;   /* for the other ranks */
     struct fault_os os;
     struct varve_ctx *ctx;
     struct varve_history *h;
 };
 
-static void tell(const struct rank *r, enum what what, uint64_t version, uint64_t life)
+static void send_message(const struct rank *r, enum what what, uint64_t version, uint64_t life)
 {
     struct message m = {what, (uint32_t)r->rank, version, life};
     T_EQ(write(r->fd, &m, sizeof(m)), sizeof(m));
 }
 
-/* Did the call fail, as it may? */
+/* True if the call failed, which is allowed after trouble only. */
 static bool failed(const struct rank *r, int rc, const char *what)
 {
     if (rc == 0)
@@ -77,7 +77,7 @@ static bool failed(const struct rank *r, int rc, const char *what)
     if (!r->tolerant || rc > 0 || rc == -ETIMEDOUT)
         t_fail(__FILE__, __LINE__, "rank %d, life %llu: %s: %s", r->rank,
                (unsigned long long)r->job->life, what, t_errname(rc));
-    tell(r, FAILED, 0, r->job->life);
+    send_message(r, FAILED, 0, r->job->life);
     return true;
 }
 
@@ -87,7 +87,7 @@ static void fill(char *buf, uint64_t version, int rank, uint64_t life)
     memcpy(buf, &life, sizeof(life));
 }
 
-/* The life that a restored version is of; its bytes are right, or the test fails. */
+/* Returns the life that has written a restored version; fails the test if its bytes are wrong. */
 static uint64_t recognise(const struct rank *r, const char *buf, uint64_t version)
 {
     static char want[JOB_BYTES];
@@ -100,8 +100,8 @@ static uint64_t recognise(const struct rank *r, const char *buf, uint64_t versio
     return life;
 }
 
-/* What was reported and is not listed, because something failed on the way to it, is not forgotten, unless the
- * retention rule gives it up. */
+/* True if a reported version is missing from the list because of an earlier failure. Fails the
+ * test if it is missing for another reason, unless the retention rule has expired it. */
 static bool missing(struct rank *r, const uint64_t *versions, size_t n)
 {
     const struct job *j = r->job;
@@ -122,8 +122,8 @@ static bool missing(struct rank *r, const uint64_t *versions, size_t n)
     return any;
 }
 
-/* Restores all that is listed. *ret_again: one was given up meanwhile, because a newer one has reached the
- * level, which the list may not have. */
+/* Restores all listed versions. *ret_again: one has expired meanwhile, because a newer one has
+ * reached the level that may be missing in the list. */
 static bool look_at_all(struct rank *r, bool *ret_again)
 {
     static uint64_t versions[JOB_VERSIONS];
@@ -147,7 +147,7 @@ static bool look_at_all(struct rank *r, bool *ret_again)
         }
         if (failed(r, rc, "restore"))
             return false;
-        tell(r, FOUND, versions[i], recognise(r, buf, versions[i]));
+        send_message(r, FOUND, versions[i], recognise(r, buf, versions[i]));
     }
     return true;
 }
@@ -164,18 +164,18 @@ static bool look(struct rank *r, uint64_t *ret_latest)
         *ret_latest = 0;
     else
         T_OK(rc);
-    tell(r, LOOKED, *ret_latest, j->life);
+    send_message(r, LOOKED, *ret_latest, j->life);
     return true;
 }
 
-/* False: it is over. */
+/* False: the life has ended. */
 static bool write_one(struct rank *r, uint64_t v)
 {
     static char buf[JOB_BYTES];
     const struct job *j = r->job;
     fill(buf, v, r->rank, j->life);
     T_OK(varve_protect(r->h, 0, buf, JOB_BYTES));
-    tell(r, STARTED, v, j->life);
+    send_message(r, STARTED, v, j->life);
     if (failed(r, varve_checkpoint_for(r->h, v, CK_LIMIT_MS), "checkpoint"))
         return false;
     enum varve_level own = (enum varve_level)VV_MIN(j->level, (int)VARVE_LEVEL_REMOTE);
@@ -184,13 +184,13 @@ static bool write_one(struct rank *r, uint64_t v)
     if (j->level == VARVE_LEVEL_COMPLETE) {
         int rc = varve_wait(r->h, v, VARVE_LEVEL_COMPLETE, r->wait_ms);
         if (rc == -ETIMEDOUT) {
-            tell(r, GAVE_UP, v, j->life);
+            send_message(r, GAVE_UP, v, j->life);
             return false;
         }
         if (failed(r, rc, "wait for all"))
             return false;
     }
-    tell(r, REPORTED, v, j->life);
+    send_message(r, REPORTED, v, j->life);
     return true;
 }
 
@@ -213,7 +213,7 @@ static bool open_rank(struct rank *r)
     struct varve_history_opts keep;
     char run[32];
     snprintf(run, sizeof(run), "life %llu", (unsigned long long)j->life);
-    /* At level cached the second version drives the first out, onto the disk. */
+    /* At level cached the second version evicts the first one to the disk. */
     struct ck_cfg cfg = {.host_cache =
                              (j->level == VARVE_LEVEL_CACHED ? 4 : 16) * (uint64_t)JOB_PAGE,
                          .local = j->local ? j->folder[r->rank] : NULL,
@@ -262,7 +262,7 @@ static void rank_main(const struct job *j, int rank, int fd, const struct job_fa
             write_some(&r, latest);
         failed(&r, varve_close(r.ctx), "close");
     }
-    tell(&r, STEPS, (uint64_t)atomic_load(&r.os.count), j->life);
+    send_message(&r, STEPS, (uint64_t)atomic_load(&r.os.count), j->life);
     _exit(0);
 }
 
@@ -270,15 +270,15 @@ static void rank_main(const struct job *j, int rank, int fd, const struct job_fa
 
 static void report(struct job *j, const struct message *m)
 {
-    j->told++;
+    j->reports++;
     if (j->level == VARVE_LEVEL_CACHED)
-        return; /* it survives nothing */
+        return; /* it survives no kill */
     j->reported[m->version][m->rank] = m->life;
     for (int r = 0; r < j->ranks && j->level == VARVE_LEVEL_COMPLETE; r++)
         j->reported[m->version][r] = m->life;
 }
 
-static void hear(struct job *j, const struct message *m)
+static void take_message(struct job *j, const struct message *m)
 {
     T_CHECK(m->rank < (uint32_t)j->ranks && (m->what == STEPS || m->version < JOB_VERSIONS));
     switch (m->what) {
@@ -307,7 +307,7 @@ static void hear(struct job *j, const struct message *m)
     }
 }
 
-static void hear_all(struct job *j, int fd)
+static void take_messages(struct job *j, int fd)
 {
     struct message m;
     ssize_t got;
@@ -315,7 +315,7 @@ static void hear_all(struct job *j, int fd)
         if (got < 0 && errno == EINTR)
             continue;
         T_EQ(got, sizeof(m));
-        hear(j, &m);
+        take_message(j, &m);
     }
 }
 
@@ -324,7 +324,7 @@ static bool began(const struct job *j, uint64_t version, int rank, uint64_t life
     return j->begun[version][rank][life / 8] >> life % 8 & 1;
 }
 
-/* Does the retention rule give it up? */
+/* True if the retention rule has expired the version. */
 static bool given_up(const struct job *j, uint64_t version, int rank)
 {
     uint64_t newer = 0;
@@ -333,7 +333,7 @@ static bool given_up(const struct job *j, uint64_t version, int rank)
     return j->keep != 0 && newer >= j->keep;
 }
 
-/* What a rank has found is what it should have. */
+/* Checks that a rank has found what it should. */
 static void check_found(struct job *j, int rank)
 {
     bool all = j->level == VARVE_LEVEL_COMPLETE;
@@ -359,7 +359,7 @@ static void check_found(struct job *j, int rank)
                        "begun it",
                        (unsigned long long)j->life, rank, (unsigned long long)v,
                        (unsigned long long)life, r);
-        /* Nobody may have lived to hear of it. What has not come to the shared folder may go. */
+        /* The report may have died with the rank. A version that is not in the shared folder may be lost. */
         for (int r = 0; r < j->ranks && j->level != VARVE_LEVEL_REMOTE; r++)
             if ((all || r == rank) && j->reported[v][r] < life)
                 j->reported[v][r] = life;
@@ -420,7 +420,7 @@ bool job_live(struct job *j, const struct job_fault *f)
     close(fds[1]);
     if (f->trouble == JOB_KILL_ALL)
         kill_all(j, pid, fds[0], f->at);
-    hear_all(j, fds[0]);
+    take_messages(j, fds[0]);
     close(fds[0]);
     for (int r = 0; r < j->ranks; r++) {
         bool may = f->trouble == JOB_KILL_ALL || (f->trouble == JOB_KILL && r == f->victim);

@@ -3,13 +3,13 @@
  * kill -9 at a random instant while a history at level local or remote is being written, then
  * reopening it; at level remote, every few times without the local folder.
  *
- * The child writes versions, waits for them to reach the level and reports each through a pipe,
- * before and after; now and then it discards an old one, announced likewise. After the kill:
- *   - every version reported committed, and not announced as being discarded, is there and correct;
- *   - nothing is visible that was not announced, and everything visible is correct;
- *   - what one reopening has missed or discarded does not come back in a later one.
- * The same folder is used for all rounds, so that each also finds the leftovers of the one before,
- * and the history goes on growing across lives.
+ * The child writes versions, waits for them to reach the level and reports each through a pipe, before and after; now
+ * and then it discards an old one, reported likewise. After the kill:
+ *   - every version reported as committed, and not reported as being discarded, exists and is correct;
+ *   - every visible version was reported, and is correct;
+ *   - a version that one reopening has missed or discarded does not come back in a later one.
+ * The same folder is used for all rounds, so that each round also finds the leftovers of the one before, and the
+ * history grows across lives.
  */
 #include <errno.h>
 #include <poll.h>
@@ -35,7 +35,7 @@ struct message {
     uint64_t version;
 };
 
-/* What the parent knows of each version. */
+/* The parent's state of each version. */
 static unsigned char known[MAX_VERSIONS];
 
 static size_t size_of(uint64_t v)
@@ -43,7 +43,7 @@ static size_t size_of(uint64_t v)
     return 1 + (v * 104729) % (12 * PAGE);
 }
 
-static void tell(int fd, enum what what, uint64_t version)
+static void send_message(int fd, enum what what, uint64_t version)
 {
     struct message m = {.what = what, .version = version};
     /* A pipe takes so few bytes whole or not at all. */
@@ -64,14 +64,14 @@ static void child_main(const struct ck_cfg *cfg, int fd, uint64_t first)
             T_OK(varve_protect(h, 9, b, 100));
         else if (v > first)
             T_OK(varve_unprotect(h, 9));
-        tell(fd, STARTED, v);
+        send_message(fd, STARTED, v);
         T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
         if (v % 3 == 0)
-            continue; /* several on their way at once */
+            continue; /* several in flight at once */
         T_OK(varve_wait(h, v, (enum varve_level)cfg->level, CK_LIMIT_MS));
-        tell(fd, COMMITTED, v);
+        send_message(fd, COMMITTED, v);
         if (v % 5 == 1 && v >= first + 4) {
-            tell(fd, DISCARDING, v - 4);
+            send_message(fd, DISCARDING, v - 4);
             T_OK(varve_discard(h, v - 4));
         }
     }
@@ -112,8 +112,8 @@ static void check_version(struct varve_history *h, uint64_t v, char *a, char *b)
     }
 }
 
-/* Opens the history again; returns the first version number not used yet. A process that has used
- * CUDA cannot fork another that does, so this one uses none. */
+/* Opens the history again; returns the first unused version number. A process that has used CUDA cannot fork
+ * another that does, so this one uses no CUDA. */
 static uint64_t inspect(struct ck_cfg cfg)
 {
     cfg.device &= !t_device_is_cuda();
@@ -136,13 +136,13 @@ static uint64_t inspect(struct ck_cfg cfg)
         if (known[v] == COMMITTED && !there[v])
             t_fail(__FILE__, __LINE__, "version %llu was committed and is gone",
                    (unsigned long long)v);
-        /* What this life has found or missed is settled for the next one. */
+        /* What this life has found or missed is binding for the next one. */
         if (known[v] != 0) {
             next = v + 1;
             known[v] = there[v] ? COMMITTED : GONE;
         }
     }
-    /* Keep the history short: the next round is about the next versions. */
+    /* Keep the history short: only new versions matter in the next round. */
     for (size_t i = 0; i + 20 < n; i++) {
         T_OK(varve_discard(h, found[i]));
         known[found[i]] = GONE;
@@ -177,8 +177,8 @@ static void rounds(const char *rate, bool device, int level)
             child_main(&cfg, fds[1], next);
         }
         close(fds[1]);
-        /* Opening may take longer than all that follows, on a GPU above all and on a busy machine:
-         * every other kill, the first included, and all of them there, wait for the first message. */
+        /* Opening may take longer than the whole rest, on a GPU above all and on a busy machine. So every
+         * other kill, including the first, waits for the first message; on a GPU, every kill. */
         if (i % 2 == 0 || (device && t_device_is_cuda()))
             T_EQ(poll(&(struct pollfd){.fd = fds[0], .events = POLLIN}, 1, CK_LIMIT_MS), 1);
         vv_sleep_until_ns(vv_now_ns() + t_rng_below(&rng, 60 * VV_NS_PER_MS));
@@ -190,7 +190,7 @@ static void rounds(const char *rate, bool device, int level)
         T_CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         uint64_t first = next;
         if (cfg.remote && i % 3 == 2)
-            cfg.local = t_tmpdir(); /* another node goes on */
+            cfg.local = t_tmpdir(); /* continues on another node */
         next = inspect(cfg);
         T_CHECK(next >= first);
     }

@@ -2,18 +2,19 @@
 /*
  * The crash matrix: every level, on one rank and on four, with local folders and without;
  *   - killed before each numbered system call of its storage;
- *   - killed at one call, started again, the same version numbers written again, killed at another call;
- *   - each call failing once (EIO) and from then on (ENOSPC), reads and writes cut short;
- *   - one bit flipped in every kind of block, with a second copy of it and without.
+ *   - killed at one call, started again, the same version numbers overwritten, killed at another call;
+ *   - each call failing once (EIO) and from then on (ENOSPC), short reads and writes;
+ *   - one bit flipped in every kind of block, with a second copy of the block and without.
  * Power cuts, after which writes are torn, dropped and reordered, are in power.c.
  *
- * What must hold in the life that follows is in job.h. A gate tries a sample, by the seed, VARVE_TEST_LONG a
- * larger one. The number of cases is printed.
+ * job.h says what must hold in the next life. A gate tries a sample, by the seed; VARVE_TEST_LONG a larger one. The
+ * number of cases is printed.
  *
  *     matrix PART [PLACE]
  *
- * With VARVE_TEST_LONG: all of a part, that is kill, twice, once, for_ever, short or bits, or of one place in
- * it, counted from 0 in the table below. scripts/crash-matrix runs all of them side by side.
+ * With VARVE_TEST_LONG: all cases of a part (kill, twice, once, for_ever, short or bits), or of
+ * one place in it, counted from 0 in the table below. scripts/crash-matrix runs all of them in
+ * parallel.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -61,7 +62,7 @@ static void start(const struct where *w)
     job.keep = w->keep;
 }
 
-/* The most calls that a rank of it makes in a life that finds something. The job has lived then. */
+/* The largest number of calls that a rank makes in a life that finds versions. The job has had lives afterwards. */
 static long count_calls(const struct where *w)
 {
     static long counted[VV_ARRAY_SIZE(places)];
@@ -78,8 +79,8 @@ static long count_calls(const struct where *w)
     return calls;
 }
 
-static size_t only = SIZE_MAX; /* this place */
-static bool whole;             /* every case there is */
+static size_t only = SIZE_MAX; /* only this place */
+static bool whole;             /* all cases */
 
 /* Under a sanitizer a gate tries a third of the places, by the seed. */
 static bool left_out(size_t place, unsigned salt)
@@ -93,7 +94,7 @@ static bool left_out(size_t place, unsigned salt)
 
 enum { SAMPLE = 40 };
 
-/* So many of all pairs of rank and call, spread evenly from a random one on. */
+/* n of all pairs of rank and call, evenly spread, beginning with a random one. */
 struct sample {
     uint64_t all, n, first, stride, calls;
 };
@@ -114,7 +115,7 @@ static void pick(const struct sample *s, uint64_t i, struct job_fault *f)
     f->at = 1 + (long)(at % s->calls);
 }
 
-/* Now and then on other nodes. */
+/* Sometimes moves the ranks to other nodes. */
 static void move_some(const struct where *w, struct t_rng *rng)
 {
     if (w->level >= VARVE_LEVEL_REMOTE && t_rng_below(rng, 3) == 0)
@@ -140,13 +141,13 @@ static void each_call(const char *what, enum job_trouble trouble, int err, uint6
             bool killed = job_live(&job, &f);
             hits += killed || job.failures > failures;
             move_some(w, &rng);
-            /* Every other time the next trouble meets what this one has left. */
+            /* Every other time the next trouble comes directly after this one. */
             if (k % 2 || k + 1 == s.n)
                 job_live_on(&job);
         }
         t_note("%s: %s at %llu of %llu calls, %llu hit", w->name, what, (unsigned long long)s.n,
                (unsigned long long)s.all, (unsigned long long)hits);
-        /* A life that others cut short makes fewer calls, and some failures are nobody's concern. */
+        /* A life that other ranks end early makes fewer calls, and some failures have no effect. */
         T_CHECK(hits > 0 || s.n < 8);
     }
 }
@@ -179,7 +180,7 @@ static void test_short(void)
     }
 }
 
-/* Killed, started again, the same numbers written again, killed elsewhere, started again. */
+/* Killed, started again, the same numbers overwritten, killed elsewhere, started again. */
 static void test_twice(void)
 {
     struct t_rng rng = {t_seed() ^ 0x2222};
@@ -202,7 +203,7 @@ static void test_twice(void)
             job_live_on(&job);
             again += job.latest[0] <= first + JOB_PER_LIFE;
         }
-        t_note("%s: killed twice in a row %llu times, %llu of them with numbers written again",
+        t_note("%s: killed twice in a row %llu times, %llu of them with numbers overwritten",
                w->name, (unsigned long long)n, (unsigned long long)again);
     }
 }
@@ -211,7 +212,7 @@ static void test_twice(void)
 
 enum { IN_TAIL = 1 << 20 }; /* counted from the end */
 
-/* Every kind of block of every kind of file: the end of its name, a part of it, and where. */
+/* Every kind of block of every kind of file: the end of its name, a part of its name, and the offset. */
 static const struct block {
     const char *what, *end, *in;
     long at;
@@ -283,7 +284,7 @@ static void flip(const char *path, long at, unsigned bit)
     close(fd);
 }
 
-/* Which version of which rank a checkpoint file is of. */
+/* Finds version and rank of a checkpoint file by its name. */
 static void whose(const char *path)
 {
     unsigned long long version;
@@ -291,14 +292,14 @@ static void whose(const char *path)
     job.damaged_version = version;
 }
 
-/* One bit of one file of such a kind, chosen by chance. False: there is none here. */
+/* Flips a random bit of a random file of this kind. False: there is no such file. */
 static bool flip_one(const struct where *w, const struct block *b, bool local, struct t_rng *rng)
 {
     struct found f = {0};
     start(w);
     job_live_on(&job);
     job_live_on(&job);
-    /* A version that a rank is missing of: the others leave their markers. */
+    /* Makes a version that one rank lacks: the others leave their markers. */
     if (strcmp(b->end, ".mark") == 0)
         job_live(&job, &(struct job_fault){.trouble = JOB_KILL, .victim = w->ranks - 1, .at = 40});
     for (int r = 0; r < w->ranks && local; r++)
@@ -309,7 +310,7 @@ static bool flip_one(const struct where *w, const struct block *b, bool local, s
         return false;
     const char *path = f.path[t_rng_below(rng, f.n)];
     flip(path, b->at, (unsigned)t_rng_below(rng, 8));
-    /* Without a second copy, what the bit belongs to may be lost, and nothing else. */
+    /* Without a second copy, the version of the bit may be lost, and no other. */
     bool second = w->local && w->level >= VARVE_LEVEL_REMOTE;
     if (second && t_rng_below(rng, 2)) {
         job_move(&job);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The power of a whole job with partner copies, or parity, goes, and one node does not come back.
+ * The power of a whole job with partner copies, or parity, is cut, and one node does not come back.
  *
- * Threads are the processes of a job, each with a folder as the disk of its node. A first life writes a
- * version; in a second one, which overwrites it and writes others, the power goes, at the moment that a copy is acknowledged or before a
- * numbered system call: what was not synced is lost. Then the disk of one node is taken away, and a
- * third life looks. Every version for which a wait returned success is there with the right bytes, those
- * of the last such wait or later ones, and none is there with wrong ones.
+ * Threads are the processes of a job, each with a folder as the disk of its node. A first life
+ * writes a version. A second one overwrites it and writes others; in it the power is cut, when a
+ * copy is acknowledged or before a numbered system call, and unsynced writes are lost. Then the
+ * disk of one node is taken away, and a third life checks: every version for which a wait returned
+ * success exists with the right bytes, those of the last such wait or later ones, and no version
+ * has wrong bytes.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -29,7 +30,7 @@ struct job {
     int life;
     struct hub *hub;
     struct power_os power;
-    int cut_by; /* the power goes when this rank has acknowledged a copy; -1: not then */
+    int cut_by; /* the power is cut when this rank has acknowledged a copy; -1: not then */
     int safe[RANKS][VERSIONS + 1]; /* the life whose wait returned success; 0: none */
 };
 
@@ -42,7 +43,7 @@ struct process {
     char buf[BYTES];
 };
 
-/* ---- a wire at whose end the power goes ---- */
+/* ---- a wire that cuts the power ---- */
 
 static int cutting_send(void *arg, int32_t to, void *message, size_t bytes)
 {
@@ -96,7 +97,7 @@ static bool off(struct job *job)
     return dead;
 }
 
-/* A call may fail when the power is gone, and only then. */
+/* A call may fail only after the power was cut. */
 static bool ok(struct process *p, int rc, const char *what)
 {
     if (rc != 0 && !off(p->job))
@@ -172,7 +173,7 @@ static void run(struct job *job, int life)
     hub_free(job->hub);
 }
 
-/* The number of the second life's calls. */
+/* Returns the number of calls of the second life. */
 static long one(int cut_by, long at, bool threads, bool parity, struct t_rng *rng)
 {
     static struct job job;
@@ -193,7 +194,7 @@ static long one(int cut_by, long at, bool threads, bool parity, struct t_rng *rn
     return calls;
 }
 
-/* The copy that was acknowledged last is all that its owner has left. */
+/* The copy acknowledged last is all that its owner has left. */
 static void acknowledged_copies_last(void)
 {
     struct t_rng rng = {t_seed()};

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The power of one node goes, at a numbered system call: what it had not synced is dropped, torn or
- * kept, by chance and in no order, in its local folder and in what it wrote to the shared one. Levels
- * local, remote and complete, on one rank and on four.
+ * The power of one node is cut at a numbered system call. Its unsynced writes are dropped, torn or kept, at random and
+ * in any order, in its local folder and in the shared one. Levels local, remote and complete, on one rank and on four.
  *
- * Then the job is started again: every version that was reported at the level is there and correct,
- * everything that is there is correct and the same on all ranks, and the job goes on.
+ * Then the job is started again: every version that was reported at the level exists and is correct, everything that
+ * exists is correct and the same on all ranks, and the job continues.
  *
- * Ranks are threads of one process here, each with a context, a local folder and an OS table of its
- * own.
+ * Here ranks are threads of one process, each with a context, a local folder and an OS table of its own.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -37,7 +35,7 @@ struct rank {
     struct varve_ctx *ctx;
     struct varve_history *h;
     pthread_t thread;
-    uint64_t found[MAX_VERSIONS]; /* the life that each version is of; 0: not there */
+    uint64_t found[MAX_VERSIONS]; /* the life that has written each version; 0: missing */
     uint64_t latest;
     bool reported[MAX_VERSIONS]; /* at the level, in this life */
 };
@@ -47,9 +45,9 @@ struct job {
     bool local, remote;
     const char *shared;
     uint64_t life;
-    int victim; /* -1: nobody */
+    int victim; /* -1: none */
     struct rank rank[MAX_RANKS];
-    /* By version and rank: the life that was reported at the level; at level complete to any of them. */
+    /* By version and rank: the life that was reported at the level; at level complete to any rank. */
     uint64_t complete[MAX_VERSIONS][MAX_RANKS];
 };
 
@@ -59,7 +57,7 @@ static void fill(char *buf, uint64_t version, int rank, uint64_t life)
     memcpy(buf, &life, sizeof(life));
 }
 
-/* Did the call fail because the power is gone? Anything else that fails is a defect. */
+/* True if the call failed because the power was cut. Any other failure fails the test. */
 static bool off(struct rank *r, int rc, const char *what)
 {
     if (rc == 0)
@@ -136,18 +134,18 @@ static void *rank_main(void *arg)
         int rc = varve_wait(r->h, v, (enum varve_level)j->level,
                             j->victim < 0 ? CK_LIMIT_MS : LOST_WAIT_MS);
         if (rc == -ETIMEDOUT && j->victim >= 0)
-            break; /* for the dead */
+            break; /* the wait for dead ranks */
         if (off(r, rc, "wait"))
             break;
         r->reported[v] = true;
-        /* Nobody is told of versions that go, here: they are those of the beginning. */
+        /* Discards are not reported here: they are of the first versions. */
         if (v > 6)
             (void)varve_discard(r->h, v - 6);
     }
     return NULL;
 }
 
-/* One life of the job; returns the most calls that a rank made. */
+/* Runs one life of the job; returns the largest number of calls of a rank. */
 static long live(struct job *j, int victim, long at, struct t_rng *rng)
 {
     long calls = 0;
@@ -226,7 +224,7 @@ static void one(const struct job *like, int victim, long at, uint64_t seed, long
     long calls = live(&j, victim, at, &rng);
     forget_discarded(&j);
     memcpy(before, j.complete, sizeof(before));
-    /* Half of the time on other nodes: what the local folders have would heal the shared one. */
+    /* Half of the time on other nodes, because local files would repair the shared folder. */
     for (int i = 0; j.remote && seed % 2 && i < j.ranks; i++)
         j.rank[i].local = t_tmpdir();
     live(&j, -1, 0, &rng);
@@ -244,7 +242,7 @@ static void cases(const char *what, const struct job *like, uint64_t gate, uint6
     uint64_t n = t_cases(gate, many);
     for (uint64_t i = 0; i < n; i++) {
         int victim = (int)t_rng_below(&rng, (uint64_t)like->ranks);
-        /* In the long run each call in turn, again and again. */
+        /* In the long run each call in turn, repeatedly. */
         long at =
             1 + (t_long() ? (long)(i % (uint64_t)calls) : (long)t_rng_below(&rng, (uint64_t)calls));
         one(like, victim, at, t_rng_u64(&rng), NULL);

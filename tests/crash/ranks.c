@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs at level complete: all ranks killed at once, at a random instant, life after life; and many ranks on
- * one machine. What must hold is in job.h; kills at numbered calls are in matrix.c. */
+/* Jobs at level complete: all ranks killed at once, at a random instant, in each life; and many ranks on one machine.
+ * job.h says what must hold; kills at numbered calls are in matrix.c. */
 #include <varve/varve.h>
 
 #include "base/clock.h"
@@ -9,7 +9,7 @@
 
 static struct job job; /* large */
 
-/* All at once, at a random instant. */
+/* Kills all ranks at once, at a random instant. */
 static void test_all_at_once(void)
 {
     struct t_rng rng = {t_seed() ^ 77};
@@ -35,7 +35,7 @@ static double seconds_of_a_life(void)
     return (double)(vv_now_ns() - start_ns) / 1e9;
 }
 
-/* 64 ranks commit, and start again, on other nodes too, and after one of them was killed. */
+/* 64 ranks commit, and start again, also on other nodes, and after one of them was killed. */
 static void test_many_ranks(void)
 {
     int ranks = t_sanitized() && !t_long() ? 8 : JOB_RANKS;
@@ -48,10 +48,10 @@ static void test_many_ranks(void)
     job_live_on(&job);
     job_live_on(&job);
     T_CHECK(job.latest[0] >= 3 * JOB_PER_LIFE);
-    t_note("%d ranks: %llu times told that a version is complete; %d versions written and "
+    t_note("%d ranks: %llu reports that a version is complete; %d versions written and "
            "committed in "
            "%.2f s, found on other nodes and %d more written in %.2f s",
-           ranks, (unsigned long long)job.told, JOB_PER_LIFE, first, JOB_PER_LIFE, second);
+           ranks, (unsigned long long)job.reports, JOB_PER_LIFE, first, JOB_PER_LIFE, second);
 }
 
 int main(void)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stand-in for NVIDIA's libcufile: the entry points that src/store/aio/gds.c uses, on plain reads and
- * writes. Device memory is memory of this process, that of the emulated device; `map` finds it. It
- * counts, fails on demand, and notes what a real one would not put up with: a file that is not
- * registered or lacks O_DIRECT, memory outside a registered buffer, a driver that is not open.
+ * A stand-in for NVIDIA's libcufile: the entry points that src/store/aio/gds.c uses, on plain reads and writes. Device
+ * memory is memory of this process, that of the emulated device; `map` finds it. It counts, fails on demand, and notes
+ * misuse that the real library would not accept: a file that is not registered or lacks O_DIRECT, memory outside a
+ * registered buffer, a driver that is not open.
  *
- * Any thread. One lock around the books, none around a transfer.
+ * Any thread. One lock protects the tables; it is not held during a transfer.
  */
 #define _GNU_SOURCE
 #include "libcufile.h"
@@ -175,7 +175,7 @@ struct error cuFileBufDeregister(const void *base)
     return e;
 }
 
-/* What a transfer needs to know, taken under the lock; false: it is refused with *ret_rc. */
+/* The data of a transfer, taken under the lock; false: refused with *ret_rc. */
 struct transfer {
     int fd;
     char *mem;

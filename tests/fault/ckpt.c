@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Nth operation of the device and store tables fails, once and for ever, refused at once or
- * reported late, while a small history is written, flushed, restored and closed.
+ * The Nth operation of the device and store tables fails, once and for ever, refused at once or reported late, while a
+ * small history is written, flushed, restored and closed.
  *
- * Whatever fails: no call crashes, none hangs (each has a time limit that it must not need), no
- * restore returns wrong bytes with success, an error comes with a text, and at level local every
- * version that was reported committed is there when the history is opened again without failures.
+ * Whatever fails: no call crashes; none hangs (each has a time limit that it must not need); no restore returns wrong
+ * bytes with success; every error comes with a text; and at level local every version that was reported as committed
+ * exists when the history is opened again without failures.
  *
- * Which operation is the Nth depends on how threads interleave; every N is run for in the long
- * mode, a sample chosen by the seed otherwise.
+ * Which operation is the Nth depends on the interleaving of threads. The long mode runs every N, otherwise a sample
+ * chosen by the seed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ enum { PAGE = 4096, K = 6, BYTES = 7 * PAGE + 11, SAMPLE = 8, OTHERS = 100 };
 
 struct run {
     struct ck_cfg cfg;
-    struct varve_ctx *sound; /* its device does not fail; NULL: it is not needed */
+    struct varve_ctx *sound; /* its device does not fail; NULL: not used */
     bool committed[K];       /* reported to have reached level local, and not discarded since */
     uint64_t failures;       /* calls that returned an error */
 };
@@ -41,7 +41,7 @@ static struct vv_store *hook_store(void *arg, struct vv_store *inner)
     return t_inject_store(arg, inner);
 }
 
-/* Any error will do, but a time limit that ran out is a hang. */
+/* Any error is accepted, except a time limit that ran out, which means a hang. */
 static bool went_well(struct run *r, struct varve_ctx *ctx, const char *what, int rc)
 {
     if (rc == 0)
@@ -64,7 +64,7 @@ static void write_and_read(struct run *r, struct varve_ctx *ctx, struct varve_hi
         went_well(r, ctx, "hint", varve_hint(h, K - 1 - v));
     for (uint64_t v = 0; v < K; v++) {
         ck_fill(buf, BYTES, v, 0);
-        for (int try = 0; try < 2 && !put[v]; try++) /* a late error is told once */
+        for (int try = 0; try < 2 && !put[v]; try++) /* a late error is reported once */
             put[v] = went_well(r, ctx, "checkpoint", varve_checkpoint_for(h, v, CK_LIMIT_MS));
         if (put[v] && v % 2 == 0 && r->cfg.level == VARVE_LEVEL_LOCAL)
             r->committed[v] =
@@ -87,7 +87,7 @@ static void write_and_read(struct run *r, struct varve_ctx *ctx, struct varve_hi
                 went_well(r, ctx, "wait", varve_wait(h, v, VARVE_LEVEL_LOCAL, CK_LIMIT_MS));
 }
 
-/* Calls that a stream orders, and regions that are lent: other versions, discarded again. */
+/* Calls that a stream orders, and leased regions: of other versions, which are discarded again. */
 static void order_and_lend(struct run *r, struct varve_ctx *ctx, struct varve_history *h)
 {
     for (uint64_t v = OTHERS; v < OTHERS + K; v++) {
@@ -98,7 +98,7 @@ static void order_and_lend(struct run *r, struct varve_ctx *ctx, struct varve_hi
         } else if (went_well(r, ctx, "reserve",
                              varve_reserve_for(h, v, 0, BYTES, NULL, CK_LIMIT_MS, &ptr))) {
             if (!went_well(r, ctx, "commit", varve_commit_for(h, v, NULL, CK_LIMIT_MS)))
-                varve_abort(h, v); /* unless it has been given back */
+                varve_abort(h, v); /* unless the lease was returned */
         }
         went_well(r, ctx, "wait", varve_wait(h, v, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
         if (went_well(r, ctx, "acquire",
@@ -132,11 +132,11 @@ static void faulty_part(struct run *r)
     ck_forget(buf);
     varve_device_free(ctx, buf);
     int rc = varve_close(ctx);
-    T_CHECK(rc != -EBUSY); /* nothing is lent any more, whatever failed */
+    T_CHECK(rc != -EBUSY); /* no lease is left, whatever failed */
     went_well(r, NULL, "close", rc);
 }
 
-/* Without failures: what was reported committed is there, and what is there is right. */
+/* Without failures: versions reported as committed exist, and all versions are correct. */
 static void look_again(struct run *r)
 {
     struct varve_ctx *ctx = ck_open(&r->cfg);
@@ -155,7 +155,7 @@ static void look_again(struct run *r)
     T_CHECK(n <= 2 * K);
     for (size_t i = 0; i < n; i++) {
         if (found[i] >= OTHERS)
-            continue; /* could not be removed; nobody has filled all of them */
+            continue; /* could not be removed; not all of its bytes were written */
         T_OK(varve_restore_for(h, found[i], CK_LIMIT_MS));
         ck_check(buf, BYTES, found[i], 0);
     }
@@ -163,7 +163,7 @@ static void look_again(struct run *r)
     T_OK(varve_close(ctx));
 }
 
-/* Returns the operations seen. */
+/* Returns the number of operations. */
 static uint64_t one(int level, bool gds, enum t_inject_mode mode, uint64_t nth, int64_t count)
 {
     struct t_inject inj;
@@ -204,8 +204,8 @@ static void all(int level, bool gds, enum t_inject_mode mode, int64_t count)
     uint64_t runs = t_cases(t_device_is_cuda() ? SAMPLE / 2 : SAMPLE, seen);
     T_CHECK(seen > 50);
 #ifdef __SANITIZE_THREAD__
-    /* A device that refuses everything can only be given time to end its copies. They have ended
-     * then, but ThreadSanitizer cannot know. */
+    /* If a device refuses everything, the library can only give it time to end its copies. They have ended
+     * by then, but ThreadSanitizer cannot know that. */
     if (count < 0)
         return;
 #endif
@@ -239,7 +239,7 @@ static void test_local_for_ever(void)
     all(VARVE_LEVEL_LOCAL, false, T_INJECT_REPORT, -1);
 }
 
-/* Past the host, with a stand-in for libcufile: the device's calls are those of its threads too. */
+/* Transfers that bypass the host, with a stand-in for libcufile, whose threads call the device too. */
 static void test_past_the_host(void)
 {
     struct fake_cufile *fake = t_cufile_load();
@@ -258,6 +258,6 @@ int main(void)
     T_RUN(test_cached_for_ever);
     T_RUN(test_local_once);
     T_RUN(test_local_for_ever);
-    T_RUN(test_past_the_host); /* last: it is skipped where there is no stand-in */
+    T_RUN(test_past_the_host); /* last: it is skipped without a stand-in */
     return t_done();
 }

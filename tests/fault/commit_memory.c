@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The core has no memory for one allocation on the way of a version to its file, or when that is
- * removed: the call or a later wait says so, nothing that was committed is lost, no file comes back, and
- * the next try succeeds. The linker passes every allocation of the library through this file
- * (cmake/VarveTests.cmake).
+ * One allocation of the core fails on the way of a version to its file, or when the version is removed: the call or a
+ * later wait returns the error, no committed version is lost, no removed file comes back, and the next try succeeds.
+ * The linker passes every allocation of the library through this file (cmake/VarveTests.cmake).
  */
 #include <stdlib.h>
 
@@ -26,7 +25,7 @@ static unsigned files(uint64_t version)
     return n;
 }
 
-/* Anything may run out of memory once. A call that did is made again, and then succeeds. */
+/* Any call may run out of memory once. It is then repeated, and succeeds. */
 static void put(uint32_t h, uint64_t version, uint32_t pages)
 {
     struct drive_call call;
@@ -34,7 +33,7 @@ static void put(uint32_t h, uint64_t version, uint32_t pages)
 
     rc = rc ? rc : drive_finish(&d, &call);
     if (rc) {
-        /* Room that cannot be written down is none. */
+        /* Without memory for its bookkeeping, free space counts as none. */
         T_CHECK(rc == -ENOMEM || rc == -ENOSPC);
         T_OK(drive_replace(&d, &call, h, version, pages * DRIVE_PAGE));
         T_OK(drive_finish(&d, &call));
@@ -87,8 +86,8 @@ static void all_down(uint32_t h)
     }
 }
 
-/* Versions that are written, overwritten and discarded, one larger than memory, one empty; the Nth
- * allocation fails. False: there were not so many. */
+/* Versions are written, overwritten and discarded, one larger than memory, one empty; the Nth allocation fails.
+ * False: there were fewer. */
 static bool lives(long nth)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);
@@ -108,13 +107,13 @@ static bool lives(long nth)
         put(h, v, 1);
         commit(h, v);
     }
-    /* More removals at once than there were orders at once before: they need memory. */
+    /* More concurrent removals than there were concurrent orders before: they need memory. */
     discard(h, 2);
     for (uint64_t v = FIRST_OF_MANY; v < FIRST_OF_MANY + MANY; v++)
         discard(h, v);
     drive_run(&d);
     counting = false;
-    /* A removal that failed is reported, and tried again. */
+    /* A failed removal is reported, and tried again. */
     T_CHECK(discarded_files() == 0 || vv_core_has_error(d.core, h));
     all_down(h);
     T_EQ(files(1), 1);

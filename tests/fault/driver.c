@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Nth call of the CUDA driver fails, once and for ever, with the codes that drivers fail with, or
- * is accepted and fails on the device, while a small history is written, flushed, restored and
- * closed. Over the stand-in for the driver.
+ * The Nth call of the CUDA driver fails, once and for ever, with codes that real drivers return,
+ * or is accepted and fails on the device, while a small history is written, flushed, restored and
+ * closed. Uses the stand-in for the driver.
  *
- * Whatever fails: no call crashes, none hangs (each has a time limit that it must not need), no
- * restore returns wrong bytes with success, and an error comes with a text. Afterwards, without
- * failures, everything works again.
+ * Whatever fails: no call crashes; none hangs (each has a time limit that it must not need); no restore returns wrong
+ * bytes with success; and every error comes with a text. Afterwards, without failures, everything works again.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -32,8 +31,8 @@ enum {
 static struct t_fake fake;
 static int (*reset)(int device);
 static int (*pop)(void **ret_ctx);
-static uint64_t failures; /* calls of ours that returned an error */
-static bool undisturbed;  /* none should */
+static uint64_t failures; /* calls of the library that returned an error */
+static bool undisturbed;  /* no call may fail */
 
 static bool went_well(struct varve_ctx *ctx, const char *what, int rc)
 {
@@ -55,7 +54,7 @@ static bool went_well(struct varve_ctx *ctx, const char *what, int rc)
     return false;
 }
 
-/* `view` is where the processor sees `buf`. */
+/* `view` is the processor's address of `buf`. */
 static void write_and_read(struct varve_ctx *ctx, struct varve_history *h, char *view)
 {
     bool put[K] = {false};
@@ -63,7 +62,7 @@ static void write_and_read(struct varve_ctx *ctx, struct varve_history *h, char 
         went_well(ctx, "hint", varve_hint(h, K - 1 - v));
     for (uint64_t v = 0; v < K; v++) {
         ck_fill(view, BYTES, v, 0);
-        for (int try = 0; try < 2 && !put[v]; try++) /* a late error is told once */
+        for (int try = 0; try < 2 && !put[v]; try++) /* a late error is reported once */
             put[v] = went_well(ctx, "checkpoint", varve_checkpoint_for(h, v, CK_LIMIT_MS));
     }
     went_well(ctx, "flush", varve_flush(h, CK_LIMIT_MS));
@@ -98,18 +97,18 @@ static void work(int level)
     went_well(NULL, "close", varve_close(ctx));
 }
 
-/* What a failed call has left behind goes with the context. */
+/* Leftovers of a failed call are freed with the context. */
 static void clean_up(void)
 {
     fake.heal();
-    while (pop(NULL) == 0) /* one that the library could not take off the stack */
+    while (pop(NULL) == 0) /* a context that the library could not pop */
         ;
     T_EQ(reset(0), 0);
     T_EQ(fake.live("contexts"), 0);
     T_EQ(fake.live("pending"), 0);
 }
 
-/* Runs without failures and returns the driver's calls. */
+/* Runs without failures and returns the number of driver calls. */
 static uint64_t sound(int level)
 {
     uint64_t before = fake.calls("*");
@@ -154,7 +153,7 @@ static void test_for_ever(void)
     fail_calls(VARVE_LEVEL_LOCAL, ILLEGAL_ADDRESS, -1);
 }
 
-/* Accepted, and fails when it runs: the whole context is lost by it. */
+/* A call is accepted and fails when it runs: that breaks the whole context. */
 static void test_on_the_device(void)
 {
     static const int codes[] = {ILLEGAL_ADDRESS, LAUNCH_FAILED, ECC_UNCORRECTABLE};
@@ -168,7 +167,7 @@ static void test_on_the_device(void)
     sound(VARVE_LEVEL_LOCAL);
 }
 
-/* The device goes in the middle, from another's hands. */
+/* Another thread takes the device away in the middle. */
 static void test_lost(void)
 {
     struct ck_cfg cfg = {.device = true,
@@ -194,7 +193,7 @@ static void test_lost(void)
     T_EQ(e.scope, VARVE_SCOPE_DEVICE);
     varve_close(ctx);
     fake.lose(0);
-    /* What had been committed is there. */
+    /* Committed versions exist. */
     cfg.device = false;
     ctx = ck_open(&cfg);
     h = ck_history(ctx, "lost");
@@ -215,7 +214,7 @@ int main(void)
     fn = dlsym(lib, "cuCtxPopCurrent_v2");
     T_CHECK(fn);
     memcpy(&pop, &fn, sizeof(fn));
-    /* The library is found by its name from now on, since it is loaded. */
+    /* From now on the library is found by its name, because it is loaded. */
     T_EQ(setenv("VARVE_TEST_DEVICE", "cuda", 1), 0);
     ck_any_device();
     T_RUN(test_once);

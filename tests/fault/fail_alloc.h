@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocations of the library that fail: the linker passes each through a test that includes this
+/* Failing allocations of the library: the linker passes each allocation through a test that includes this
  * (cmake/VarveTests.cmake). */
 #ifndef TESTS_FAULT_FAIL_ALLOC_H
 #define TESTS_FAULT_FAIL_ALLOC_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Of this thread: whether they count, how many there were, and the one that fails. */
+/* Of this thread: are allocations counted, how many there were, and which one fails. */
 static _Thread_local bool counting;
 static _Thread_local long allocs, fails_at;
 

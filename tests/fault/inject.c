@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices and stores that fail on demand. The wrappers pass everything on but what is to fail.
+ * Devices and stores that fail on demand. The wrappers pass on everything that is not to fail.
  *
- * A late failure of a copy needs a place to be kept until the next event: streams and events are
- * therefore wrapped too. A stream holds the error of the batch that was swallowed, recording an
- * event moves it there, and the event tells it once the inner one is done, so that a failed batch
- * is not reported before the work in front of it.
+ * A late failure of a copy must be kept until the next event: streams and events are therefore wrapped too. A stream
+ * holds the error of the swallowed batch, recording an event moves it to the event, and the event returns it once the
+ * inner one is done, so that a failed batch is not reported before earlier work.
  *
- * A store request that is to fail late waits in a list for the next poll. Submitting and polling
- * one store is for one thread at a time, so that nobody can be asleep in the inner poll while a
- * request enters the list.
+ * A store request that is to fail late waits in a list for the next poll. Only one thread at a
+ * time submits to and polls a store, so no thread sleeps in the inner poll while a request enters
+ * the list.
  *
- * The struct t_inject has a lock, because operations come from many threads. The error kept with a
- * stream or an event is atomic, because several threads may use one; a store belongs to one thread.
+ * The struct t_inject has a lock, because operations come from many threads. The error in a stream or an event is
+ * atomic, because several threads may use one; a store belongs to one thread.
  */
 #include "fault/inject.h"
 
@@ -131,7 +130,7 @@ const char *t_inject_first_failed(struct t_inject *inj)
     return name;
 }
 
-/* Counts one operation. 0, or the error it is to fail with, and whether only later. */
+/* Counts one operation. Returns 0 or the error it has to fail with; *ret_late: only later. */
 static int step(struct t_inject *inj, const char *name, bool *ret_late)
 {
     int err = 0;
@@ -314,7 +313,7 @@ static int inject_copy_async(struct vv_device *dev, struct vv_stream *s,
     if (late) {
         int none = 0;
 
-        /* The first failure since the last record is the one that is told. */
+        /* The first failure since the last record is the one that is reported. */
         (void)atomic_compare_exchange_strong(&stream_of(s)->err, &none, rc);
         return 0;
     }
@@ -359,7 +358,7 @@ static int inject_event_record(struct vv_device *dev, struct vv_event *ev, struc
     return rc;
 }
 
-/* The inner event's result, then the swallowed batch's. */
+/* The inner event's result, or else the swallowed batch's. */
 static int event_result(struct vv_event *ev, int rc)
 {
     return rc ? rc : event_of(ev)->err;

@@ -2,12 +2,12 @@
 /*
  * Failing the Nth operation of the device and store tables.
  *
- * One struct t_inject counts the operations of all the devices and stores that were put behind it,
- * in the order in which they come, and fails those it is armed for. A test runs once unarmed to
- * learn how many there are (t_inject_seen), then once for each of them and each mode.
+ * One struct t_inject counts the operations of all the devices and stores that use it, in the
+ * order of calls, and fails those it is armed for. A test runs once unarmed to learn their number
+ * (t_inject_seen), then once for each of them and each mode.
  *
- * Works with any backend, because it stands between the caller and the table. Counted are the
- * operations that have a result: not close, stream_free, event_free, poll and kick.
+ * Works with any backend, because it wraps the table. Only operations with a result are counted:
+ * not close, stream_free, event_free, poll and kick.
  */
 #ifndef T_FAULT_INJECT_H
 #define T_FAULT_INJECT_H
@@ -20,17 +20,17 @@
 #include "store/store.h"
 
 enum t_inject_mode {
-    T_INJECT_REFUSE, /* the call returns the error and has done nothing */
+    T_INJECT_REFUSE, /* the call returns the error and does nothing */
     T_INJECT_REPORT, /* the copy or store request is accepted and not carried out; its event or poll
-                        has the error. Other operations fail as in REFUSE, which is the only way
-                        they can. */
+                        returns the error. Other operations fail as in REFUSE, because they have
+                        no later report. */
 };
 
 struct t_inject {
     pthread_mutex_t lock;
     enum t_inject_mode mode;
-    uint64_t nth;  /* fails when this many have been seen; 0: not armed */
-    int64_t count; /* how many in a row; negative: for ever */
+    uint64_t nth;  /* number of the operation that fails; 0: not armed */
+    int64_t count; /* how many in a row fail; negative: for ever */
     int err;
     uint32_t skip; /* device operations that are not counted, bits by enum vv_device_op */
     uint64_t seen;
@@ -39,17 +39,17 @@ struct t_inject {
 };
 
 void t_inject_init(struct t_inject *inj);
-/* After everything behind it was closed. */
+/* Call it after everything that uses it was closed. */
 void t_inject_fini(struct t_inject *inj);
 
-/* Fails the nth operation from now on (1: the next) and those after it, up to `count` (negative:
- * for ever), with `err` (negative errno). Begins the counts anew. */
+/* Fails the nth operation from now on (1: the next) and those after it, up to `count` (negative: for ever),
+ * with `err` (negative errno). Restarts the counts. */
 void t_inject_arm(struct t_inject *inj, enum t_inject_mode mode, uint64_t nth, int64_t count,
                   int err);
-/* Fails nothing any more; counts go on. */
+/* Fails nothing any more; counting goes on. */
 void t_inject_disarm(struct t_inject *inj);
-/* Leaves an operation of the device out of the count, and never fails it: event_query, say, whose
- * number depends on how often a caller polls. */
+/* Does not count an operation of the device, and never fails it: for event_query, for example, whose number
+ * depends on how often a caller polls. */
 void t_inject_skip(struct t_inject *inj, enum vv_device_op op);
 
 uint64_t t_inject_seen(struct t_inject *inj);

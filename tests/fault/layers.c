@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Nth system call of a history on three layers fails, for many N: once, with an I/O error, and from
- * then on, with a full disk. Whatever fails: no call crashes or needs its time limit, no restore returns
- * wrong bytes, the limit holds, every descriptor is closed, and after a failure that has passed,
- * everything can be repeated.
+ * The Nth system call of a history on three layers fails, for many N: once with an I/O error, and
+ * from then on with a full disk. Whatever fails: no call crashes or needs its time limit, no
+ * restore returns wrong bytes, the limit holds, every descriptor is closed, and after a temporary
+ * failure everything can be repeated.
  */
 #include <stdlib.h>
 
@@ -23,7 +23,7 @@ static void allow(enum fault_mode mode, const char *what, int rc)
         t_fail(__FILE__, __LINE__, "%s: %s", what, t_errname(rc));
 }
 
-/* Again, if it failed: each error is told once. */
+/* Repeats a failed call once: each error is reported once. */
 #define TRY(mode, expr)                  \
     ({                                   \
         int rc_ = 0;                     \
@@ -63,7 +63,7 @@ static void use(struct varve_ctx *ctx, enum fault_mode mode)
     free(buf);
 }
 
-/* Returns the calls seen. */
+/* Returns the number of calls. */
 static long one(enum fault_mode mode, long at, int err)
 {
     struct ck_cfg cfg = {.host_cache = 12 * PAGE,

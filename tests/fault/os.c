@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The Nth system call of a small history at levels local, remote and complete fails, for every N:
- * once, with an I/O error, and from then on, with a full disk; and every read and write may be cut
+ * once with an I/O error, and from then on with a full disk; and every read and write may be
  * short.
  *
- * Whatever fails: no call crashes or needs its time limit, no restore returns wrong bytes, and what
- * was reported committed is there when the history is opened again. After a failure that has passed,
- * everything can be repeated: opening, the checkpoint, the wait, which writes the version anew, and
- * the restore.
+ * Whatever fails: no call crashes or needs its time limit, no restore returns wrong bytes, and versions reported as
+ * committed exist when the history is opened again. After a temporary failure everything can be repeated: opening, the
+ * checkpoint, the wait, which writes the version again, and the restore.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,7 @@ struct run {
     long failures; /* calls that returned an error */
 };
 
-/* Whether a call may be repeated: it failed, and the failure is one that passes. */
+/* True if the call has failed and may be repeated, because the failure is temporary. */
 static bool failed(struct run *r, const char *what, int rc)
 {
     if (rc == 0)
@@ -41,7 +40,7 @@ static bool failed(struct run *r, const char *what, int rc)
     return true;
 }
 
-/* The error of one system call comes back from one call of ours, late errors from one more. */
+/* The error of one system call is returned by one call of the library, a late error by one more. */
 #define TRY(r, expr)                           \
     ({                                         \
         int try_rc_ = 0;                       \
@@ -81,7 +80,7 @@ static void write_phase(struct run *r, char *buf)
         if (r->put[v] && v != 1)
             r->committed[v] = TRY(r, varve_wait(h, v, (enum varve_level)r->cfg.level, CK_LIMIT_MS));
     }
-    /* What failed on the way is told, but all of it is in memory. */
+    /* Errors on the way are reported, but all versions are in memory. */
     for (uint64_t v = 0; v < K; v++) {
         memset(buf, 0, BYTES);
         if (r->put[v] && TRY(r, varve_restore_for(h, v, CK_LIMIT_MS)))
@@ -90,7 +89,7 @@ static void write_phase(struct run *r, char *buf)
     if (r->put[1]) {
         T_OK(varve_discard(h, 1));
         r->put[1] = false;
-        TRY(r, varve_flush(h, CK_LIMIT_MS)); /* a removal that failed is told */
+        TRY(r, varve_flush(h, CK_LIMIT_MS)); /* reports a failed removal */
     }
     int rc = varve_close(ctx);
     failed(r, "close", rc);
@@ -116,7 +115,7 @@ static void read_phase(struct run *r, char *buf)
         if (r->mode == FAULT_NONE && r->committed[v])
             T_CHECK(listed);
         if (listed && v == 1)
-            T_CHECK(r->failures > 0); /* it could not be removed, and that was told */
+            T_CHECK(r->failures > 0); /* it could not be removed, and that was reported */
         memset(buf, 0, BYTES);
         if (listed && TRY(r, varve_restore_for(h, v, CK_LIMIT_MS)))
             ck_check(buf, BYTES, v, 0);
@@ -124,13 +123,13 @@ static void read_phase(struct run *r, char *buf)
     failed(r, "close", varve_close(ctx));
 }
 
-/* What the history is kept in. */
+/* The folders of the history. */
 struct where {
     int level;
     bool local, remote;
 };
 
-/* Returns the calls seen. */
+/* Returns the number of calls. */
 static long one(const struct where *w, enum fault_mode mode, long at, int err, int64_t short_bytes)
 {
     struct run r = {.cfg = {.host_cache = 64 * PAGE,
@@ -163,7 +162,7 @@ static void every(const struct where *w, enum fault_mode mode, int err, uint64_t
     static uint64_t salt;
     long seen = one(w, FAULT_NONE, 0, 0, 0);
     T_CHECK(seen > 30);
-    /* Each of them, or one in so many. */
+    /* All of them, or a regular sample. */
     uint64_t n = t_cases(VV_MIN(gate, (uint64_t)seen), (uint64_t)seen), step = (uint64_t)seen / n;
     struct t_rng rng = {t_seed() + (uint64_t)mode + salt++};
     t_note("%ld system calls, one in %llu made to fail", seen, (unsigned long long)step);
@@ -204,7 +203,7 @@ static void test_direct(void)
     every(&direct, FAULT_FOREVER, ENOSPC, 6);
 }
 
-/* Reads and writes come in pieces. */
+/* Short reads and writes. */
 static void test_short(void)
 {
     const struct where *all[] = {&local, &remote, &complete, &direct};

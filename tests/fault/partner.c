@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Partner copies, and parity, while system calls fail, or the job is killed before one, and a node is lost
- * afterwards.
+ * Partner copies, and parity: system calls fail, or the job is killed before one, and then a node is lost.
  *
- * Threads are the processes of a job, each with a folder as the disk of its node. A first life writes
- * versions; in a second one the Nth system call of all processes together fails, once or from then on,
- * or the whole job is killed before it. Then the disk of one node is taken away, and a third life
- * looks. Whatever failed: no call hangs, opening fails on all processes or on none, every version for
- * which a wait returned success is there with the right bytes, and none is there with wrong ones.
+ * Threads are the processes of a job, each with a folder as the disk of its node. A first life writes versions; in a
+ * second one the Nth system call of all processes together fails, once or from then on, or the whole job is killed
+ * before it. Then the disk of one node is taken away, and a third life checks. Whatever failed: no call hangs, opening
+ * fails on all processes or on none, every version for which a wait returned success exists with the right bytes, and
+ * no version has wrong ones.
  */
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -26,10 +25,10 @@
 
 enum { PAGE = 4096, BYTES = 3 * PAGE + 77, RANKS = 3, VERSIONS = 4, FIRST = 2, LIVES = 3 };
 
-/* What outlives a killed job. */
+/* State that outlives a killed job. */
 struct seen {
     atomic_int safe[RANKS][VERSIONS + 1]; /* the life whose wait returned success; 0: none */
-    atomic_int opened;                    /* processes that could open in the second life */
+    atomic_int opened; /* number of processes that could open in the second life */
 };
 
 struct job {
@@ -78,7 +77,7 @@ static bool begin(struct process *p)
     return true;
 }
 
-/* The first life writes the first versions, the second writes one of them anew and others. */
+/* The first life writes the first versions, the second overwrites one of them and writes others. */
 static void write_life(struct process *p)
 {
     int life = p->job->life;
@@ -90,7 +89,7 @@ static void write_life(struct process *p)
         ck_fill(p->buf, BYTES, v, region(p->rank, life));
         int rc = varve_checkpoint_for(p->h, v, CK_LIMIT_MS);
         T_CHECK(rc == 0 || (rc != -ETIMEDOUT && life == 2));
-        /* A late error is told once, in place of the checkpoint. */
+        /* A late error is reported once, in place of the checkpoint. */
         if (rc)
             rc = varve_checkpoint_for(p->h, v, CK_LIMIT_MS);
         if (rc == 0)
@@ -137,7 +136,7 @@ static void run(struct job *job, int life)
     hub_free(job->hub);
 }
 
-/* The second life, in a process of its own if it is to be killed. The number of its calls. */
+/* Runs the second life, in a process of its own if it is to be killed. Returns the number of its calls. */
 static long second_life(struct job *job, enum fault_mode mode, long at)
 {
     struct fault_os os;

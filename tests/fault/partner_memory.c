@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One process of a job has no memory left, for one allocation, in a call that all make together: it
- * fails on all processes or on none, and none waits for one that has gone.
+ * One allocation of one process fails in a collective call: the call fails on all processes or on none, and no process
+ * waits for one that has left.
  *
- * Threads are the processes, each with a folder as the disk of its node. A first life writes versions;
- * one disk is taken away, so that opening has files to bring back. In the next life the Nth allocation
- * of one process fails, between the opening of the context and the end of mending, for every N. The
- * linker passes every allocation of the library through this file (cmake/VarveTests.cmake).
+ * Threads are the processes, each with a folder as the disk of its node. A first life writes
+ * versions; one disk is taken away, so that opening has files to restore. In the next life the Nth
+ * allocation of one process fails, between the opening of the context and the end of the repair,
+ * for every N. The linker passes every allocation of the library through this file
+ * (cmake/VarveTests.cmake).
  */
 #include <stdatomic.h>
 #include <unistd.h>
@@ -21,7 +22,7 @@
 
 enum { PAGE = 4096, BYTES = 3 * PAGE + 77, RANKS = 3, VERSIONS = 2, LOST = 1, LIMIT_S = 120 };
 
-/* ---- a transport whose own memory does not count ---- */
+/* ---- a transport whose own allocations do not count ---- */
 
 static struct varve_transport inner[RANKS];
 
@@ -69,7 +70,7 @@ struct job {
     bool threads, parity;
     int life, victim;
     long at;
-    atomic_int contexts, histories; /* processes that have opened them */
+    atomic_int contexts, histories; /* number of processes that have opened them */
     long counted;                   /* allocations of the victim */
 };
 
@@ -88,7 +89,7 @@ static void write_life(struct process *p, struct varve_history *h)
     }
 }
 
-/* What came back is right; what did not, for want of memory, is not there. */
+/* Restored files are correct; files that were not restored, for lack of memory, are missing. */
 static void look(struct process *p, struct varve_history *h)
 {
     for (uint64_t v = 1; v <= VERSIONS; v++) {
@@ -155,7 +156,7 @@ static void run(struct job *job, int victim, long at)
     job->hub = hub_new(RANKS);
     atomic_store(&job->contexts, 0);
     atomic_store(&job->histories, 0);
-    alarm(LIMIT_S); /* whoever waits for ever ends the test */
+    alarm(LIMIT_S); /* a process that waits for ever ends the test */
     hub_each(job->hub, process_main, job);
     alarm(0);
     hub_free(job->hub);
@@ -184,7 +185,7 @@ static void cases(bool parity)
             }
         }
         hub_wipe(job.base, LOST);
-        run(&job, -1, 0); /* nothing was lost by any of it */
+        run(&job, -1, 0); /* no data was lost by any of it */
     }
     t_note("%llu cases, one of about %ld allocations each", (unsigned long long)tried, counted);
 }

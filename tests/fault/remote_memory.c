@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * There is no memory for the entry of a version that is committed here and has to go on to the shared
- * folder: waiting for it says so, once, and the next try succeeds. The linker passes every allocation of
- * the library through this file (cmake/VarveTests.cmake).
+ * The entry of a version that is committed here and must be copied to the shared folder cannot be
+ * allocated: waiting for the version returns the error, once, and the next try succeeds. The
+ * linker passes every allocation of the library through this file (cmake/VarveTests.cmake).
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 enum { PAGE = 4096, DENIED = 1000 };
 
-/* How many times more the array of entries cannot be made. */
+/* How often the array of entries cannot be allocated from now on. */
 static atomic_int entries_denied;
 
 void *__real_malloc(size_t bytes);
@@ -67,7 +67,7 @@ static void to_the_shared_folder(void)
     struct varve_history *h = ck_history(ctx, "h");
     T_OK(varve_protect(h, 0, buf, 4 * PAGE));
     ck_fill(buf, 4 * PAGE, 1, 0);
-    /* Until it has been said: a wait that begins after the first failure tries again. */
+    /* Denied until the error was reported: a wait that begins after the first failure tries again. */
     atomic_store(&entries_denied, DENIED);
     T_OK(varve_checkpoint(h, 1));
     T_ERR(varve_wait(h, 1, VARVE_LEVEL_REMOTE, CK_LIMIT_MS), -ENOMEM);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The Nth allocation of a call on a vector fails, for every N: the call succeeds or returns -ENOMEM or -ENOSPC, the
- * vector is what it was, or after a read without elements, and the same call succeeds afterwards. The
- * linker passes every allocation of the library through this file (cmake/VarveTests.cmake); those of the
- * calling thread count.
+ * The Nth allocation of a call on a vector fails, for every N: the call succeeds or returns
+ * -ENOMEM or -ENOSPC, the vector is unchanged, or after a read without elements, and the same call
+ * succeeds afterwards. The linker passes every allocation of the library through this file
+ * (cmake/VarveTests.cmake); those of the calling thread count.
  */
 #include <stdlib.h>
 
@@ -15,7 +15,7 @@
 
 enum { PAGE = 4096, COUNT = 3000, MOST = 200 };
 
-/* ---- a vector of COUNT elements that hold 7 and what follows, and record 1 of other ones ---- */
+/* ---- a vector of COUNT elements with values from 7 on, and record 1 with other values ---- */
 
 struct fixture {
     struct varve_ctx *ctx;
@@ -72,7 +72,7 @@ static int run(int (*call)(struct fixture *f), struct fixture *f, long nth)
     return rc;
 }
 
-/* With a vector as it was after a failure, or, `empties`, without elements. `after`: what it is to be. */
+/* After a failure the vector is unchanged or, with `empties`, may have no elements. `after`: its state after success. */
 static void every(int (*call)(struct fixture *f), bool (*after)(const struct fixture *f),
                   bool empties, bool disk, int consume)
 {
@@ -83,7 +83,7 @@ static void every(int (*call)(struct fixture *f), bool (*after)(const struct fix
         long seen = allocs;
         if (rc != 0) {
             failed++;
-            /* Room that cannot be written down is none. */
+            /* Without memory for its bookkeeping, free space counts as none. */
             T_CHECK(rc == -ENOMEM || rc == -ENOSPC);
             T_CHECK(holds(f.v, COUNT, 7) || (empties && f.v->size == 0));
             T_OK(run(call, &f, 0));
@@ -91,7 +91,7 @@ static void every(int (*call)(struct fixture *f), bool (*after)(const struct fix
         T_CHECK(after(&f));
         fixture_end(&f);
         if (seen < nth)
-            break; /* it has no more */
+            break; /* the call has no more allocations */
     } while (nth < MOST);
     t_note("%ld allocations, %ld of them needed", nth - 1, failed);
     T_CHECK(nth > 1 && nth < MOST);
@@ -157,7 +157,7 @@ static bool after_read(const struct fixture *f)
     return holds(f->v, COUNT / 2, 1000);
 }
 
-/* By an exchange, where there is a copy below, and by a copy. */
+/* By an exchange, if the copy below stays, and by a copy. */
 static void reading(void)
 {
     every(call_read, after_read, true, false, VARVE_CONSUME_KEEP);

@@ -59,7 +59,7 @@ struct fake_ctx *fake_primary(int dev)
     return ctx_new(dev, true);
 }
 
-/* Begins a life: the default streams come with it. */
+/* Begins a life, with its default streams. */
 static int ctx_start(struct fake_ctx *c)
 {
     static unsigned long long last_id;
@@ -76,7 +76,7 @@ static int ctx_start(struct fake_ctx *c)
 
 void fake_ctx_destroy(struct fake_ctx *c)
 {
-    /* All of it before the lock is dropped: a retain meanwhile begins the next life. */
+    /* Change all of this before the lock is dropped: a retain meanwhile begins the next life. */
     unsigned life = c->life++;
     c->alive = false;
     c->legacy = c->per_thread = NULL;
@@ -174,8 +174,8 @@ API int cuGetErrorString(int code, const char **ret_text)
 }
 
 #ifndef FAKE_CUDA_OLD
-/* Entry points whose name has stood for several functions, and those that older drivers lack. What
- * is not listed is exported under its own name since ever. */
+/* Entry points whose name has stood for several functions, and those that older drivers lack. All others
+ * have always been exported under their own name. */
 static const struct {
     const char *name;
     int since;
@@ -243,7 +243,7 @@ static void *own_symbol(const char *symbol)
     return fn;
 }
 
-/* `ret_status`: 0 found, 1 not found, 2 only in a newer version than asked for. */
+/* `ret_status`: 0 found, 1 not found, 2 only in a newer version than requested. */
 static int proc_address(const char *name, int version, void **ret_fn, int *ret_status)
 {
     const char *symbol = NULL;
@@ -550,7 +550,7 @@ API int cuCtxGetCurrent(void **ret_ctx)
 }
 
 #ifndef FAKE_CUDA_OLD
-/* Never the same for two contexts, nor for two lives of one. */
+/* Different for any two contexts and any two lives of one. */
 API int cuCtxGetId(void *handle, unsigned long long *ret_id)
 {
     ENTER(cuCtxGetId, FAKE_NEED_INIT);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way into and out of every entry point of the stand-in, its settings, and failures on demand.
+ * Entering and leaving the entry points of the stand-in, its settings, and failures on demand.
  *
- * An entry point first asks here: has the process ended or forked, was the driver initialised, is a
- * context current, has a test ordered this call to fail. Only then does it look at its arguments, so
- * that an ordered failure leaves no trace.
+ * An entry point first checks here: has the process ended or forked, was the driver initialised, is a context current,
+ * has a test ordered this call to fail. It looks at its arguments only then, so that an ordered failure has no effect.
  *
- * As with the driver, a forked child gets errors and not the parent's state: the process is compared
- * before the lock is touched, since another thread may have held it at the fork.
+ * As with the driver, a forked child gets errors and not the parent's state: the process id is
+ * compared before the lock is touched, since another thread may have held it at the fork.
  */
 #include <stdatomic.h>
 #include <stdio.h>
@@ -25,8 +24,8 @@ enum { MAX_RULES = 16, NAME_BYTES = 64 };
 struct rule {
     char name[NAME_BYTES]; /* empty: unused */
     bool late;
-    unsigned long long skip; /* calls that still pass */
-    long long left;          /* failures to come; negative: for ever */
+    unsigned long long skip; /* calls that still succeed */
+    long long left;          /* remaining failures; negative: for ever */
     int code;
 };
 
@@ -106,7 +105,7 @@ bool fake_hidden(const char *name)
     return false;
 }
 
-/* The code of the first rule that fires; every rule that fits counts the call. */
+/* The code of the first rule that fires; every matching rule counts the call. */
 static int rule_code(const char *name, bool late)
 {
     int code = 0;
@@ -128,7 +127,7 @@ static int rule_code(const char *name, bool late)
     return code;
 }
 
-/* After these nothing runs in a context any more. */
+/* True for errors after which nothing runs in a context any more. */
 static bool is_fatal(int code)
 {
     static const int codes[] = {3,   4,   46,  100, 214, 220, 226, 700, 702,
@@ -140,7 +139,7 @@ static bool is_fatal(int code)
     return false;
 }
 
-/* Drops the lock while running work ends. */
+/* Drops the lock while it waits for running work. */
 static void break_contexts(int code)
 {
     for (struct fake_ctx *c = fake_contexts; c; c = c->next) {
@@ -164,8 +163,8 @@ static bool in_child(void)
     return pid && getpid() != pid;
 }
 
-/* The driver ends when exit handlers registered before its initialisation have yet to run. Like
- * copies to pinned pages, none of its work touches memory that those handlers give back. */
+/* The driver ends before exit handlers that were registered before its initialisation. None of its work, such as
+ * copies to pinned pages, touches memory that those handlers free. */
 static void end(void)
 {
     atomic_store(&ended, true);
@@ -282,7 +281,7 @@ void fake_cuda_lose(int code)
     pthread_mutex_unlock(&fake_lock);
 }
 
-/* A forked child asks this too, and has the list to itself. */
+/* A forked child may call this too; it has a copy of the list. */
 unsigned long long fake_cuda_calls(const char *name)
 {
     unsigned long long sum = 0;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies of the stand-in. Pointers are looked up and ranges checked when a copy is submitted, as the
- * driver does: a host range that is registered in part, or in two registrations, is refused, and so
- * is a device range that leaves its allocation.
+ * Copies of the stand-in. Pointers are looked up and ranges checked when a copy is submitted, as
+ * the driver does: a host range that is registered in part, or in two registrations, is refused,
+ * and so is a device range that exceeds its allocation.
  *
- * Host memory that is not pinned: a copy from it first waits for the stream and then takes the bytes
- * away, so that the source is free at the return while the device may not have them yet; a copy to it
- * returns when it is done.
+ * Host memory that is not pinned: a copy from it first waits for the stream and then stages the bytes, so that the
+ * source is free at the return while the device may not have the bytes yet; a copy to it is synchronous.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +65,7 @@ static int batch_add(struct batch *b, uintptr_t dst, uintptr_t src, size_t bytes
     return 0;
 }
 
-/* Takes the bytes of all segments away into memory of the operation. */
+/* Copies the bytes of all segments to memory of the operation. */
 static int stage(struct fake_op *op)
 {
     size_t bytes = 0, at = 0;
@@ -83,7 +82,7 @@ static int stage(struct fake_op *op)
     return 0;
 }
 
-/* Submits the batch and gives it up. `sync`: returns when it is done. */
+/* Submits the batch and frees it. `sync`: returns when the copy is done. */
 static int batch_submit(struct batch *b, struct fake_stream *s, bool sync)
 {
     struct fake_op *op = b->op;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stand-in for the CUDA driver: what tests may ask of it beyond the driver's own entry points.
- * These functions are exported by the stand-in's libcuda.so.1; tests find them with dlsym, and find
- * none of them in a real driver. All may be called from any thread, before cuInit too.
+ * The stand-in for the CUDA driver: functions for tests beyond the driver's own entry points. The stand-in's
+ * libcuda.so.1 exports them; tests find them with dlsym, and find none in a real driver. All may be called from any
+ * thread, before cuInit too.
  *
  * Settings have keys; each can also be given in the environment as FAKE_CUDA_<KEY> in capitals,
  * which is read when the library is loaded:
- *   devices        how many there are (1)
+ *   devices        number of devices (1)
  *   memory         bytes of each device (16 GiB, taken from the host as it is touched)
- *   version        what cuDriverGetVersion says (13000); cuGetProcAddress finds nothing newer
- *   kernels        0: modules cannot be loaded, as on a device the code was not built for (1)
+ *   version        result of cuDriverGetVersion (13000); cuGetProcAddress finds nothing newer
+ *   kernels        0: modules cannot be loaded, as on a device for which the code was not built (1)
  *   guard          1: device memory cannot be dereferenced by the processor (1)
  *   rate_d2d, rate_d2h, rate_h2d   bytes per second (0: as fast as the processor copies)
  *   latency_ns     of every copy (0)
- *   rate_register  bytes per second at which registering holds up all other calls (0: not at all)
+ *   rate_register  bytes per second at which registering blocks all other calls (0: not at all)
  * FAKE_CUDA_HIDE is a list of entry points, separated by commas, that cuGetProcAddress does not find
  * and that are not supported when they are found otherwise. A second build of the stand-in, in the
  * folder old/, is a driver of version 11000 in which the newer entry points do not exist at all.
@@ -23,35 +23,34 @@
 
 #include <stddef.h>
 
-/* 0, or -1: there is no such key. */
+/* 0, or -1: unknown key. */
 typedef int fake_cuda_set_fn(const char *key, long long value);
 
-/* The nth next call (1: the very next) of the entry point `name` ("*": of any), and the calls after
- * it up to `count` in all (negative: for ever) return `code` and do nothing. A code that means the
- * end of a context (an illegal address, say) ends all of them: their work is dropped, and every call
- * returns it until they are destroyed. Names come without their version suffix. -1: bad arguments,
- * or all places are taken. */
+/* The nth next call (1: the next one) of the entry point `name` ("*": of any), and the calls after it up to `count` in
+ * all (negative: for ever), return `code` and do nothing. A code that ends a context (an illegal address, for example)
+ * ends all contexts: their work is dropped, and every call returns the code until they are destroyed. Names have no
+ * version suffix. -1: bad arguments, or all slots are taken. */
 typedef int fake_cuda_fail_fn(const char *name, unsigned long long nth, long long count, int code);
 
-/* The same for copies and kernels that are accepted and fail when they run: nothing of them
- * happens, and from then on every call in their context returns `code`, as drivers do. */
+/* The same for copies and kernels that are accepted and fail when they run: they have no effect, and from
+ * then on every call in their context returns `code`, as in real drivers. */
 typedef int fake_cuda_fail_async_fn(unsigned long long nth, long long count, int code);
 
-/* From now on every call returns `code`; work that has not started is dropped, and when the
- * function returns none is running. 0: gives the devices back, their contexts destroyed. */
+/* From now on every call returns `code`; work that has not started is dropped, and when the function returns
+ * none is running. 0: brings the devices back, with their contexts destroyed. */
 typedef void fake_cuda_lose_fn(int code);
 
-/* Forgets the rules of fake_cuda_fail and fake_cuda_fail_async. */
+/* Deletes the rules of fake_cuda_fail and fake_cuda_fail_async. */
 typedef void fake_cuda_heal_fn(void);
 
-/* How often the entry point was called, refused calls too. "*": all together. */
+/* Number of calls of the entry point, refused ones included. "*": of all. */
 typedef unsigned long long fake_cuda_calls_fn(const char *name);
 
-/* How many are alive: "streams", "events", "allocations" (of device memory), "registrations",
- * "contexts" (active ones), "pending" (work submitted and not finished). */
+/* Number of live objects: "streams", "events", "allocations" (of device memory), "registrations", "contexts"
+ * (active ones), "pending" (work submitted and not finished). */
 typedef size_t fake_cuda_live_fn(const char *what);
 
-/* Where the processor may read and write device memory; NULL if `ptr` is none. */
+/* The processor's address of device memory; NULL if `ptr` is not in device memory. */
 typedef void *fake_cuda_map_fn(const void *ptr);
 
 #endif

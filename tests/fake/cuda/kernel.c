@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of the stand-in: any image loads (unless the setting `kernels` is 0), and the functions of
- * src/device/cuda/kernels.cu are known by name and done by the processor, in stream order. Their
- * parameters are declared here once more: a launch that passes something else shows.
+ * Kernels of the stand-in: any image loads (unless the setting `kernels` is 0). The functions of
+ * src/device/cuda/kernels.cu are known by name and run on the processor, in stream order. Their
+ * parameters are declared again here, so that a launch with other parameters is noticed.
  *
- * Addresses are checked when a kernel is launched; a wrong one ends the context when the kernel
- * runs, as it would on a device.
+ * Addresses are checked when a kernel is launched; a wrong one ends the context when the kernel runs, as on a device.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@
 enum {
     BLOCK = 4096,
     TILE = 8 << 10,
-    COPIED = 4 << 10, /* by a block that copies a single segment */
+    COPIED = 4 << 10, /* bytes per block that copies a single segment */
     FEW = 84,
     SMALL = 170,
     MIDDLE = 600,
@@ -38,7 +37,7 @@ struct seg {
 struct head {
     uint32_t n_segs;
     uint32_t n_tiles;
-    uint64_t segs_per_tile; /* where the kernel begins to look; not needed here */
+    uint64_t segs_per_tile; /* where the kernel begins its search; not needed here */
 };
 
 struct function {
@@ -65,7 +64,7 @@ struct module {
     unsigned life;
 };
 
-/* One launch, its addresses turned into the processor's. */
+/* One launch, with its addresses translated to the processor's. */
 struct launch {
     enum kernel_kind kind;
     unsigned char *ptr;
@@ -155,7 +154,7 @@ API int cuModuleGetFunction(void **ret_function, void *handle, const char *name)
     LEAVE(FAKE_NOT_FOUND);
 }
 
-/* ---- what they do ---- */
+/* ---- running kernels ---- */
 
 /* Fills in up to a block of the pattern, from word `k` on. */
 static void pattern(uint64_t first, uint64_t k, unsigned char *ret_block, size_t bytes)
@@ -196,7 +195,7 @@ static void gather(const struct launch *l)
     }
 }
 
-/* Until so long after `start`. */
+/* Sleeps until `ns` after `start`. */
 static void stay(const struct timespec *start, uint64_t ns)
 {
     ns += (uint64_t)start->tv_sec * 1000000000u + (uint64_t)start->tv_nsec;
@@ -259,8 +258,8 @@ static uint64_t parameter(void **params, int i)
     return value;
 }
 
-/* The error is that of the kernel when it runs; allocation failure is ret_launch NULL. What a block
- * would not reach, or would look for in vain, is an error as well. */
+/* The error is reported when the kernel runs; allocation failure is ret_launch NULL. Segments that a block would not
+ * reach, or would search in vain, are an error as well. */
 static int read_gather(const struct function *f, unsigned blocks, void **params,
                        struct launch **ret_launch)
 {

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the stand-in: device memory, managed memory, pinned host memory, and what the driver
- * knows about a pointer.
+ * Memory of the stand-in: device memory, managed memory, pinned host memory, and the attributes of pointers.
  *
- * Device memory is host memory at another address: what the application gets is a range of
- * addresses that the processor must not touch (unless `guard` is 0), so that code that dereferences
- * a device pointer dies here as it would on a real device. All ranges are kept in one array sorted
- * by address; they never overlap.
+ * Device memory is host memory at another address: the application gets an address range that the processor must not
+ * touch (unless `guard` is 0), so that code that dereferences a device pointer crashes here as on a real device. All
+ * ranges are in one array sorted by address; they never overlap.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +104,7 @@ static void erase(size_t i)
     memmove(&table.at[i], &table.at[i + 1], (table.n - i) * sizeof(*table.at));
 }
 
-/* NULL when the host has no room. */
+/* NULL if the host is out of memory. */
 static char *map_pages(size_t bytes, int prot)
 {
     void *p = mmap(NULL, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -161,7 +159,7 @@ static int make(size_t bytes, enum fake_kind kind, unsigned flags, uintptr_t *re
     return rc;
 }
 
-/* `host`: pinned host memory is meant. Work that may use the memory ends first. */
+/* `host`: free pinned host memory. Waits for work that may use the memory. */
 static int destroy(uintptr_t at, bool host)
 {
     struct fake_mem *found = fake_mem_find(at);
@@ -170,7 +168,7 @@ static int destroy(uintptr_t at, bool host)
         return FAKE_INVALID_VALUE;
     struct fake_mem m = *found;
     fake_drain(m.ctx->dev);
-    /* The table may have changed meanwhile, and another thread may have freed it as well. */
+    /* The table may have changed meanwhile, and another thread may have freed the range. */
     found = fake_mem_find(at);
     if (!found || found->id != m.id)
         return FAKE_INVALID_VALUE;
@@ -221,7 +219,7 @@ API int cuMemGetAddressRange_v2(uintptr_t *ret_base, size_t *ret_bytes, uintptr_
     LEAVE(0);
 }
 
-/* Managed memory is everywhere at once here: advice is checked and taken without effect. */
+/* Managed memory is on host and device at once here: advice is checked and has no effect. */
 static int advise(uintptr_t at, size_t bytes)
 {
     const struct fake_mem *m;
@@ -326,7 +324,7 @@ API int cuMemHostRegister_v2(void *ptr, size_t bytes, unsigned flags)
                                       .ctx = fake_current(),
                                       .flags = flags});
     if (rc == 0 && fake_set.rate_register > 0) {
-        /* With the lock held: that is what holds up the other calls. */
+        /* With the lock held, to block the other calls. */
         double s = (double)bytes / (double)fake_set.rate_register;
         struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
         nanosleep(&t, NULL);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the files of the stand-in share. One lock guards everything but the bytes being copied; it
- * is taken on the way into an entry point (fake_enter) and dropped on the way out (fake_leave).
- * Handles given to the caller are addresses of the structures below and are looked up in their
- * lists, so that a stale or foreign one is refused instead of followed.
+ * Shared by the files of the stand-in. One lock guards everything except the bytes being copied; an entry point takes
+ * it on entry (fake_enter) and drops it on return (fake_leave). Handles given to the caller are addresses of the
+ * structures below and are looked up in their lists, so that a stale or foreign one is refused instead of followed.
  *
- * Names, values and argument lists are those of the driver's published interface, declared here
- * once more so that no toolkit is needed.
+ * Names, values and argument lists are those of the driver's published interface, declared again here so that no
+ * toolkit is needed.
  */
 #ifndef FAKE_CUDA_PRIVATE_H
 #define FAKE_CUDA_PRIVATE_H
@@ -48,7 +47,7 @@ enum {
 
 enum { FAKE_MAX_DEVICES = 8 };
 
-/* ---- control.c: the way in and out, settings, failures ---- */
+/* ---- control.c: entry and return, settings, failures ---- */
 
 struct fake_entry {
     const char *name;
@@ -67,21 +66,21 @@ enum fake_need {
     FAKE_NEED_NOTHING = 0,
     FAKE_NEED_INIT = 1,
     FAKE_NEED_CTX = 2 | FAKE_NEED_INIT, /* a living context is current */
-    FAKE_NEED_CALM = 4, /* refused while somebody captures and the thread is not relaxed */
+    FAKE_NEED_CALM = 4, /* refused while a capture is active and the thread's mode is not relaxed */
 };
 
 extern struct fake_settings fake_set;
 extern pthread_mutex_t fake_lock;
-extern pthread_cond_t fake_done; /* something has finished or gone */
+extern pthread_cond_t fake_done; /* some work has finished, or an object is gone */
 extern bool fake_inited;
 extern int fake_lost;
 
 /* 0 with the lock held, or the code to return. */
 int fake_enter(struct fake_entry *e, unsigned need);
 int fake_leave(int rc);
-/* CUDA is initialised: it belongs to this process now, until the exit handlers run. */
+/* CUDA is initialised: it belongs to this process from now on, until the exit handlers run. */
 void fake_start(void);
-/* A copy or kernel is about to be accepted: the code with which it is to fail later, or 0. */
+/* Called before a copy or kernel is accepted: the code with which it fails later, or 0. */
 int fake_late_failure(void);
 bool fake_hidden(const char *name);
 uint64_t fake_now_ns(void);
@@ -102,19 +101,19 @@ struct fake_ctx {
     int dev;
     bool primary;
     bool alive;
-    unsigned life; /* counts destructions: what was made in an earlier life is void */
+    unsigned life; /* counts destructions: objects of an earlier life are void */
     unsigned users;
     unsigned long long id;
-    int error; /* sticky: of work that failed */
+    int error; /* sticky: error of failed work */
     struct fake_stream *legacy, *per_thread;
 };
 
 extern struct fake_ctx *fake_contexts;
 
 struct fake_ctx *fake_current(void);
-/* The current context can take work: 0 or the code. */
+/* 0 if the current context can take work, or the code. */
 int fake_ctx_usable(const struct fake_ctx *c);
-/* Destroys what belongs to it. Drops the lock while running work ends. */
+/* Destroys the context's objects. Drops the lock while it waits for running work. */
 void fake_ctx_destroy(struct fake_ctx *c);
 /* The primary context of a device, active or not; made at first use. NULL: no such device. */
 struct fake_ctx *fake_primary(int dev);
@@ -124,8 +123,8 @@ struct fake_ctx *fake_primary(int dev);
 enum fake_kind { FAKE_DEVICE, FAKE_MANAGED, FAKE_HOST_ALLOC, FAKE_REGISTERED };
 
 struct fake_mem {
-    uintptr_t at; /* what the application knows */
-    char *real;   /* where the bytes are */
+    uintptr_t at; /* the application's address */
+    char *real;   /* the address of the bytes */
     size_t bytes;
     enum fake_kind kind;
     struct fake_ctx *ctx;
@@ -135,11 +134,11 @@ struct fake_mem {
 };
 
 struct fake_mem *fake_mem_find(uintptr_t at);
-/* Where `bytes` at `ptr` are; *ret_mem is NULL for memory that the driver does not know. Refuses a
- * range that leaves its allocation or is registered in part. */
+/* Finds the bytes of a range; *ret_mem is NULL for memory that the driver does not know. Refuses a range
+ * that exceeds its allocation or is registered in part. */
 int fake_mem_range(uintptr_t at, size_t bytes, char **ret_real, const struct fake_mem **ret_mem);
 bool fake_mem_is_device(const struct fake_mem *m);
-/* All memory of the context, after it has died. */
+/* Frees all memory of the context, after it has ended. */
 void fake_mem_drop(struct fake_ctx *c, unsigned life);
 size_t fake_mem_count(bool registered);
 
@@ -161,7 +160,7 @@ struct fake_op {
     bool done;
     uint64_t number; /* counts submissions */
     uint64_t end_ns;
-    int fail; /* of the context, when it runs */
+    int fail; /* code that ends the context when it runs */
     struct fake_op *target;
     struct fake_seg *segs;
     size_t n_segs;
@@ -180,11 +179,11 @@ struct fake_stream {
     unsigned life;
     unsigned refs;
     bool nonblocking;
-    bool destroyed; /* no handle any more */
+    bool destroyed; /* the handle is void */
     bool thread;
     struct fake_op *head, *tail; /* not started yet */
     struct fake_op *current;     /* running, no longer in the queue */
-    bool busy;                   /* it touches memory, without the lock */
+    bool busy;                   /* touches memory, without the lock */
     struct fake_op *last;        /* submitted */
     pthread_cond_t work;
     int capture; /* 0 none, 1 active, 2 invalidated */
@@ -194,21 +193,21 @@ struct fake_stream {
     unsigned long long id;
 };
 
-/* The stream behind a handle, in the current context. */
+/* Finds the stream of a handle, in the current context. */
 int fake_stream_find(void *handle, struct fake_stream **ret_stream);
 struct fake_op *fake_op_new(enum fake_op_kind kind);
-/* Takes the reference that the caller has. 0 or the code; behind a capture nothing runs. */
+/* Takes over the caller's reference. 0 or the code; during a capture nothing runs. */
 int fake_submit(struct fake_stream *s, struct fake_op *op);
 void fake_op_unref(struct fake_op *op);
 void fake_op_wait(struct fake_op *op);
 /* Waits for all work submitted in contexts of the device. Drops the lock meanwhile. */
 void fake_drain(int dev);
-/* Drops what waits, and waits for what the device runs. Drops the lock meanwhile. */
+/* Drops queued work, and waits for running work of the device. Drops the lock meanwhile. */
 void fake_streams_drop(struct fake_ctx *c, unsigned life);
 /* Returns when no copy or kernel of the context is running; drops the lock meanwhile. */
 void fake_streams_stop(const struct fake_ctx *c);
 struct fake_stream *fake_stream_make(struct fake_ctx *c, bool nonblocking);
-/* Somebody's capture forbids calls that may block or free: 0 or the code. */
+/* A capture of any thread may forbid calls that block or free: 0 or the code. */
 int fake_capture_check(void);
 size_t fake_stream_live(const char *what);
 

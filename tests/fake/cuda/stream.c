@@ -2,16 +2,16 @@
 /*
  * Streams, events and capture of the stand-in.
  *
- * Each stream that has ever had work has a thread, which runs the stream's operations one by one, so
- * that streams are in order within and truly concurrent among each other. An event, and a wait for
- * one, hold a reference to the operation they stand for. The legacy default stream waits for all
- * blocking streams of its context and they for it, by waits that are put in front of the work.
+ * Each stream that has ever had work has a thread, which runs the stream's operations one by one,
+ * so that each stream is in order and the streams run concurrently. An event, and a wait for one,
+ * hold a reference to their operation. The legacy default stream waits for all blocking streams of
+ * its context and they for it, by waits that are put in front of the work.
  *
- * An operation that fails makes its context unusable: whatever is still queued there is dropped, and
- * all calls return the error. A stream that is being captured records nothing and runs nothing: here
- * it only matters what may not be called meanwhile, and that a forbidden call spoils the capture.
+ * An operation that fails makes its context unusable: queued work is dropped, and all calls return
+ * the error. A stream that is being captured records nothing and runs nothing: the stand-in only
+ * checks which calls are forbidden meanwhile, and that a forbidden call invalidates the capture.
  *
- * Threads are detached and never end before their stream does; the library is never unloaded.
+ * Threads are detached and end only after their stream; the library is never unloaded.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -91,7 +91,7 @@ void fake_op_wait(struct fake_op *op)
     fake_op_unref(op);
 }
 
-/* It has run or been dropped. Events and waits may refer to it for long: keep none of its memory. */
+/* The operation has run or was dropped. Events and waits may refer to it for long, so its memory is freed. */
 static void op_finish(struct fake_op *op)
 {
     op->done = true;
@@ -123,7 +123,7 @@ static void run_set(const struct fake_op *op)
         memcpy(dst + at, &op->value, op->width);
 }
 
-/* Without the lock. Steps keep a large copy from being one atomic-looking blow. */
+/* Without the lock. In steps, so that a large copy does not look atomic. */
 static void run_copy(const struct fake_op *op, uint64_t latency_ns)
 {
     uint64_t start = fake_now_ns(), bytes = 0;
@@ -141,13 +141,13 @@ static void run_copy(const struct fake_op *op, uint64_t latency_ns)
         sleep_until(start + latency_ns);
 }
 
-/* A context that is lost has stopped touching memory by the time that anybody is told. */
+/* A lost context no longer touches memory when the first call reports the loss. */
 void fake_streams_stop(const struct fake_ctx *c)
 {
     for (struct fake_stream *s = streams; s;) {
         if (s->ctx == c && s->busy) {
             pthread_cond_wait(&fake_done, &fake_lock);
-            s = streams; /* they may be others by now */
+            s = streams; /* the list may have changed */
         } else {
             s = s->next;
         }
@@ -169,7 +169,8 @@ static void run_op(struct fake_stream *s, struct fake_op *op)
     }
     if (op->kind == FAKE_OP_MARK || s->ctx->error || stream_dead(s))
         return;
-    s->busy = op->fn != run_host_call; /* which may wait for whoever asks us to stop */
+    s->busy = op->fn !=
+              run_host_call; /* a host function may wait for the thread that stops the streams */
     pthread_mutex_unlock(&fake_lock);
     if (op->kind == FAKE_OP_COPY)
         run_copy(op, latency_ns);
@@ -227,7 +228,7 @@ static int start_thread(struct fake_stream *s)
         return 0;
     pthread_attr_init(&attr);
     pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    /* It stands for hardware, which is not bound with the program. */
+    /* It stands for hardware, which is not subject to the program's affinity. */
     cpu_set_t all;
     memset(&all, 0xff, sizeof(all));
     pthread_attr_setaffinity_np(&attr, sizeof(all), &all);
@@ -270,7 +271,7 @@ static int append_wait(struct fake_stream *s, struct fake_op *target)
     return 0;
 }
 
-/* What the default stream and the blocking streams owe each other. */
+/* Adds the implicit waits between the default stream and the blocking streams. */
 static int wait_implicitly(struct fake_stream *s)
 {
     struct fake_ctx *c = s->ctx;
@@ -286,7 +287,7 @@ static int wait_implicitly(struct fake_stream *s)
     return rc;
 }
 
-/* Work on the default stream would make a capture depend on it: it spoils the capture instead. */
+/* Work on the default stream would make a capture depend on it: it invalidates the capture instead. */
 static int check_implicit(struct fake_stream *s)
 {
     int rc = 0;
@@ -335,7 +336,7 @@ void fake_drain(int dev)
     }
 }
 
-/* A function of the application is not the device's work: it may take as long as it likes. */
+/* A function of the application is not device work: it may take any time. */
 static bool device_works(const struct fake_stream *s)
 {
     return s->current && s->current->fn != run_host_call;
@@ -356,7 +357,8 @@ void fake_streams_drop(struct fake_ctx *c, unsigned life)
         }
         s->tail = NULL;
         if (device_works(s)) {
-            pthread_cond_broadcast(&fake_done); /* a wait looks again whether its stream lives */
+            pthread_cond_broadcast(
+                &fake_done); /* wakes waits, which check if their stream exists */
             pthread_cond_wait(&fake_done, &fake_lock);
         }
     }
@@ -765,7 +767,7 @@ API int cuStreamBeginCapture_v2(void *handle, int mode)
     LEAVE(begin_capture(handle, mode));
 }
 
-/* There are no graphs here: the result is no handle. */
+/* There are no graphs here: the result is not a handle. */
 API int cuStreamEndCapture(void *handle, void **ret_graph)
 {
     ENTER(cuStreamEndCapture, FAKE_NEED_CTX);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A stand-in for the CUDA runtime with which examples/rtm/prop_cuda.cu is compiled as C++ and runs on
- * the CPU: one thread of a kernel after the other, at once when it is launched. It shows that the
- * kernels compute the right cells, and that the memory and the pauses around them are handled; not that
- * they are fast, nor what happens between streams. Device memory is host memory, filled with what is no
- * number, so that nobody relies on zeros.
+ * A stand-in for the CUDA runtime with which examples/rtm/prop_cuda.cu is compiled as C++ and runs
+ * on the CPU: the threads of a kernel run one after the other, at the launch. It tests that the
+ * kernels compute the right cells, and that memory and the pauses around kernels are handled; not
+ * speed, nor the order between streams. Device memory is host memory, filled with NaNs, so that
+ * code that relies on zeros fails.
  */
 #ifndef FAKE_CUDA_RUNTIME_H
 #define FAKE_CUDA_RUNTIME_H

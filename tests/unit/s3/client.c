@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client of object stores: signatures, requests, listings, uploads, and what it does when a store fails. */
+/* The client of object stores: signatures, requests, listings, uploads, and its behaviour when a store fails. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void hex_of(const unsigned char sum[32], char *hex)
         sprintf(hex + 2 * i, "%02x", sum[i]);
 }
 
-/* Those of FIPS 180-4 and RFC 4231, and texts of all lengths around a block against adding byte by byte. */
+/* Vectors of FIPS 180-4 and RFC 4231; and texts of all lengths around a block, added at once and byte by byte. */
 static void hashes(void)
 {
     char hex[65], long_key[131];
@@ -68,7 +68,7 @@ static void addresses(void)
     T_ERR(vv_s3_url_parse("/some/folder", &bucket, &prefix), -EINVAL);
 }
 
-/* Credentials of a profile, a long token among them; the environment comes first. */
+/* Credentials of a profile, including a long token; the environment has precedence. */
 static void credentials(void)
 {
     struct vvi_s3_keys keys;
@@ -143,7 +143,7 @@ static void objects(void)
     T_ERR(get("plain", buf, sizeof(buf), 10, 1, &req), -ENODATA);
     T_ERR(get("missing", buf, sizeof(buf), 0, 0, &req), -ENOENT);
     T_STREQ(req.why, "HTTP status 404 NoSuchKey");
-    T_ERR(get("plain", buf, 5, 0, 0, &req), -EIO); /* longer than the memory */
+    T_ERR(get("plain", buf, 5, 0, 0, &req), -EIO); /* longer than the buffer */
     T_OK(vv_s3_put(client, BUCKET, "empty", NULL, 0));
     T_OK(get("empty", buf, sizeof(buf), 0, 0, &req));
     T_EQ(req.got, 0);
@@ -249,12 +249,12 @@ static void uploads(void)
     char *back = malloc(total);
     struct vv_s3_req r;
     T_ERR(get("up/one", back, total, 0, 0, &r), -ENOENT);
-    /* The answer to the commit is lost: the object is there, the upload is not. */
+    /* The answer to the commit is lost: the object exists, the upload does not. */
     t_s3_fault("{\"what\": \"lost\", \"method\": \"POST\"}");
     T_OK(vv_s3_upload_commit(client, BUCKET, "up/one", id, etags, PARTS, total));
     T_OK(get("up/one", back, total, 0, 0, &r));
     T_CHECK(memcmp(back, bytes, total) == 0);
-    /* Status 200, and an error in the text. */
+    /* Status 200 with an error in the text. */
     T_OK(vv_s3_upload_begin(client, BUCKET, "up/two", id));
     t_s3_fault("{\"what\": \"late-error\", \"method\": \"POST\"}");
     T_ERR(vv_s3_upload_commit(client, BUCKET, "up/two", id, etags, 0, total), -EIO);
@@ -267,7 +267,7 @@ static void uploads(void)
     free(back);
 }
 
-/* Each of these passes when it is tried again. */
+/* Faults that pass when the request is repeated. */
 static void passing_faults(void)
 {
     static const char *const faults[] = {"500",       "503",      "429",       "\"cut\"",
@@ -291,7 +291,7 @@ static void passing_faults(void)
     reset();
 }
 
-/* A bounded number of tries, no more. */
+/* A limited number of tries. */
 static void lasting_faults(void)
 {
     char back[16];
@@ -306,7 +306,7 @@ static void lasting_faults(void)
     T_ERR(get("faulty", back, sizeof(back), 0, 0, &req), -EIO);
     T_EQ(t_s3_requests(NULL), 1);
     reset();
-    /* A store that knows no ranges: right where all of it was asked for. */
+    /* A store without ranges: correct if the whole object was requested. */
     T_OK(vv_s3_put(client, BUCKET, "faulty", "0123456789", 10));
     t_s3_fault("{\"what\": \"whole\", \"count\": 1000}");
     T_OK(get("faulty", back, 10, 0, 10, &req));
@@ -314,7 +314,7 @@ static void lasting_faults(void)
     reset();
 }
 
-/* Refused credentials are read again, and no message has them. */
+/* Refused credentials are read again, and appear in no message. */
 static void rotated_credentials(void)
 {
     char back[16], path[512];

@@ -23,7 +23,7 @@ static struct vv_aio *aio_new(unsigned depth)
     return aio;
 }
 
-/* Scattered memory to consecutive offsets and back. */
+/* Writes scattered memory to consecutive offsets and reads it back. */
 static void vectored(int64_t short_bytes)
 {
     struct vv_aio *aio = aio_new(4);
@@ -89,7 +89,7 @@ static void errors_are_results(void)
     close(fd);
 }
 
-/* Far more requests than the depth, all served. */
+/* All requests are served, far more than the depth. */
 static void more_than_the_depth(void)
 {
     enum { N = 200 };
@@ -166,12 +166,12 @@ static void *come_and_go(void *unused)
         if (rc == 0)
             vv_aio_free(aio);
         else
-            T_CHECK(rc == -EOPNOTSUPP || rc == -EAGAIN); /* a limit of what a process may have */
+            T_CHECK(rc == -EOPNOTSUPP || rc == -EAGAIN); /* a limit of the process */
     }
     return NULL;
 }
 
-/* The memory of one that is freed is that of the next, in another thread: no race, and none is reported. */
+/* A freed ring's memory is reused by another thread's ring: no race, and none is reported. */
 static void memory_comes_again(void)
 {
     pthread_t t[4];

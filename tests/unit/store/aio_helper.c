@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The helper process and its connection, both ends in this process: requests come back once each, with
- * the right bytes, whatever becomes of the helper. */
+/* The helper process and its connection, both ends in this process: each request comes back once, with the
+ * right bytes, however the helper ends. */
 #define _GNU_SOURCE
 #include "store/aio/helper.h"
 
@@ -54,7 +54,7 @@ static void serve_start(struct served *s, int idle_ms)
     T_OK(pthread_create(&s->thread, NULL, serve, s));
 }
 
-static void serve_tell(struct served *s)
+static void serve_stop(struct served *s)
 {
     uint64_t one = 1;
     T_EQ(write(s->stop_fd, &one, sizeof(one)), sizeof(one));
@@ -108,14 +108,14 @@ static void transfers(void)
     vv_helper_unmap(h, mem);
     vv_helper_unmap(h, back);
     vv_helper_close(h);
-    serve_tell(&s);
+    serve_stop(&s);
     serve_join(&s);
     T_EQ(s.result.requests, 2);
     T_EQ(s.result.processes, 1);
     close(fd);
 }
 
-/* Memory that the helper has no part in: small pieces go along, large ones are done here. */
+/* Memory that the helper does not share: small pieces are sent along, large ones are done here. */
 static void other_memory(void)
 {
     struct served s;
@@ -145,13 +145,13 @@ static void other_memory(void)
     T_EQ(stats_of(h).requests, 2);
     T_CHECK(memcmp(mem, back, AT_BLOCK) == 0 &&
             memcmp(area, (char *)area + AT_BLOCK, AT_BLOCK) == 0);
-    /* An address is the area's no longer than that is mapped: a buffer may take its place. */
+    /* An address belongs to the area only while it is mapped: a buffer may take its place. */
     vv_helper_unmap(h, area);
     at_there_and_back(aio, fd, false, mem, back);
     T_EQ(stats_of(h).requests, 2);
     vv_aio_free(aio);
     vv_helper_close(h);
-    serve_tell(&s);
+    serve_stop(&s);
     serve_join(&s);
     free(mem);
     free(back);
@@ -196,7 +196,7 @@ static void short_transfers_and_errors(void)
     vv_aio_submit(aio, &full);
     at_wait_n(aio, 1);
     T_EQ(full.result, -ENOSPC);
-    /* Written to a descriptor that only reads: the helper's system call says so. */
+    /* A write to a read-only descriptor: the helper's system call fails. */
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     int ro = open(path, O_RDONLY | O_CLOEXEC);
@@ -210,7 +210,7 @@ static void short_transfers_and_errors(void)
     vv_helper_unmap(h, mem);
     vv_helper_unmap(h, back);
     vv_helper_close(h);
-    serve_tell(&s);
+    serve_stop(&s);
     serve_join(&s);
     close(fd);
 }
@@ -226,7 +226,7 @@ static void kicks_and_timeouts(void)
     at_kicks_wake(aio);
     vv_aio_free(aio);
     vv_helper_close(h);
-    serve_tell(&s);
+    serve_stop(&s);
     serve_join(&s);
 }
 
@@ -242,7 +242,7 @@ struct mover {
     uint64_t seed;
 };
 
-/* Writes and reads back, over and over: every request comes back, with what was written. */
+/* Writes and reads back many times: every request comes back, with the bytes written. */
 static void *mover_main(void *arg)
 {
     struct mover *m = arg;
@@ -290,7 +290,7 @@ static void ends_in_the_middle(void)
         }
         struct t_rng r = {t_seed() + pass};
         vv_sleep_until_ns(vv_now_ns() + t_rng_below(&r, 4) * VV_NS_PER_MS);
-        serve_tell(&s);
+        serve_stop(&s);
         serve_join(&s);
         for (int i = 0; i < MOVERS; i++) {
             pthread_join(m[i].thread, NULL);
@@ -305,10 +305,10 @@ static void ends_in_the_middle(void)
     }
 }
 
-/* Nobody is there: no helper; nobody is there any more: it ends. */
+/* Without a listening helper there is none; without connections the helper ends. */
 static void idle_ends(void)
 {
-    struct vv_helper_opts o = {.name = "test-nobody", .no_start = true};
+    struct vv_helper_opts o = {.name = "test-idle", .no_start = true};
     struct served s;
     struct vv_helper *h = NULL;
     char err[256] = "";
@@ -326,7 +326,7 @@ static void idle_ends(void)
     T_EQ(s.result.processes, 1);
 }
 
-/* A program that cannot be had is an error that names it, and takes no time. */
+/* A missing program is an error that names it, and is found at once. */
 static void no_program(void)
 {
     struct vv_helper_opts o = {.name = "test-none", .program = "/nonexistent/varve"};
@@ -338,7 +338,7 @@ static void no_program(void)
     T_ERR(vv_helper_open(&o, err, sizeof(err), &h), -ECHILD);
 }
 
-/* ---- messages that make no sense ---- */
+/* ---- invalid messages ---- */
 
 static int raw_connect(void)
 {
@@ -393,14 +393,14 @@ static void hostile(void)
         raw_recv(raw, &n);
         T_EQ(n, 0);
         close(raw);
-        at_there_and_back(aio, fd, false, mem, back); /* nobody else is bothered */
+        at_there_and_back(aio, fd, false, mem, back); /* the other connection still works */
     }
-    int raw = raw_connect(); /* not even a greeting */
+    int raw = raw_connect(); /* without a greeting */
     T_OK(vvi_helper_send(raw, &bad[0], 3, -1, 0));
     raw_recv(raw, &n);
     T_EQ(n, 0);
     close(raw);
-    /* An area that was not told, and a descriptor that did not come: refused, and nothing more. */
+    /* An unknown area, and a missing descriptor: refused, and the connection stays. */
     raw = raw_connect();
     raw_hello(raw);
     struct vvi_helper_msg io = {.kind = VVI_HELPER_IO, .id = 5, .op = VV_AIO_READ, .nsegs = 1};
@@ -417,7 +417,7 @@ static void hostile(void)
     T_OK(vvi_helper_send(raw, &area, VVI_HELPER_MSG_BYTES(0), shared, 0));
     T_OK(vvi_helper_send(raw, &io, VVI_HELPER_MSG_BYTES(1), fd, 0));
     T_EQ(raw_recv(raw, &n).kind, VVI_HELPER_DONE);
-    /* Memory that was cut short is an error of the transfer. */
+    /* Truncated memory is an error of the transfer. */
     T_OK(ftruncate(shared, 0));
     T_OK(vvi_helper_send(raw, &io, VVI_HELPER_MSG_BYTES(1), fd, 0));
     r = raw_recv(raw, &n);
@@ -433,12 +433,12 @@ static void hostile(void)
     vv_helper_unmap(h, mem);
     vv_helper_unmap(h, back);
     vv_helper_close(h);
-    serve_tell(&s);
+    serve_stop(&s);
     serve_join(&s);
     close(fd);
 }
 
-/* One that refuses everything, as when its descriptors have run out. */
+/* A helper that refuses everything, as when it has no free descriptors. */
 static void *refuse_all(void *arg)
 {
     int fd = accept4(*(int *)arg, NULL, NULL, SOCK_CLOEXEC);
@@ -482,8 +482,8 @@ static void refusals_are_done_here(void)
     close(fd);
 }
 
-/* One that takes everything and answers nothing, as a process that is stopped does: it is ended, and
- * what it was given is done here. */
+/* A helper that takes everything and answers nothing, as a stopped process does: it is killed, and its
+ * requests are done here. */
 static void hung_is_ended(void)
 {
     struct vv_helper_opts o = {.name = name, .no_start = true, .tick_ms = 5};
@@ -494,7 +494,7 @@ static void hung_is_ended(void)
     char err[256] = "";
     snprintf(name, sizeof(name), "test-%d-hung", (int)getpid());
     T_OK(pipe(ready));
-    pid_t pid = fork(); /* whoever listens is who is ended: not this process */
+    pid_t pid = fork(); /* the process that listens is killed: it must not be this one */
     T_CHECK(pid >= 0);
     if (pid == 0) {
         struct vvi_helper_reply r = {.kind = VVI_HELPER_WELCOME, .id = VVI_HELPER_VERSION};

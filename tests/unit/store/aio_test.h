@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of I/O queues share, those of this process and that of the helper: files, waiting, blocks there and
- * back, and kicks. */
+/* Shared by the tests of I/O queues, those in this process and those of the helper: files, waiting, blocks written and
+ * read back, and kicks. */
 #ifndef AIO_TEST_H
 #define AIO_TEST_H
 
@@ -30,7 +30,7 @@ static inline int at_file_new(void)
     return fd;
 }
 
-/* Until n have ended. Nobody kicks meanwhile: no wait comes back with nothing. */
+/* Waits until n have ended. No thread kicks meanwhile, so each wait returns a request. */
 static inline void at_wait_n(struct vv_aio *aio, unsigned n)
 {
     struct vv_aio_req *reqs[8];
@@ -50,7 +50,7 @@ static inline void at_fill(char *mem, size_t bytes, uint64_t seed)
     }
 }
 
-/* Writes AT_BLOCKS blocks, one behind the other in the file and backwards in memory, and reads them back. */
+/* Writes AT_BLOCKS blocks, consecutive in the file and backwards in memory, and reads them back. */
 static inline void at_there_and_back(struct vv_aio *aio, int fd, bool may_block, char *mem,
                                      char *back)
 {
@@ -107,7 +107,7 @@ static inline void at_kicks_wake(struct vv_aio *aio)
         T_EQ(vv_aio_wait(aio, &req, 1, -1), 0);
         pthread_join(t, NULL);
     }
-    /* Kicked while nobody waits: the next wait ends, and only that. */
+    /* Kicked while no thread waits: the next wait ends, and only that one. */
     vv_aio_kick(aio);
     vv_aio_kick(aio);
     T_EQ(vv_aio_wait(aio, &req, 1, -1), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arena against a plain array of flags, and how it chooses runs. */
+/* The arena against a plain array of flags, and its choice of runs. */
 #include "store/arena/arena.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void whole_and_empty(void)
     T_EQ(got, 8);
     T_EQ(a.nfree, 0);
     T_CHECK(vv_arena_take(&a, 1, &got) == VV_PAGE_NONE);
-    T_EQ(got, 8); /* written on success only */
+    T_EQ(got, 8); /* set on success only */
     for (uint32_t p = 0; p < 8; p++)
         T_EQ(a.page[p].state, VV_PAGE_RESERVED);
     vv_arena_give(&a, 0, 8);
@@ -34,7 +34,7 @@ static void whole_and_empty(void)
     T_ERR(vv_arena_init(&a, VV_PAGE_NONE - 1, 0, 1, 1), -EINVAL);
 }
 
-/* Leaves free runs of these lengths, one used page between each two. */
+/* Leaves free runs of these lengths, separated by one used page each. */
 static void make_runs(struct vv_arena *a, const uint32_t *len, unsigned n)
 {
     uint32_t total = n - 1, at = 0, got;
@@ -57,12 +57,12 @@ static void choice_of_runs(void)
     uint32_t got = 0;
 
     make_runs(&a, len, 4);
-    /* The run that holds it whole, not the longest. */
+    /* The smallest run that holds it whole, not the longest. */
     T_EQ(vv_arena_take(&a, 5, &got), 3 + 1 + 16 + 1 + 1 + 1);
     T_EQ(got, 5);
     T_EQ(vv_arena_take(&a, 1, &got), 3 + 1 + 16 + 1);
     T_EQ(vv_arena_take(&a, 3, &got), 0);
-    /* None holds it: the longest there is. */
+    /* No run holds it: takes the longest. */
     T_EQ(vv_arena_take(&a, 20, &got), 4);
     T_EQ(got, 16);
     T_EQ(a.nfree, 0);
@@ -109,7 +109,7 @@ static void checker_sees(void)
     vv_arena_fini(&a);
 }
 
-/* Pages become ready from the first on; the last free run goes on into what is new. */
+/* Pages become ready from the first on; the last free run extends into the new pages. */
 static void grows(void)
 {
     struct vv_arena a;
@@ -131,7 +131,7 @@ static void grows(void)
     T_EQ(vv_arena_run(&a, 4), 5);
     T_EQ(a.nfree, 5);
     T_CHECK(!vv_arena_check(&a));
-    vv_arena_give(&a, 2, 2); /* given back at the border of what is ready: nothing beyond joins */
+    vv_arena_give(&a, 2, 2); /* returned at the border of ready pages: nothing beyond joins */
     T_EQ(vv_arena_run(&a, 2), 7);
     T_CHECK(!vv_arena_check(&a));
     vv_arena_stop(&a);
@@ -158,8 +158,7 @@ static uint32_t longest_run(const bool *used)
     return best;
 }
 
-/* Random takes and gives. A take gets all it wants if some run holds it, and else the longest
- * run. */
+/* Random takes and gives. A take gets all it wants if some run holds it, otherwise the longest run. */
 static void against_a_model(void)
 {
     struct t_rng r = {t_seed()};
@@ -184,7 +183,7 @@ static void against_a_model(void)
             T_EQ(first == VV_PAGE_NONE, longest == 0);
             if (first == VV_PAGE_NONE)
                 continue;
-            /* It looks at a few runs of about the right size only, then at larger ones. */
+            /* It looks only at a few runs of about the right size, then at larger ones. */
             T_CHECK(got == want || (got <= longest && longest < 2 * want));
             for (uint32_t p = first; p < first + got; p++) {
                 T_CHECK(!used[p]);
@@ -201,8 +200,8 @@ static void against_a_model(void)
     vv_arena_fini(&a);
 }
 
-/* Many pages at once are the same pages, in the same order, as run by run; and what stays free is
- * chosen from alike. */
+/* Taking many pages at once gives the same pages, in the same order, as taking them run by run, and leaves the
+ * same choice for later takes. */
 static void pages_as_runs(void)
 {
     struct t_rng r = {t_seed()};
@@ -240,7 +239,7 @@ static void pages_as_runs(void)
     vv_arena_fini(&all);
 }
 
-/* Parts of pages: no two overlap, a page is cut while one of its parts is in use, and goes back whole. */
+/* Parts of pages: no two overlap, a page is cut while one of its parts is in use, and is freed whole. */
 static void parts_of_pages(void)
 {
     enum { UNITS = 16, MOST = 512 };

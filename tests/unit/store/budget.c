@@ -22,7 +22,7 @@ static struct vv_budget *budget(const char *folder)
     return b;
 }
 
-/* Bookings follow one another, whoever makes them; other folders do not matter. */
+/* Bookings of all processes follow one another; other folders have no effect. */
 static void test_flushes_share(void)
 {
     const char *x = t_tmpdir(), *y = t_tmpdir();
@@ -33,10 +33,10 @@ static void test_flushes_share(void)
     T_EQ(vv_budget_book_flush(b, MIB, MIB, now), now + VV_NS_PER_S);
     T_EQ(vv_budget_book_flush(a, MIB, MIB, now), now + 2 * VV_NS_PER_S);
     T_EQ(vv_budget_book_flush(c, MIB, MIB, now), now);
-    /* Time that nobody used is not saved up. */
+    /* Unused time is not saved up. */
     now += 100 * VV_NS_PER_S;
     T_EQ(vv_budget_book_flush(b, MIB, MIB, now), now);
-    /* What makes no sense is not believed. */
+    /* Implausible times are ignored. */
     now -= 90 * VV_NS_PER_S;
     T_EQ(vv_budget_book_flush(b, MIB, MIB, now), now);
     vv_budget_free(a);
@@ -44,8 +44,8 @@ static void test_flushes_share(void)
     vv_budget_free(c);
 }
 
-/* Folders come and go; a table that is full of those that went has place for those that come, and
- * whoever lost his finds another. */
+/* Folders come and go. A table full of unused folders has room for new ones, and a process whose entry was
+ * reused finds another. */
 static void test_many_folders(void)
 {
     enum { ALL = 128 };
@@ -69,7 +69,7 @@ static void test_many_folders(void)
     T_OK(shm_unlink(many));
 }
 
-/* A restore of another process, also of one that was killed meanwhile, is yielded to, for a while. */
+/* Flushes yield for a while to a restore of another process, even one that was killed meanwhile. */
 static void test_restores_first(void)
 {
     const char *x = t_tmpdir(), *y = t_tmpdir();
@@ -77,7 +77,7 @@ static void test_restores_first(void)
     uint64_t now = vv_now_ns();
     vv_budget_book_restore(mine, MIB, 0, now);
     T_EQ(vv_budget_yield_until(mine, now), 0); /* its own */
-    /* Two, as processes may happen to share a place. */
+    /* Two children, because processes may share a slot by chance. */
     for (int i = 0; i < 2; i++) {
         pid_t child = fork();
         T_CHECK(child >= 0);
@@ -92,13 +92,13 @@ static void test_restores_first(void)
     T_CHECK(until > now && until < now + VV_NS_PER_S);
     T_EQ(vv_budget_yield_until(other, now), 0);
     T_EQ(vv_budget_yield_until(mine, now + VV_NS_PER_S), 0);
-    /* They had their share of the rate as well. */
+    /* Their restores are booked at the rate as well. */
     T_EQ(vv_budget_book_flush(mine, MIB, MIB, now), now + 2 * VV_NS_PER_S);
     vv_budget_free(mine);
     vv_budget_free(other);
 }
 
-/* More folders than there are places. */
+/* More folders than the table has entries. */
 static void test_many(void)
 {
     const char *top = t_tmpdir();
@@ -122,14 +122,14 @@ static void test_disk(void)
     struct vv_budget *a, *b;
     T_OK(vv_budget_new(x, VV_BUDGET_DISK, name, &a));
     T_OK(vv_budget_new(y, VV_BUDGET_DISK, name, &b));
-    uint64_t now = vv_now_ns(); /* the place had a user before, whose times are past */
+    uint64_t now = vv_now_ns(); /* the entry had a user before, whose times are past */
     T_EQ(vv_budget_book_flush(a, MIB, MIB, now), now);
     T_EQ(vv_budget_book_flush(b, MIB, MIB, now), now + VV_NS_PER_S);
     vv_budget_free(a);
     vv_budget_free(b);
 }
 
-/* A store that remembers what it was given. */
+/* A store that records its requests. */
 struct fake {
     struct vv_store base;
     struct vv_store_io *got[8];
@@ -162,7 +162,7 @@ static void fake_close(struct vv_store *store)
     (void)store;
 }
 
-/* Writes wait for restores of another process, in order, and not for ever; reads never do. */
+/* Writes wait for restores of another process, in order, and not for ever; reads never wait. */
 static void test_store(void)
 {
     static const struct vv_store_ops ops = {
@@ -187,7 +187,7 @@ static void test_store(void)
         T_EQ(waitpid(child, NULL, 0), child);
     }
     T_OK(s->ops->submit(s, &write[1]));
-    if (f.n == 1) { /* unless the machine was so slow that the restores are over */
+    if (f.n == 1) { /* unless the machine was so slow that the restores have expired */
         T_OK(s->ops->submit(s, &read));
         T_OK(s->ops->submit(s, &write[2]));
         T_EQ(f.n, 2);
@@ -201,7 +201,7 @@ static void test_store(void)
     vv_budget_free(mine);
 }
 
-/* Under a limit whatever writes waits for its turn. */
+/* Under a limit every kind of write waits for its turn. */
 static void test_store_limited(void)
 {
     static const struct vv_store_ops ops = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checking files without opening their history: what `varve ls` and `varve verify` stand on, and
- * that files of every format version ever written are still read. */
+/* Checking files without opening their history, as `varve ls` and `varve verify` do; and reading files of
+ * every earlier format version. */
 #include "store/files/ckfile.h"
 #include "store/target/folder/target_folder.h"
 
@@ -91,7 +91,7 @@ static void problems_are_named(void)
     T_ERR(verify("h/r0.v2.g0.ckpt", &all), -EBADMSG);
     T_EQ(all.n, 4);
     T_STREQ(all.what[0], "the header's checksum is wrong");
-    /* Without its end: the version comes from the name. */
+    /* Truncated: the version is taken from the name. */
     T_OK(truncate(st_path(dir, "h/r0.v3.g0.ckpt"), 4096 + 3 * PAGE));
     T_ERR(verify("h/r0.v3.g0.ckpt", &all), -EBADMSG);
     T_EQ(all.n, 1);
@@ -122,7 +122,7 @@ static void every_byte_counts(void)
     for (int i = 0; i < 400; i++) {
         uint64_t at = t_rng_below(&rng, bytes);
         if (at >= padding && at < tail)
-            continue; /* zeros between data and tables: nobody's */
+            continue; /* zeros between data and tables are not covered */
         flip("h/r0.v1.g0.ckpt", at);
         T_ERR(verify("h/r0.v1.g0.ckpt", &all), -EBADMSG);
         flip("h/r0.v1.g0.ckpt", at);
@@ -139,7 +139,7 @@ static void every_byte_counts(void)
     tear_down();
 }
 
-/* Reads or writes so many bytes of a file. */
+/* Reads or writes some bytes of a file. */
 static void peek(const char *name, uint64_t at, void *mem, size_t bytes)
 {
     int fd = open(st_path(dir, name), O_RDONLY);
@@ -156,7 +156,7 @@ static void poke(const char *name, uint64_t at, const void *mem, size_t bytes)
     close(fd);
 }
 
-/* A header that is whole, and of another file: each part is right, together they are not. */
+/* An intact header of another file: each part is right, but they do not belong together. */
 static void spliced_headers(void)
 {
     struct problems all;
@@ -170,7 +170,7 @@ static void spliced_headers(void)
     tear_down();
 }
 
-/* Checksums that are right of a history name that fills its field: text is read up to its end. */
+/* Correct checksums over a history name that fills its field: text is read only up to the field's end. */
 static void names_without_an_end(void)
 {
     static char tail[VV_STORE_ALIGN];
@@ -217,7 +217,7 @@ static void scanning(void)
     T_OK(st_do(tier.writer, &o, VV_STORE_WRITE)); /* being written */
     T_OK(truncate(st_path(dir, "h/r0.v3.g0.ckpt"), 100));
     T_OK(close(open(st_path(dir, "a-file"), O_CREAT | O_WRONLY, 0666)));
-    T_OK(vv_files_scan(os, dir, NULL, count, n)); /* while others hold the locks */
+    T_OK(vv_files_scan(os, dir, NULL, count, n)); /* while other handles hold the locks */
     T_EQ(n[0], 5);
     T_EQ(n[1], 3);
     T_EQ(n[2], 1);
@@ -232,7 +232,7 @@ static void scanning(void)
     tear_down();
 }
 
-/* ---- files of old ---- */
+/* ---- files of earlier formats ---- */
 
 static int see_golden(void *user, const struct vv_files_entry *e)
 {
@@ -276,7 +276,7 @@ static void golden_files(void)
         files = st_files_open(&tier, "h");
         T_OK(vv_files_list(files, see_golden, &n));
         T_EQ(n, 1);
-        /* The index is of an earlier format: it is not used, and made again. */
+        /* The index has an earlier format: it is not used, and written again. */
         T_EQ(vv_files_first_generation(files), 4);
         T_OK(st_check_version(tier.reader, files, 42, 3, 2 * 4096 + 1000, 4096));
         struct problems all;
@@ -285,7 +285,7 @@ static void golden_files(void)
     }
 }
 
-/* ---- files for others ---- */
+/* ---- files for other tests ---- */
 
 /* For a new version of the format: tests/golden/checkpoint-N. */
 static void make_golden(const char *to)
@@ -302,8 +302,8 @@ static void make_golden(const char *to)
     tear_down();
 }
 
-/* For the tests of the commands: history "run", versions 1 to 5 of ranks 0 and 1. With hold, then
- * keeps rank 0 open, an unfinished write in it, until standard input ends. */
+/* For the tests of the commands: history "run", versions 1 to 5 of ranks 0 and 1. With hold, then keeps rank 0
+ * open, with an unfinished write in it, until standard input ends. */
 static void make_run(const char *to, bool hold)
 {
     struct st_object o;

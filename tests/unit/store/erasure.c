@@ -82,7 +82,7 @@ static void xor_is_exclusive_or(void)
         T_EQ(made[b], block[0][b] ^ block[1][b] ^ block[2][b]);
 }
 
-/* Files that end early are zeros from there on. */
+/* Files that end early count as zeros from there on. */
 static void missing_blocks_are_zeros(void)
 {
     for (uint32_t k = 1; k <= (vv_erasure_any() ? 2 : 1); k++)
@@ -102,7 +102,7 @@ static void missing_blocks_are_zeros(void)
         }
 }
 
-static void what_makes_no_sense_is_refused(void)
+static void invalid_blocks_are_refused(void)
 {
     struct vv_erasure e;
     uint32_t twice[3] = {0, 1, 1}, itself[3] = {0, 1, 3}, good[3] = {0, 1, 2};
@@ -140,7 +140,7 @@ int main(void)
     T_RUN(every_block_follows_from_others);
     T_RUN(xor_is_exclusive_or);
     T_RUN(missing_blocks_are_zeros);
-    T_RUN(what_makes_no_sense_is_refused);
+    T_RUN(invalid_blocks_are_refused);
     T_RUN(blocks_are_dealt_evenly);
     return t_done();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of committed files: writing, committing, reading and removing, on every backend and in
- * both modes. */
+/* The store of committed files: writing, committing, reading and removing, on every backend and in both
+ * modes. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/mount.h>
@@ -149,7 +149,7 @@ static void removal(void)
     T_CHECK(exists("h/r0.v1.g0.tmp"));
     T_OK(st_do(tier.reader, &o, VV_STORE_REMOVE)); /* written, not committed */
     T_CHECK(!exists("h/r0.v1.g0.tmp"));
-    T_OK(st_put(tier.writer, &o)); /* the same key again: nothing of it was left */
+    T_OK(st_put(tier.writer, &o)); /* the same key again: nothing was left of it */
     T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE));
     T_CHECK(!exists("h/r0.v1.g0.ckpt"));
     T_ERR(st_do(tier.reader, &o, VV_STORE_READ), -ENOENT);
@@ -174,7 +174,7 @@ static void unfinished_writes_vanish(void)
     T_OK(st_do(tier.writer, &o, VV_STORE_WRITE));
     tear_down(); /* closing deletes it */
     T_CHECK(!exists("h/r0.v1.g0.tmp"));
-    /* As after a crash; another rank's is not ours to delete. */
+    /* As after a crash; files of another rank must not be deleted. */
     T_CHECK(close(open(st_path(dir, "h/r0.v8.g0.tmp"), O_CREAT | O_WRONLY, 0666)) == 0);
     T_CHECK(close(open(st_path(dir, "h/r1.v8.g0.tmp"), O_CREAT | O_WRONLY, 0666)) == 0);
     st_tier_open(&tier, dir);
@@ -186,7 +186,7 @@ static void unfinished_writes_vanish(void)
     tear_down();
 }
 
-/* Few descriptors, many objects, those being written included. */
+/* Few descriptors, many objects, including objects being written. */
 static void bounded_descriptors(void)
 {
     enum { N = 20 };
@@ -221,7 +221,7 @@ static void bounded_descriptors(void)
     st_opts = saved;
 }
 
-/* Commits in flight at once share the folder's fsync, and all come out right. */
+/* Concurrent commits share the folder's fsync, and all succeed. */
 static void grouped_commits(void)
 {
     enum { N = 24 };
@@ -274,7 +274,7 @@ static void flip(const char *name, uint64_t at)
     close(fd);
 }
 
-/* Wrong bytes are never returned with success, and nothing good suffers. */
+/* Wrong bytes are never returned with success, and intact ones are still read. */
 static void corruption(void)
 {
     set_up();
@@ -289,18 +289,18 @@ static void corruption(void)
     struct vv_store_io io = st_io(&o, VV_STORE_READ, 1, 4);
     T_ERR(st_run(tier.reader, &io), -EBADMSG);
     T_EQ(io.bad_chunk, 3);
-    io = st_io(&o, VV_STORE_READ, 4, 2); /* the chunks around it are fine */
+    io = st_io(&o, VV_STORE_READ, 4, 2); /* the chunks around it are intact */
     T_OK(st_run(tier.reader, &io));
     st_object_fini(&o);
     T_ERR(st_check_version(tier.reader, files, 1, 0, 5 * ST_PAGE + 9, ST_PAGE), -EBADMSG);
     T_ERR(st_check_version(tier.reader, files, 2, 0, 5 * ST_PAGE + 9, ST_PAGE), -EBADMSG);
     T_OK(st_check_version(tier.reader, files, 3, 0, 5 * ST_PAGE + 9, ST_PAGE));
-    /* Asked for with another size than it has. */
+    /* Read with another size than it has. */
     T_ERR(st_check_version(tier.reader, files, 3, 0, 5 * ST_PAGE, ST_PAGE), -EBADMSG);
     tear_down();
 }
 
-/* Cut while it is open, after its footer was read. */
+/* Truncated while it is open, after its footer was read. */
 static void truncated_while_open(void)
 {
     set_up();
@@ -367,7 +367,7 @@ static void short_transfers(void)
     st_opts = saved;
 }
 
-/* A full disk fails this object at its first write and leaves the others alone. */
+/* A full disk fails this object at its first write and does not affect the others. */
 static void full_disk(void)
 {
     struct fault_os fault;
@@ -387,7 +387,7 @@ static void full_disk(void)
     T_CHECK(!exists("h/r0.v2.g0.tmp"));
     T_OK(st_do(tier.writer, &o, VV_STORE_REMOVE));
     T_OK(st_put(tier.writer, &o));
-    /* Where blocks cannot be allocated ahead, writing still works. */
+    /* Without ahead-of-time allocation, writing still works. */
     fault.err = EOPNOTSUPP;
     atomic_store(&fault.count, 0);
     st_object_fini(&o);
@@ -414,7 +414,7 @@ static void cases(void)
     T_RUN(full_disk);
 }
 
-/* ---- once, whatever the mode ---- */
+/* ---- once, in any mode ---- */
 
 static const char *small_disk;
 
@@ -423,7 +423,7 @@ static void small_disk_gone(void)
     umount2(small_disk, MNT_DETACH);
 }
 
-/* A file system that is really full: what was committed stays, and room made is used again. */
+/* A file system that is really full: committed data stays, and freed space is used again. */
 static void really_full_disk(void)
 {
     small_disk = t_tmpdir();
@@ -476,7 +476,7 @@ static void really_full_disk(void)
     st_object_fini(&o);
 }
 
-/* The commit of `renamed` comes between a reader's taking its temporary name and opening it. */
+/* The commit of `renamed` comes after a reader has made up its temporary name, and before it opens it. */
 static struct st_object *renamed;
 
 static int late_openat(const struct vv_os *os, int dirfd, const char *path, int flags,
@@ -543,16 +543,16 @@ static void direct_refused(void)
     vv_spill_free(spill);
 }
 
-/* ---- a folder's fsync that takes its time ---- */
+/* ---- a slow fsync of a folder ---- */
 
-/* An OS table that stops each fsync of a folder once it has begun, and keeps the order of calls. */
+/* An OS table that holds each fsync of a folder once it has begun, and records the order of calls. */
 struct slow_sync {
     struct vv_os os; /* first */
     /* Synchronization: atomic, all of them: workers of the store count and wait. */
     atomic_int clock;             /* numbers the calls */
     atomic_int begun;             /* of the last fsync of a folder; 0: none yet */
     atomic_int renamed, unlinked; /* of the last of each */
-    atomic_bool open;             /* they need not wait any more */
+    atomic_bool open;             /* fsyncs need not wait any more */
 };
 
 static struct slow_sync *slow_of(const struct vv_os *os)
@@ -591,7 +591,7 @@ static int slow_unlinkat(const struct vv_os *os, int dirfd, const char *path)
     return rc;
 }
 
-/* Polls until the call has been made; nothing may be reported meanwhile. */
+/* Polls until the call has been made; no request may be reported meanwhile. */
 static void poll_until(atomic_int *call, int after)
 {
     struct vv_store_io *done;
@@ -599,8 +599,8 @@ static void poll_until(atomic_int *call, int after)
         T_CHECK(tier.writer->ops->poll(tier.writer, &done, 1, 1000000) <= 0);
 }
 
-/* What gets its name, or loses it, while the folder's fsync runs waits for another one: the running
- * one may have passed it by. */
+/* A file that is named or deleted while the folder's fsync runs waits for another fsync: the running one
+ * may have missed it. */
 static void a_running_sync_is_joined_by_none(void)
 {
     static struct slow_sync slow;
@@ -613,7 +613,7 @@ static void a_running_sync_is_joined_by_none(void)
     vv_store_opts_init(&tier.opts);
     tier.opts.os = &slow.os;
     tier.opts.page_bytes = ST_PAGE;
-    tier.opts.backend = VV_AIO_THREADS; /* whose workers may be stopped */
+    tier.opts.backend = VV_AIO_THREADS; /* its workers may be held */
     dir = t_tmpdir();
     st_tier_open(&tier, dir);
     files = st_files_open(&tier, "h");

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One workload on committed files with every system call failing in turn, once and from then on,
- * and with the process killed before every system call in turn. Afterwards, with a sound system:
- * what was reported committed is there, what was reported removed is not, and whatever is listed is
- * intact. */
+/* One workload on committed files with every system call failing in turn, once and from then on, and with
+ * the process killed before every system call in turn. Afterwards, with a working system: versions reported
+ * as committed exist, versions reported as removed do not, and every listed version is intact. */
 #include <dirent.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -13,20 +12,20 @@
 enum { VERSIONS = 3 };
 #define SIZE (2 * ST_PAGE + 100)
 
-/* What was reported; shared with the parent of a killed process. */
+/* The reports; shared with the parent of a killed process. */
 struct reported {
     _Atomic bool committed[VERSIONS], removing[VERSIONS], removed[VERSIONS];
 };
 
-static struct reported *told;
+static struct reported *reported;
 
 static int remove_version(struct vv_store *s, struct vv_files *f, uint64_t v)
 {
     struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {f, v, 0}};
-    told->removing[v] = true;
+    reported->removing[v] = true;
     int rc = st_run(s, &io);
     if (rc == 0)
-        told->removed[v] = true;
+        reported->removed[v] = true;
     return rc;
 }
 
@@ -43,7 +42,7 @@ static void put_versions(struct vv_store *w, struct vv_files *f)
         if (rc == 0)
             rc = st_do(w, &o, VV_STORE_COMMIT);
         if (rc == 0)
-            told->committed[v] = true;
+            reported->committed[v] = true;
         else
             (void)remove_version(w, f, v);
         st_object_fini(&o);
@@ -65,9 +64,9 @@ static void workload(const struct vv_store_opts *opts, const char *dir)
     put_versions(w, f);
     for (uint64_t v = 0; v < VERSIONS; v++) {
         int rc = st_check_version(r, f, v, 0, SIZE, ST_PAGE); /* checks the bytes on success */
-        T_CHECK(rc != 0 || told->committed[v] || !told->removed[v]);
+        T_CHECK(rc != 0 || reported->committed[v] || !reported->removed[v]);
     }
-    if (told->committed[1])
+    if (reported->committed[1])
         (void)remove_version(r, f, 1);
     w->ops->close(w);
     r->ops->close(r);
@@ -109,9 +108,9 @@ static void check_aftermath(const struct vv_store_opts *opts, const char *dir)
     T_OK(vv_files_list_damaged(f, see_damage, NULL));
     T_OK(vv_files_list(f, see, there));
     for (uint64_t v = 0; v < VERSIONS; v++) {
-        if (told->removed[v])
+        if (reported->removed[v])
             T_CHECK(!there[v]);
-        else if (told->committed[v] && !told->removing[v])
+        else if (reported->committed[v] && !reported->removing[v])
             T_CHECK(there[v]);
         if (there[v])
             T_OK(st_check_version(t.reader, f, v, 0, SIZE, ST_PAGE));
@@ -145,14 +144,14 @@ static void sweep(enum fault_mode mode)
         fault.mode = mode;
         fault.at = at;
         fault.err = at % 2 == 0 ? ENOSPC : EIO;
-        memset(told, 0, sizeof(*told));
+        memset(reported, 0, sizeof(*reported));
         workload(&opts, dir);
         T_EQ(atomic_load(&fault.descriptors), 0);
         hit = atomic_load(&fault.count) >= at;
         check_aftermath(&opts, dir);
     }
     t_note("%ld system calls failed in turn", at - 2);
-    T_CHECK(told->committed[0] && told->removed[1] && told->committed[2]);
+    T_CHECK(reported->committed[0] && reported->removed[1] && reported->committed[2]);
     T_CHECK(at > 40);
 }
 
@@ -173,7 +172,7 @@ static void killed(void)
         const char *dir = t_tmpdir();
         struct fault_os fault;
         struct vv_store_opts opts = options(&fault);
-        memset(told, 0, sizeof(*told));
+        memset(reported, 0, sizeof(*reported));
         fault.mode = FAULT_KILL;
         fault.at = at;
         pid_t pid = fork();
@@ -194,8 +193,9 @@ static void killed(void)
 
 int main(void)
 {
-    told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    T_CHECK(told != MAP_FAILED);
+    reported =
+        mmap(NULL, sizeof(*reported), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    T_CHECK(reported != MAP_FAILED);
     T_RUN(failing_once);
     T_RUN(failing_for_ever);
     T_RUN(killed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a history: the lock, the index in every state of disrepair, damaged files, generations.
- * What is committed is always found. */
+/* Opening a history: the lock, the index in every state of damage, damaged files, generations. Committed
+ * versions are always found. */
 #include <fcntl.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -62,7 +62,7 @@ static int see(void *user, const struct vv_files_entry *e)
     return 0;
 }
 
-/* Opens again and says what is there and how many checkpoint files were opened for it. */
+/* Opens again; returns the versions found and how many checkpoint files were opened for that. */
 static struct seen look_again(long *ret_opened)
 {
     struct seen s = {0};
@@ -70,7 +70,7 @@ static struct seen look_again(long *ret_opened)
     st_tier_open(&tier, dir);
     long before = atomic_load(&fault.per_call[FAULT_FILE_BYTES]);
     files = st_files_open(&tier, "h");
-    /* One for the index itself. */
+    /* One open is for the index itself. */
     if (ret_opened)
         *ret_opened = atomic_load(&fault.per_call[FAULT_FILE_BYTES]) - before - 1;
     T_OK(vv_files_list(files, see, &s));
@@ -120,7 +120,7 @@ static void damage_index(uint64_t from_end, bool cut)
     close(fd);
 }
 
-/* Whatever happens to the index, the same versions are found, and it is good again afterwards. */
+/* However the index is damaged, the same versions are found, and it is intact again afterwards. */
 static void damaged_index(void)
 {
     static const struct {
@@ -150,7 +150,7 @@ static void damaged_index(void)
         T_EQ(opened, 0);
         close_all();
     }
-    /* How much of a damaged one was still of use. */
+    /* How many records of a damaged index were still used. */
     for (unsigned i = 0; i < VV_ARRAY_SIZE(damage); i++) {
         set_up();
         write_versions(10);
@@ -187,7 +187,7 @@ static void records_without_files(void)
     T_OK(unlink(st_path(dir, "h/r0.v3.g0.ckpt")));
     T_OK(unlink(st_path(dir, "h/r0.v100.g9.ckpt")));
     open_all();
-    /* The generation of a file that is gone is not used again. */
+    /* The generation of a deleted file is not used again. */
     T_EQ(vv_files_first_generation(files), 10);
     struct seen s = look_again(NULL);
     T_EQ(s.n, 3);
@@ -215,8 +215,8 @@ static void higher_generation_wins(void)
     close_all();
 }
 
-/* Removing the lower one lasts before anything is built on it: a crash must not bring it back once the
- * higher one is discarded. */
+/* The removal of the lower one is durable first: a crash must not bring it back once the higher one is
+ * discarded. */
 static void superseded_removal_is_synced(void)
 {
     long fsyncs[2];
@@ -232,7 +232,7 @@ static void superseded_removal_is_synced(void)
     close_all();
 }
 
-/* What is written again has a run id of its own. */
+/* An overwritten version has a run id of its own. */
 static void editions(void)
 {
     set_up();
@@ -268,8 +268,8 @@ static struct damage damage_now(void)
     return d;
 }
 
-/* Damaged files are kept and told, not listed. A lower generation does not stand in: the
- * application had replaced it. It goes for good when the damaged one is removed. */
+/* Damaged files are kept and reported, not listed. A lower generation does not replace one: the
+ * application had overwritten it. It is deleted when the damaged one is removed. */
 static void damaged_files(void)
 {
     struct stat st;
@@ -306,7 +306,7 @@ static void damaged_files(void)
     close_all();
 }
 
-/* The index does not speak for a file that was cut, grown or replaced since. */
+/* The index does not describe a file that was truncated, extended or replaced since. */
 static void length_is_checked(void)
 {
     static const off_t length[] = {0, 1, 5000, 1 << 20};
@@ -322,7 +322,7 @@ static void length_is_checked(void)
         T_EQ(d.version[0], 6);
         struct seen s = look_again(&opened);
         T_EQ(s.n, 2);
-        T_EQ(opened, 1); /* the one that is looked into */
+        T_EQ(opened, 1); /* the file that is read */
         close_all();
     }
 }
@@ -376,8 +376,8 @@ static void expect_not_regular(void *user, const struct vv_ckfile_problem *p)
     ++*(int *)user;
 }
 
-/* A FIFO, a folder, a device or a socket with the name of a file: with the index and without, in the
- * place of a committed file, of an unfinished one and of the index itself. */
+/* A FIFO, a folder, a device or a socket under the name of a file: with and without the index, in the place
+ * of a committed file, of an unfinished one and of the index itself. */
 static void no_regular_files(void)
 {
     for (int what = 0; what < 4; what++)
@@ -407,7 +407,7 @@ static void no_regular_files(void)
             s = look_again(NULL);
             T_EQ(s.n, 3);
             T_OK(vv_files_scan(vv_os_posix(), dir, "h", count_not_regular, &n));
-            T_CHECK(n == 1 || n == 2); /* the unfinished one is left where it is a folder */
+            T_CHECK(n == 1 || n == 2); /* an unfinished one that is a folder stays */
             n = 0;
             T_ERR(vv_ckfile_verify(vv_target_cwd(), path, expect_not_regular, &n, NULL), -EBADMSG);
             T_EQ(n, 1);
@@ -416,7 +416,7 @@ static void no_regular_files(void)
         }
 }
 
-/* A damaged lower generation is nobody's: neither told nor deleted. */
+/* A damaged lower generation is neither reported nor deleted. */
 static void damaged_and_replaced(void)
 {
     struct stat st;
@@ -435,7 +435,7 @@ static void damaged_and_replaced(void)
     close_all();
 }
 
-/* A file copied to another's name is not that version. */
+/* A file copied to another version's name is not that version. */
 static void misnamed_file(void)
 {
     char from[4096];
@@ -444,7 +444,7 @@ static void misnamed_file(void)
     close_all();
     snprintf(from, sizeof(from), "%s", st_path(dir, "h/r0.v1.g0.ckpt"));
     T_OK(link(from, st_path(dir, "h/r0.v7.g0.ckpt")));
-    T_OK(link(from, st_path(dir, "h/r0.v1.g00.ckpt"))); /* not a name of ours */
+    T_OK(link(from, st_path(dir, "h/r0.v1.g00.ckpt"))); /* not a valid name */
     open_all();
     T_EQ(damage_now().n, 1);
     T_ERR(st_check_version(tier.reader, files, 7, 0, 1001, ST_PAGE), -EBADMSG);
@@ -466,8 +466,8 @@ static void remove_version(uint64_t v, uint64_t generation)
     T_OK(st_run(tier.writer, &io));
 }
 
-/* It holds at most twice what is alive and a constant, at any time: it is written again without what is
- * gone. Nothing that is alive is lost by that, and nothing has to be read at the next opening. */
+/* At any time the index has at most twice the existing versions plus a constant: it is rewritten without removed
+ * ones. That loses no existing version, and the next opening has to read no file. */
 static void index_is_compacted(void)
 {
     enum { REMOVAL = 72, RECORD = REMOVAL + 2 * 16, KEPT = 5, REMOVED = 32, VERSIONS = 1000 };
@@ -478,7 +478,7 @@ static void index_is_compacted(void)
         if (v >= KEPT)
             remove_version(v - KEPT, 0);
         T_CHECK(index_bytes() <= 64 + (2 * KEPT + 64 + 2) * RECORD);
-        /* The last removals stay: a partner may not have heard of them. */
+        /* The last removals stay: a partner may have missed them. */
         if (v >= KEPT + REMOVED)
             T_CHECK(index_bytes() >= 64 + KEPT * RECORD + REMOVED * REMOVAL);
     }
@@ -487,7 +487,7 @@ static void index_is_compacted(void)
     T_EQ(opened, 0);
     for (int i = 0; i < KEPT; i++)
         T_EQ(s.version[i], VERSIONS - KEPT + i);
-    /* A version that was removed and written again is there. */
+    /* A version that was removed and written again exists. */
     for (uint64_t g = 1; g < 100; g++) {
         put(7, g);
         remove_version(7, g);
@@ -500,7 +500,7 @@ static void index_is_compacted(void)
     close_all();
 }
 
-/* Many that are alive: the index is left alone. */
+/* If most versions exist, the index is not rewritten. */
 static void index_is_left_alone(void)
 {
     set_up();
@@ -515,11 +515,11 @@ static void index_is_left_alone(void)
     close_all();
 }
 
-/* Compacting fails at any of its system calls: then there is no index, or the old one, and the same
- * versions are found. */
+/* Compaction fails at any of its system calls: then there is no index, or the old one, and the same versions
+ * are found. */
 static void compaction_fails(void)
 {
-    enum { CALLS = 60 }; /* more than it makes */
+    enum { CALLS = 60 }; /* more than a compaction makes */
     for (long at = 1; at <= CALLS; at++) {
         struct stat before, after;
         set_up();
@@ -591,8 +591,8 @@ static void lock_conflicts(void)
     close(ready[1]);
 }
 
-/* A forked child has the lock's descriptor too: the lock is given up all the same when the parent
- * closes, and not when the child does. */
+/* A forked child also has the lock's descriptor: the lock still ends when the parent closes, and not when
+ * the child does. */
 static void lock_and_fork(void)
 {
     char err[256] = "";
@@ -601,7 +601,7 @@ static void lock_and_fork(void)
     pid_t child = fork();
     T_CHECK(child >= 0);
     if (child == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* in case the test fails */
         pause();
         _exit(0);
     }
@@ -622,8 +622,8 @@ static void lock_and_fork(void)
     close_all();
 }
 
-/* Making a folder and syncing the one above are two steps. Whoever comes after the first without
- * the second does it. */
+/* Creating a folder and syncing the one above are two steps. If a process did only the first, the next one
+ * does the second. */
 static void folders_are_synced(void)
 {
     char err[256] = "", path[4096];

@@ -53,7 +53,7 @@ static void tear_down(void)
     st_opts.gds = NULL;
 }
 
-/* The same object in device memory: its pages in the arena, backwards, or one after the other. */
+/* Copies the object to device memory: its pages in the arena, backwards, or in a row. */
 static void to_device(const struct st_object *o, bool in_a_row, bool with_bytes, void **ret_mem)
 {
     for (uint32_t i = 0; i < o->nchunks; i++) {
@@ -112,7 +112,7 @@ static void opening(void)
     fake->driver_open_code = 5007;
     T_ERR(vv_gds_open(d, t_cufile_path(), err, sizeof(err), &g), -ENOTSUP);
     T_CHECK(strstr(err, "5007"));
-    fake->driver_open_code = 5026; /* open already: by the application, and left to it */
+    fake->driver_open_code = 5026; /* the application has opened the driver, and keeps it */
     T_OK(vv_gds_open(d, t_cufile_path(), err, sizeof(err), &g));
     vv_gds_close(g);
     T_EQ(fake->misuse, 0);
@@ -170,12 +170,12 @@ static void spill_close(void)
     vv_spill_free(spill);
 }
 
-/* A library that takes no file, for whatever reason, is one that cannot be used here. */
+/* A library that refuses a file, with any error, cannot be used here. */
 static void spill_refused(void)
 {
     char err[256] = "";
     set_up();
-    fake->handle_code = 5999; /* none that we know */
+    fake->handle_code = 5999; /* an unknown code */
     T_ERR(vv_spill_new(t_tmpdir(), 64 * ST_PAGE, &st_opts, err, sizeof(err), &spill), -ENOTSUP);
     T_CHECK(strstr(err, "GPUDirect"));
     fake->handle_code = 0;
@@ -196,13 +196,13 @@ static void spill_round_trips(void)
         struct vv_store_io io = device_io(&o, VV_STORE_WRITE, mem, 0, 8);
         io.pages = scattered;
         T_OK(st_run(writer, &io));
-        /* Down from the device, up into host memory. */
+        /* Written from the device, read into host memory. */
         st_object_clear(&o, ST_PAGE);
         io = st_io(&o, VV_STORE_READ, 0, 8);
         io.pages = scattered;
         T_OK(st_run(reader, &io));
         T_CHECK(st_object_intact(&o, ST_PAGE));
-        /* And up to the device. */
+        /* And read to the device. */
         to_device(&o, in_a_row, false, mem);
         io = device_io(&o, VV_STORE_READ, mem, 0, 8);
         io.pages = scattered;
@@ -211,7 +211,7 @@ static void spill_round_trips(void)
     }
     T_EQ(fake->written_bytes, 2 * 8 * ST_PAGE);
     T_EQ(fake->read_bytes, 2 * 8 * ST_PAGE);
-    /* Backwards in memory every page is a transfer; in a row, every run of the file. */
+    /* Backwards in memory every page is a transfer of its own; in a row, every run of the file. */
     T_EQ(fake->writes, 8 + 4);
     st_object_fini(&o);
     spill_close();
@@ -228,7 +228,7 @@ static void spill_odd_sizes(void)
     to_device(&o, true, true, mem);
     struct vv_store_io io = device_io(&o, VV_STORE_WRITE, mem, 0, 4);
     io.pages = scattered;
-    T_ERR(st_run(writer, &io), -EINVAL); /* its end would have to be filled up */
+    T_ERR(st_run(writer, &io), -EINVAL); /* its end would have to be padded */
     io.nchunks = 3;
     T_OK(st_run(writer, &io));
     io = st_io(&o, VV_STORE_WRITE, 3, 1);
@@ -275,14 +275,14 @@ static void spill_errors(void)
     fake->fail_errno = EIO;
     T_ERR(st_run(reader, &read), -EIO);
 
-    /* The kernel fails, at once or later: no checksum, no success. */
+    /* The kernel fails, at launch or later: no checksum, no success. */
     T_OK(vv_device_host_fail(device, VV_DEVICE_OP_LAUNCH, 1, 1, -EIO));
     T_ERR(st_run(reader, &read), -EIO);
     T_OK(vv_device_host_fail(device, VV_DEVICE_OP_EVENT_WAIT, 1, 1, -EIO));
     T_ERR(st_run(writer, &write), -EIO);
     T_OK(st_run(writer, &write));
 
-    /* Memory that is not the gds's. */
+    /* Memory outside the gds's buffer. */
     void *other;
     T_OK(vv_device_mem_alloc(device, ST_PAGE, &other));
     mem[7] = other;
@@ -319,7 +319,7 @@ static void without_gds(void)
     tear_down();
 }
 
-/* More in flight than threads, then closed under them. */
+/* More requests than threads, then closed while they are in flight. */
 static void many_in_flight(void)
 {
     enum { N = 32 };
@@ -380,7 +380,7 @@ static void device_lost(void)
     vv_gds_close(gds);
     vv_device_close(device);
     st_opts.gds = NULL;
-    T_EQ(fake->handles, 0); /* descriptors are closed, whatever became of the device */
+    T_EQ(fake->handles, 0); /* handles are closed even if the device is lost */
 }
 
 /* ---- files ---- */
@@ -432,7 +432,7 @@ static void files_round_trips(void)
     tear_down();
 }
 
-/* A file with larger or smaller pages than ours. */
+/* A file with larger or smaller pages than this store. */
 static void files_of_other_pages(void)
 {
     for (uint32_t page = ST_PAGE / 4; page <= ST_PAGE * 4; page *= 4) {
@@ -478,7 +478,7 @@ static void files_of_other_pages(void)
     }
 }
 
-/* Descriptors come and go; what the library knows of them goes first. */
+/* Descriptors are closed and reopened; the library's handle is closed before its descriptor. */
 static void files_few_open(void)
 {
     enum { VERSIONS = 6 };
@@ -514,7 +514,7 @@ static void files_few_open(void)
     tear_down();
 }
 
-/* A write that failed spoils the object, whoever it was that failed. */
+/* A failed write spoils the object, at whatever step it failed. */
 static void files_spoiled(void)
 {
     for (int how = 0; how < 4; how++) {

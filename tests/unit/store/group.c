@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agreement through a shared folder when things happen at the wrong moment: what others do between the
- * look at all markers and the record, retractions, lives that are over and go on writing. */
+/* Agreement through a shared folder when events come at the wrong moment: steps of others between the look at all
+ * markers and the record, retractions, and writes of lives that were replaced. */
 #define _GNU_SOURCE
 #include "store/remote/group.h"
 
@@ -22,7 +22,7 @@ enum { GEN_A = 10, GEN_B = 1000 };
 
 /* ---- a moment ---- */
 
-/* Right before a file gets its name, once. */
+/* Called once, right before a file with this ending gets its name. */
 static struct {
     const char *end; /* of the name */
     void (*then)(void);
@@ -108,7 +108,7 @@ static int see(void *user, const struct vv_group_record *r, int error)
     return 0;
 }
 
-/* The run that the version is complete in, as whoever opens the history next sees it; 0: in none. */
+/* The run in which the version is complete, as the next opening of the history sees it; 0: none. */
 static uint64_t complete_in(void)
 {
     struct vv_group g;
@@ -123,7 +123,7 @@ static uint64_t complete_in(void)
     return run[0];
 }
 
-/* ---- a record that comes late ---- */
+/* ---- late records ---- */
 
 static void rank_1_completes_and_retracts(void)
 {
@@ -132,7 +132,7 @@ static void rank_1_completes_and_retracts(void)
     T_EQ(count(".group"), 0);
 }
 
-/* Rank 0 has seen all markers, and writes the record when the version has been complete and discarded. */
+/* Rank 0 has seen all markers, and writes the record after the version was complete and discarded. */
 static void test_late_after_retraction(void)
 {
     begin();
@@ -143,7 +143,7 @@ static void test_late_after_retraction(void)
     T_OK(vv_group_complete(&a[0], VERSION, LIFE_A, true));
     T_EQ(complete_in(), 0);
     T_EQ(vv_group_complete(&a[0], VERSION, LIFE_A, true), -EAGAIN);
-    /* Once the others have given it up too, nothing of all that is left. */
+    /* Once the others have retracted it too, no file of it is left. */
     T_OK(vv_group_retract(&a[0], VERSION, LIFE_A, GEN_A));
     vv_group_tidy(&a[0]);
     vv_group_tidy(&a[1]);
@@ -166,7 +166,7 @@ static void test_late_after_discard(void)
     moment.then = rank_1_retracts;
     T_OK(vv_group_complete(&a[0], VERSION, LIFE_A, true));
     T_EQ(complete_in(), 0);
-    /* Rank 1 dies and comes back: its word stands as long as rank 0 has a marker. */
+    /* Rank 1 dies and comes back: its retraction is valid while rank 0 has a marker. */
     vv_group_close(&b[1]);
     open_life(&b[1], 1);
     T_OK(vv_group_scan(&b[1], VV_GROUP_WRITE, see, &(uint64_t){0}));
@@ -196,13 +196,13 @@ static void test_late_after_later_life(void)
     T_OK(vv_group_complete(&a[0], VERSION, LIFE_A, true));
     T_EQ(complete_in(), LIFE_B);
     T_EQ(count(".group"), 1);
-    /* A little later it is told. */
+    /* Its next call fails. */
     T_EQ(vv_group_complete(&a[0], VERSION, LIFE_A, true), -ECANCELED);
     T_EQ(complete_in(), LIFE_B);
     end();
 }
 
-/* Discarding the later one does not bring the earlier one back. */
+/* Discarding the later version does not bring the earlier one back. */
 static void test_later_discarded(void)
 {
     begin();
@@ -221,7 +221,7 @@ static void test_later_discarded(void)
     end();
 }
 
-/* ---- a life that is over ---- */
+/* ---- a replaced life ---- */
 
 static void life_b_begins(void)
 {
@@ -254,11 +254,11 @@ static void life_b_marks(void)
     mark(&b[0], LIFE_B, GEN_B);
 }
 
-/* Two lives of one rank write at the same time: neither spoils what the other writes. */
+/* Two lives of one rank write at the same time: neither damages the other's files. */
 static void test_two_at_once(void)
 {
     struct vv_group_marker m;
-    begin(); /* life B has not told anybody yet */
+    begin(); /* the life file of life B is not written yet */
     moment.end = ".mark";
     moment.then = life_b_marks;
     mark(&a[0], LIFE_A, GEN_A);
@@ -273,7 +273,7 @@ static void test_two_at_once(void)
 
 static struct power_os power[RANKS];
 
-/* The ranks of life A on nodes whose power can go. */
+/* The ranks of life A are on nodes whose power can be cut. */
 static void begin_powered(void)
 {
     begin();
@@ -286,7 +286,7 @@ static void begin_powered(void)
     }
 }
 
-/* Whose power was cut loses what it had not synced. */
+/* After a power cut, unsynced writes are lost. */
 static void end_powered(void)
 {
     for (int r = 0; r < RANKS; r++) {
@@ -304,8 +304,8 @@ static int rename_and_cut(const struct vv_os *os, int dirfd, const char *from, c
     return rc;
 }
 
-/* The rank that writes the record is cut off before it has synced the folder. Another one that sees
- * the record takes its marker away: from then on the record is all there is. */
+/* The rank that writes the record loses power before it has synced the folder. Another rank that sees the record
+ * deletes its marker: from then on there is only the record. */
 static void test_record_of_another(void)
 {
     begin_powered();
@@ -320,7 +320,7 @@ static void test_record_of_another(void)
     end();
 }
 
-/* Retracted is retracted: the file goes next, and neither marker nor record may come back. */
+/* A retraction is durable: the file is removed next, and neither marker nor record may come back. */
 static void test_retraction_lasts(void)
 {
     begin_powered();
@@ -336,7 +336,7 @@ static void test_retraction_lasts(void)
     end();
 }
 
-/* A marker, a record and a life are whole once they have their name: the bytes come first. */
+/* Markers, records and lives are synced before they get their name. */
 static void test_bytes_come_first(void)
 {
     struct vv_group_marker m;
@@ -357,7 +357,7 @@ static void test_bytes_come_first(void)
 
 /* ---- names ---- */
 
-/* What is not exactly a name of ours means nothing. */
+/* A name that is not exactly in our format is ignored. */
 static void test_names(void)
 {
     static const char *const strange[] = {"v5.x000000000000aaaa.r0.markx",

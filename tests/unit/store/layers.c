@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two layers of pages: where they go, that limits hold, that what moves is what was written. */
+/* Two layers of pages: places of pages, limits, and moved bytes. */
 #include "store/spill/layers.h"
 
 #include <pthread.h>
@@ -14,7 +14,7 @@ static struct vv_store_opts st_opts_of[VV_LAYERS];
 static struct vv_layers *layers;
 static struct vv_store *writer, *reader;
 
-/* What next_use answers: restoring or not, and by default the oldest is the farthest. */
+/* Answers of next_use: restoring or not; by default the oldest version is the farthest. */
 static _Atomic bool restoring, forward;
 
 static void next_use(void *arg, struct vv_layers_version *v, size_t n)
@@ -72,7 +72,7 @@ static struct vv_layers_stats stats(void)
     return s;
 }
 
-/* Until the condition holds, or for so long that it never will. */
+/* Waits until the condition holds, or fails after a long time. */
 #define UNTIL(cond)                                        \
     do {                                                   \
         uint64_t until_ = vv_now_ns() + 60 * VV_NS_PER_S;  \
@@ -81,7 +81,7 @@ static struct vv_layers_stats stats(void)
         T_CHECK(cond);                                     \
     } while (0)
 
-/* ---- versions: n chunks on the pages from `first` on, the last one not whole ---- */
+/* ---- versions: n chunks on the pages from `first` on, the last chunk not whole ---- */
 
 struct mem {
     char page[BIG][PAGE];
@@ -134,7 +134,7 @@ static void round_trip(void)
     struct vv_layers_stats s = stats();
     T_CHECK(s.used_bytes[0] + s.used_bytes[1] >= 100 * PAGE);
     T_CHECK(s.written_bytes[0] + s.written_bytes[1] >= 10 * (10 * PAGE - 100));
-    /* The pages can be had again. */
+    /* The pages can be used again. */
     vv_layers_gone(layers, 0, 100);
     UNTIL(stats().used_bytes[0] + stats().used_bytes[1] == 0);
     for (uint32_t v = 20; v < 22; v++)
@@ -151,12 +151,12 @@ static void full_and_malformed(void)
     T_OK(put(1, 0, 4));
     T_OK(put(2, 4, 4));
     T_ERR(put(3, 7, 2), -EINVAL); /* beyond the end */
-    T_ERR(put(3, 3, 1), -EINVAL); /* somebody's */
+    T_ERR(put(3, 3, 1), -EINVAL); /* it has an owner */
     vv_layers_gone(layers, 0, 4);
     static struct mem mem;
-    T_ERR(run_io(reader, VV_STORE_READ, &mem, 1, 0, 4), -EINVAL); /* nobody's */
+    T_ERR(run_io(reader, VV_STORE_READ, &mem, 1, 0, 4), -EINVAL); /* they have no owner */
     check(2, 4, 4);
-    T_OK(put(3, 0, 4)); /* there is room again, on whichever layer */
+    T_OK(put(3, 0, 4)); /* there is room again, on either layer */
     check(3, 0, 4);
     check(2, 4, 4);
     layers_close();
@@ -168,7 +168,7 @@ static void full_and_malformed(void)
     vv_layers_stop(NULL);
 }
 
-/* While versions are written, the fast layer keeps some room, at the cost of the farthest. */
+/* While versions are written, the fast layer keeps some room by moving the farthest down. */
 static void moves_down(void)
 {
     opts_init();
@@ -181,7 +181,7 @@ static void moves_down(void)
     layers_close();
 }
 
-/* Once they are restored, the slow layer's come up, the nearest first, and keep their places there. */
+/* During restores, versions on the slow layer move up, the nearest first, and keep their slots there. */
 static void moves_up(void)
 {
     opts_init();
@@ -191,7 +191,7 @@ static void moves_up(void)
     UNTIL(stats().used_bytes[0] <= (64 - 2) * PAGE);
     restoring = true;
     vv_layers_gone(layers, 150, 50); /* the newest were consumed */
-    /* Or there is no room for any beyond what is kept free. */
+    /* Or the room beyond the reserve is used up. */
     UNTIL(stats().up_bytes > 0 || stats().used_bytes[0] >= (64 - 2) * PAGE);
     for (uint32_t v = 15; v-- > 0;) {
         check(v, v * 10, 10);
@@ -201,7 +201,7 @@ static void moves_up(void)
     layers_close();
 }
 
-/* A page with two copies gives one up when room is wanted. */
+/* A page with two copies loses one when room is needed. */
 static void clean_pages_give_way(void)
 {
     opts_init();
@@ -224,7 +224,7 @@ static void clean_pages_give_way(void)
     layers_close();
 }
 
-/* ---- all at once: versions written, read, given up and written again while pages move ---- */
+/* ---- all together: versions written, read, dropped and overwritten while pages move ---- */
 
 static void churn(void)
 {
@@ -266,8 +266,8 @@ static void churn(void)
     layers_close();
 }
 
-/* What went down and came up again is on other pages, and has its file for itself: whoever gets the
- * pages that it had takes nothing of it along. */
+/* A version that moved down and up again is on other pages, in a file of its own: new owners of its old pages do
+ * not affect it. */
 static void down_and_up_in_files(void)
 {
     opts_init();
@@ -288,9 +288,9 @@ static void down_and_up_in_files(void)
     layers_close();
 }
 
-/* ---- a read that takes long ---- */
+/* ---- a slow read ---- */
 
-/* 1: the next read on the fast layer is held; 2: one is; 0: none. */
+/* 1: the next read on the fast layer is held; 2: a read is held; 0: none. */
 static _Atomic int gate;
 
 static int64_t hold_one(const struct vv_os *os, enum vv_os_aio op, int fd, uint64_t offset,
@@ -308,7 +308,7 @@ static int64_t hold_one(const struct vv_os *os, enum vv_os_aio op, int fd, uint6
     return 0;
 }
 
-/* What is moved down while somebody reads it above keeps its place there: others do not get it. */
+/* A page that is moved down while it is read keeps its slot on the fast layer: no other page gets it. */
 static void readers_keep_their_place(void)
 {
     static struct mem mem;
@@ -339,7 +339,7 @@ static void readers_keep_their_place(void)
     for (; last < 20 && stats().used_bytes[0] < 63 * PAGE; last++)
         T_OK(put(last, last * 8, 8));
     UNTIL(stats().down_bytes > 0 || stats().used_bytes[0] <= 62 * PAGE);
-    T_OK(put(last, last * 8, 1)); /* the place of what has moved would be the next to be had */
+    T_OK(put(last, last * 8, 1)); /* otherwise it would get the slot of the moved page next */
     T_OK(put(last + 1, last * 8 + 8, 1));
     gate = 0;
     int n;
@@ -355,7 +355,7 @@ static void readers_keep_their_place(void)
 
 /* ---- errors ---- */
 
-/* A write that fails is told, and the page can be had again; a move that fails changes nothing. */
+/* A failed write is reported, and its page can be used again; a failed move changes nothing. */
 static void errors(void)
 {
     struct fault_os fault;
@@ -384,8 +384,8 @@ static void errors(void)
     layers_close();
 }
 
-/* A fast layer that is slower than the slow one is skipped, but for a trial now and then; nothing is
- * lost on the way. */
+/* A fast layer that is slower than the slow one is skipped, except for a trial now and then; no data is
+ * lost. */
 static void skipped_while_slow(void)
 {
     enum { VERSIONS = 160, AFTER = 16 };

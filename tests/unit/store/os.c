@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vv_os_open_regular: what is not a regular file is refused, and never waited for. */
+/* vv_os_open_regular: other kinds of file are refused, without waiting. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ static void make_socket(const char *path)
     T_OK(close(fd));
 }
 
-/* As with a plain open, but for O_CLOEXEC. */
+/* Like a plain open, except for O_CLOEXEC. */
 static void regular(void)
 {
     const struct vv_os *os = vv_os_posix();
@@ -75,7 +75,7 @@ static void others(void)
     alarm(0);
 }
 
-/* A FIFO takes the place of the file at the last moment. */
+/* A FIFO replaces the file at the last moment. */
 static int open_swapped(const struct vv_os *os, int dirfd, const char *path, int flags,
                         unsigned mode)
 {

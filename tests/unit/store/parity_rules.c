@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who owes what to whom for a version with parity: members of a set, the messages between them and the disks of each
- * as plain books, and events in random order. At no moment may a version that was reported as safe not be. */
+/* The rules of parity for one version: members of a set, the messages between them and their disks
+ * as plain tables, and events in random order. A version that was reported as safe must be safe at
+ * every moment. */
 #include <stdlib.h>
 
 #include "store/parity/parity_rules.h"
@@ -47,7 +48,7 @@ static uint32_t next(uint32_t below)
     return (uint32_t)(state >> 33) % below;
 }
 
-static void tell(uint32_t from, struct message m)
+static void send_to_all(uint32_t from, struct message m)
 {
     for (uint32_t to = 0; to < set.n; to++)
         if (to != from) {
@@ -87,7 +88,7 @@ static void remove_file(uint32_t i, uint64_t generation)
             m->kept_for[n++] = m->kept_for[j];
         }
     m->parities = n;
-    tell(i, (struct message){.kind = GONE, .value = generation});
+    send_to_all(i, (struct message){.kind = GONE, .value = generation});
 }
 
 static void carry_out(uint32_t i, unsigned orders)
@@ -96,11 +97,12 @@ static void carry_out(uint32_t i, unsigned orders)
     if (orders & VV_PARITY_CANCEL)
         m->job = false;
     if (orders & VV_PARITY_TELL_MADE)
-        tell(i, (struct message){.kind = MADE, .value = m->v.sum, .total = vv_parity_total(&m->v)});
+        send_to_all(
+            i, (struct message){.kind = MADE, .value = m->v.sum, .total = vv_parity_total(&m->v)});
     if (orders & VV_PARITY_TELL_FAILED)
-        tell(i, (struct message){.kind = FAILED, .value = m->v.sum});
+        send_to_all(i, (struct message){.kind = FAILED, .value = m->v.sum});
     if (orders & VV_PARITY_TELL_AGAIN)
-        tell(i, (struct message){.kind = AGAIN, .value = m->v.sum});
+        send_to_all(i, (struct message){.kind = AGAIN, .value = m->v.sum});
     if ((orders & VV_PARITY_REPORT) && vv_parity_is_safe(&m->v)) {
         uint64_t own = m->v.file[i].generation;
         for (uint32_t j = 0; j < set.n; j++)
@@ -131,7 +133,7 @@ static void commit(uint32_t i)
         .generation = ++set.generation, .run_id = set.run, .bytes = 4096, .rank = i};
     m->file[m->files++] = f.generation;
     carry_out(i, vv_parity_have(&m->v, i, &f));
-    tell(i, (struct message){.kind = HAVE, .file = f});
+    send_to_all(i, (struct message){.kind = HAVE, .file = f});
 }
 
 static void deliver(uint32_t from, uint32_t to)
@@ -164,8 +166,8 @@ static void work(uint32_t i, bool good)
     }
 }
 
-/* What was reported as safe can be made again after the loss of any k: files of one layout are there, with all parity.
- * A member that removed its file without another has made that untrue for all, as it asked for. */
+/* A version reported as safe survives the loss of any k members: the files of one layout exist, with all parity. If a
+ * member removes its file without a replacement, that ends for all members, as requested. */
 static void nothing_is_lost(bool discards)
 {
     for (uint32_t i = 0; i < set.n; i++) {
@@ -173,7 +175,7 @@ static void nothing_is_lost(bool discards)
         if (m->reported == 0 || discards || !on_disk(m, m->reported))
             continue;
         bool found = false;
-        /* The layouts that anybody keeps parity of name the files; only those of all members count. */
+        /* The files are those of a layout of which some member keeps parity; only complete parity counts. */
         for (int j = 0; j < m->parities && !found; j++) {
             found = m->kept_for[j] >= m->reported; /* that file, or one that replaces it */
             for (uint32_t o = 0; o < set.n && found; o++)
@@ -224,7 +226,7 @@ static void one_set(bool discards, bool failures)
             deliver(i, next(set.n));
         nothing_is_lost(discards);
     }
-    /* In the end: everybody writes, whoever failed is asked again, and all are safe. */
+    /* In the end every member writes, failed members are asked again, and all are safe. */
     set.run = 2;
     for (uint32_t i = 0; i < set.n; i++)
         commit(i);
@@ -260,7 +262,7 @@ static void other_runs_are_not_mixed(void)
     T_EQ(v.state, VV_PARITY_LONE);
     T_EQ(vv_parity_have(&v, 0, &b), VV_PARITY_START);
     vv_parity_begin(&v);
-    T_EQ(vv_parity_have(&v, 1, &c), 0); /* older than what is known */
+    T_EQ(vv_parity_have(&v, 1, &c), 0); /* older than the known one */
     c.generation = 12;
     c.run_id = 2;
     T_EQ(vv_parity_have(&v, 1, &c), VV_PARITY_CANCEL | VV_PARITY_START);
@@ -269,8 +271,8 @@ static void other_runs_are_not_mixed(void)
     T_EQ(v.state, VV_PARITY_LONE);
 }
 
-/* A file is replaced, the other side comes past it, and what replaced it is removed: the layout is there again, but its
- * parity may be gone by then, here and there. */
+/* A file is replaced, the other member skips the replacement, and it is removed: the layout exists
+ * again, but its parity may be gone by then, on both members. */
 static void a_layout_that_comes_again_is_looked_at(void)
 {
     static const uint32_t ranks[2] = {0, 1};
@@ -293,7 +295,7 @@ static void a_layout_that_comes_again_is_looked_at(void)
     T_EQ(vv_parity_done(&v, 0), VV_PARITY_TELL_MADE);
     T_EQ(v.state, VV_PARITY_MADE);
     T_EQ(vv_parity_made(&v, 1, sum, vv_parity_total(&v)), VV_PARITY_REPORT | VV_PARITY_DROP_OLD);
-    /* The same with parity of one's own. */
+    /* The same with our own parity. */
     T_EQ(vv_parity_have(&v, 0, &b), 0);
     T_EQ(vv_parity_gone(&v, 0, 6), 0);
     T_EQ(vv_parity_have(&v, 0, &a), VV_PARITY_START);

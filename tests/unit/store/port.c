@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store whose kernel cannot be asked for completions: poll says so instead of asking for ever, and
- * goes on where it was once it can. */
+/* A store whose kernel returns an error for completions: poll returns the error instead of repeating for ever, and
+ * continues once the kernel works again. */
 #include "store/aio/aio_private.h"
 #include "store/store_private.h"
 #include "store_test.h"

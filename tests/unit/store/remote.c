@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A shared folder that the engine writes to itself: commits that come in another order than the
- * generations were begun, and what earlier lives have left. */
+/* A shared folder that the engine writes to directly: commits in another order than their generations began, and
+ * leftovers of earlier lives. */
 #include "store/remote/remote.h"
 
 #include "store/remote/group.h"
@@ -12,7 +12,7 @@ static struct vv_remote *remote;
 static struct vv_remote_hist *hist;
 static struct vv_store *store;
 
-/* A wait for the version ends when the engine knows of it, which is not before this has returned. */
+/* A wait for the version ends only after this has returned. */
 static void reached(void *arg, uint64_t version, uint64_t generation)
 {
     (void)arg;
@@ -56,8 +56,8 @@ static void commit(uint64_t version, uint64_t generation, uint32_t edition)
     st_object_fini(&o);
 }
 
-/* The commit of a generation ends when a later one of the same life is complete already. It is about to
- * be removed, and no call has to hear of it. */
+/* The commit of a generation ends when a later one of the same life is already complete. It will be removed,
+ * and no call reports an error. */
 static void passed_by_a_later_one(void)
 {
     uint64_t version = 0;
@@ -67,7 +67,7 @@ static void passed_by_a_later_one(void)
     T_OK(vv_remote_wait(hist, 1, VV_REMOTE_COMPLETE, VV_NEVER_NS));
     commit(1, first, 1);
     T_OK(vv_remote_wait_all(hist, false, VV_NEVER_NS, &version));
-    /* The worker takes files in the order of generations: then it has looked at that one. */
+    /* The worker takes files in the order of generations, so it has handled that one before. */
     commit(2, first + 16, 1);
     T_OK(vv_remote_wait(hist, 2, VV_REMOTE_COMPLETE, VV_NEVER_NS));
     T_OK(vv_remote_take_error(hist, &version));
@@ -82,7 +82,7 @@ static int see(void *user, const struct vv_files_entry *e)
     return 0;
 }
 
-/* A life ends, and another one begins; so many generations are complete then. */
+/* Ends a life and begins another; so many generations are complete then. */
 static void next_life(const char *path, unsigned expected)
 {
     unsigned n = 0;
@@ -92,8 +92,8 @@ static void next_life(const char *path, unsigned expected)
     T_EQ(n, expected);
 }
 
-/* A life was cut off between record and marker, so that the marker stays; later a newer generation is
- * complete, and is removed by a life that has written nothing. The older one does not come back. */
+/* A life is interrupted between record and marker, so that the marker stays. Later a newer generation is complete,
+ * and is removed by a life that has written nothing. The older one does not come back. */
 static void marker_left(void)
 {
     const char *path = t_tmpdir();
@@ -123,8 +123,8 @@ static void marker_left(void)
 
 /* ---- the limit of local disk ---- */
 
-/* One file fits. The other waits for its room as long as the engine may still commit or remove the first one, and
- * fails once the engine has nothing else under way. */
+/* One file fits. The other waits for room while the engine may still commit or remove the first one, and fails once
+ * the engine has nothing else in flight. */
 static void room_that_is_not_made(void)
 {
     struct vv_remote_opts opts = {
@@ -165,7 +165,7 @@ static void room_that_is_not_made(void)
     T_CHECK(done == &held);
     T_EQ(held.status, -ENOSPC);
     T_EQ(*store->held, 0);
-    /* Then the engine goes on with the first one after all. */
+    /* Then the engine continues with the first one after all. */
     held = st_io(&second, VV_STORE_WRITE, 0, 1);
     T_OK(store->ops->submit(store, &held));
     struct vv_store_io removal = st_io(&first, VV_STORE_REMOVE, 0, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks of a file that could not be committed, brought into the one that takes its place: only as they were
- * written; writes through the page cache, which are not reported before that can be done. And files that are committed
- * without a sync. */
+/* Copying chunks of a file that could not be committed into its replacement, only if they are as
+ * written. Writes through the page cache, which are reported only when that is possible. And files
+ * that are committed without a sync. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ static void tear_down(void)
     T_EQ(atomic_load(&fault.descriptors), 0);
 }
 
-/* Written whole; its commit fails. */
+/* Writes an object; its commit fails. */
 static void fail_commit(struct st_object *o)
 {
     st_object_init(o, files, VERSION, OLD, SIZE, ST_PAGE);
@@ -68,7 +68,7 @@ static void remove_old(struct st_object *o)
     T_OK(st_run(tier.writer, &io));
 }
 
-/* From memory and from the old file by turns, the end of the object included. */
+/* Alternately from memory and from the old file, including the end of the object. */
 static void by_turns(void)
 {
     for (unsigned turn = 0; turn < 2; turn++) {
@@ -99,7 +99,7 @@ static void all_of_it(void)
     tear_down();
 }
 
-static void not_what_was_written(void)
+static void other_bytes_are_refused(void)
 {
     for (uint32_t c = 0; c < 5; c++) {
         struct st_object o;
@@ -144,13 +144,13 @@ static void write_fails(void)
     atomic_store(&fault.count, 0);
     T_ERR(salvage(&o, 0, 1), -EIO);
     fault.mode = FAULT_NONE;
-    T_ERR(salvage(&o, 1, 1), -EIO); /* the new file is spoiled now */
+    T_ERR(salvage(&o, 1, 1), -EIO); /* the new file is now spoiled */
     remove_old(&o);
     st_object_fini(&o);
     tear_down();
 }
 
-/* ---- what is reported can be read back ---- */
+/* ---- reported writes can be read back ---- */
 
 static bool buffered(void)
 {
@@ -186,7 +186,7 @@ static void data_sync_fails(void)
     tear_down();
 }
 
-/* Of the data syncs the first waits for the gate, and fails; others succeed. Synchronization: atomic. */
+/* The first data sync waits for the gate and fails; others succeed. Synchronization: atomic. */
 static atomic_bool gate_open;
 static atomic_int writes, syncs;
 
@@ -206,12 +206,12 @@ static int64_t gated_aio(const struct vv_os *os, enum vv_os_aio op, int fd, uint
     return -EIO;
 }
 
-/* The kernel tells an error once: a sync that is asked meanwhile, and succeeds, proves nothing. */
-static void an_error_is_told_once(void)
+/* The kernel reports an error once: a concurrent sync that succeeds proves nothing. */
+static void an_error_is_reported_once(void)
 {
     struct st_object o;
     struct vv_store_io io[2], *done;
-    if (!buffered() || st_opts.backend != VV_AIO_THREADS) /* whose workers may be stopped */
+    if (!buffered() || st_opts.backend != VV_AIO_THREADS) /* workers of threads may be held */
         return;
     gate_open = false;
     writes = syncs = 0;
@@ -221,7 +221,7 @@ static void an_error_is_told_once(void)
     for (uint32_t i = 0; i < 2; i++) {
         io[i] = st_io(&o, VV_STORE_WRITE, i, 1);
         T_OK(tier.writer->ops->submit(tier.writer, &io[i]));
-        /* The second is given the time to be reported when it must not be. */
+        /* Gives a wrong report of the second write time to appear. */
         for (int looks = 0; looks < 20 || (int)i + 1 > writes || syncs == 0; looks++)
             T_CHECK(tier.writer->ops->poll(tier.writer, &done, 1, 1000000) <= 0);
     }
@@ -258,12 +258,12 @@ static void cases(void)
 {
     T_RUN(by_turns);
     T_RUN(all_of_it);
-    T_RUN(not_what_was_written);
+    T_RUN(other_bytes_are_refused);
     T_RUN(cut_short);
     T_RUN(write_fails);
     T_RUN(data_is_synced);
     T_RUN(data_sync_fails);
-    T_RUN(an_error_is_told_once);
+    T_RUN(an_error_is_reported_once);
     T_RUN(nothing_is_synced);
 }
 

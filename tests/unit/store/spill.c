@@ -78,8 +78,8 @@ static void wrong_bytes_are_found(void)
     st_object_init(&b, NULL, 2, 0, ST_PAGE, ST_PAGE);
     T_OK(spill_io(writer, &a, VV_STORE_WRITE, pages, NULL));
     T_OK(spill_io(writer, &b, VV_STORE_WRITE, &pages[2], NULL));
-    /* a's chunk 2 is b's now: the checksum of the slot is b's, so reading it under a smaller size,
-     * as half a page, does not check. */
+    /* a's chunk 2 is now b's: the slot has the checksum of b's write. Read with a smaller size, as half a
+     * page, it does not match. */
     b.size = ST_PAGE / 2;
     T_ERR(spill_io(reader, &b, VV_STORE_READ, &pages[2], &io), -EBADMSG);
     T_EQ(io.bad_chunk, 0);
@@ -137,7 +137,7 @@ static void full_disk(void)
     fault.at = 1;
     fault.mode = FAULT_FOREVER;
     T_ERR(spill_io(writer, &o, VV_STORE_WRITE, pages, NULL), -ENOSPC);
-    /* A whole step does not fit, what is needed does. */
+    /* A whole step does not fit, but the needed space does. */
     atomic_store(&fault.count, 0);
     fault.mode = FAULT_ONCE;
     T_OK(spill_io(writer, &o, VV_STORE_WRITE, pages, NULL));
@@ -153,7 +153,7 @@ static void full_disk(void)
     st_opts = saved;
 }
 
-/* The folder shows nothing of it, and short transfers do not matter. */
+/* The file is not visible in the folder, and short transfers do no harm. */
 static void unlinked_and_short(void)
 {
     struct fault_os fault;
@@ -175,7 +175,7 @@ static void unlinked_and_short(void)
     st_opts = saved;
 }
 
-/* Many batches in flight at once, reported in whatever order. */
+/* Many batches in flight at once, reported in any order. */
 static void many_in_flight(void)
 {
     enum { N = 48 };
@@ -216,7 +216,7 @@ static void many_in_flight(void)
     st_object_fini(&o);
 }
 
-/* ---- a file for each record ---- */
+/* ---- one file per record ---- */
 
 static unsigned files_in(const char *folder, uint64_t *ret_bytes)
 {
@@ -252,8 +252,8 @@ static void refill(struct st_object *o, uint64_t version)
         ((unsigned char *)o->mem[at / ST_PAGE])[at % ST_PAGE] = st_byte(version, at);
 }
 
-/* Random records on random pages, more of them than may be open: each has a file, what was overtaken
- * takes no space, and the limit holds. */
+/* Random records on random pages, more records than open files: each has a file, replaced chunks take no
+ * space, and the limit holds. */
 static void a_file_each(void)
 {
     enum { PAGES = 24, OBJECTS = 12, ROUNDS = 60 };
@@ -272,8 +272,8 @@ static void a_file_each(void)
     uint64_t generation = OBJECTS;
     for (uint64_t round = 0; round < t_cases(ROUNDS, 1000); round++) {
         uint32_t i = (uint32_t)t_rng_below(&r, OBJECTS), at = (uint32_t)t_rng_below(&r, PAGES);
-        /* As the engine does: a version's next life has another generation, and pages of what is gone
-         * are given to others one by one. */
+        /* As the engine does: an overwritten version has another generation, and freed pages are reused one
+         * by one. */
         o[i].key.generation = generation++;
         for (uint32_t p = 0; p < PAGES; p++)
             owner[p] = owner[p] / 8 == i ? UINT32_MAX : owner[p];
@@ -297,10 +297,9 @@ static void a_file_each(void)
         }
         unsigned files = files_in(folder, &bytes);
         T_CHECK(files >= live);
-        T_CHECK(bytes <=
-                PAGES * ST_PAGE + files * 4096); /* and what the file system needs itself */
+        T_CHECK(bytes <= PAGES * ST_PAGE + files * 4096); /* plus the overhead of the file system */
     }
-    /* Pages that are not the chunks'. */
+    /* Pages that do not belong to the chunks. */
     struct vv_store_io io = st_io(&o[0], VV_STORE_READ, 0, 1);
     uint32_t wrong = (page[0][0] + 1) % PAGES;
     io.pages = &wrong;
@@ -313,8 +312,8 @@ static void a_file_each(void)
     st_opts.max_open = 64;
 }
 
-/* A chunk that left its page and came back on another, as it does between layers, is not taken along when
- * somebody gets the first page; what nobody has any more takes no space. */
+/* A chunk that left its page and came back on another, as it does between layers, keeps its data when the first page
+ * is reused; chunks without a page take no space. */
 static void chunks_change_pages(void)
 {
     static const uint32_t first[] = {0, 1}, second[] = {2, 3}, third[] = {2, 0};
@@ -345,7 +344,7 @@ static void chunks_change_pages(void)
     spill_close();
 }
 
-/* A process that is killed leaves files; the next one removes them, and none of those alive. */
+/* A killed process leaves files; the next process removes them, but not those of living processes. */
 static void killed_ones_are_cleaned(void)
 {
     static const uint32_t pages[] = {0, 1};
@@ -366,7 +365,7 @@ static void killed_ones_are_cleaned(void)
     }
     T_EQ(read(ready[0], &c, 1), 1);
     T_EQ(files_in(folder, &bytes), 1);
-    records_open(folder, 8 * ST_PAGE, &spill); /* it is alive */
+    records_open(folder, 8 * ST_PAGE, &spill); /* the first process is alive */
     T_EQ(files_in(folder, &bytes), 1);
     spill_close();
     kill(pid, SIGKILL);
@@ -375,13 +374,13 @@ static void killed_ones_are_cleaned(void)
     records_open(folder, 8 * ST_PAGE, &spill);
     T_EQ(files_in(folder, &bytes), 0);
     spill_close();
-    T_OK(rmdir(folder)); /* nothing at all is left */
+    T_OK(rmdir(folder)); /* nothing is left */
     T_OK(mkdir(folder, 0777));
     close(ready[0]);
     close(ready[1]);
 }
 
-/* Where space cannot be given back there is one file. */
+/* If the file system cannot punch holes, there is one file. */
 static void a_hint_only(void)
 {
     struct vv_os os = *vv_os_posix();
@@ -416,7 +415,7 @@ static void cases(void)
     T_RUN(many_in_flight);
 }
 
-/* ---- pacing: only that nothing is early, for being late is the machine's ---- */
+/* ---- pacing: only that nothing is early; late reports may be due to the machine ---- */
 
 static void paced_transfers_are_not_early(void)
 {
@@ -439,7 +438,7 @@ static void paced_transfers_are_not_early(void)
     }
     for (int i = 0; i < 4; i++) {
         struct vv_store_io *done;
-        /* A kick gets through while the medium is busy. */
+        /* A kick ends a wait for the busy medium. */
         writer->ops->kick(writer);
         int n = writer->ops->poll(writer, &done, 1, -1);
         while (n == 0)
@@ -447,7 +446,7 @@ static void paced_transfers_are_not_early(void)
         T_EQ(n, 1);
         T_CHECK(vv_now_ns() - begin >= (uint64_t)(i + 1) * page_ns);
     }
-    /* Reads and writes share the medium: 2 of each take 2 * 1 + 2 * 0.5 pages' time. */
+    /* Reads and writes share the medium: 2 of each take the time of 2 * 1 + 2 * 0.5 pages. */
     begin = vv_now_ns();
     for (uint32_t i = 0; i < 2; i++) {
         T_OK(writer->ops->submit(writer, &w[i]));

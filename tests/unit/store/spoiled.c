@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An object that could not be written or committed: whatever failed, later writes and commits of it
- * are refused with the first error and reach no disk, what was written can be read, the version can
- * be written again under a new generation before or after the old one is removed, and only that one
- * is there afterwards. */
+/* An object that could not be written or committed. Whatever failed, later writes and commits of it are refused with
+ * the first error and do not reach the disk; written data can be read; the version can be written again under a new
+ * generation before or after the old one is removed; and only the new one exists afterwards. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,7 +38,7 @@ static void fail_at(enum fault_call call, long at)
     fault.mode = FAULT_ONCE;
     fault.calls = 1u << call;
     fault.at = at;
-    fault.err = EDQUOT; /* nobody else's error */
+    fault.err = EDQUOT; /* no other code returns it */
     atomic_store(&fault.count, 0);
 }
 
@@ -79,7 +78,7 @@ static const struct {
     const char *what;
     enum fault_call call;
     long at;
-    bool created, first_chunks, renamed; /* and named back, but the disk may not know that */
+    bool created, first_chunks, renamed; /* and renamed back, perhaps not durably */
 } faults[] = {
     {"create", FAULT_OPENAT, 1, false, false, false},
     {"allocate", FAULT_FALLOCATE, 1, false, false, false},
@@ -123,7 +122,7 @@ static void one_fault(unsigned i, bool remove_first)
     T_ERR(put_in_parts(&o), -EDQUOT);
     fault.mode = FAULT_NONE;
     expect_refused(&o);
-    /* Being pushed out of the open files does not whitewash it. */
+    /* Closing its descriptor to make room does not clear the error. */
     T_OK(st_check_version(tier.reader, files, 7, 1, SIZE, ST_PAGE));
     expect_refused(&o);
     if (faults[i].first_chunks) {
@@ -161,7 +160,7 @@ static void every_fault(void)
     }
 }
 
-/* Both generations are there when the process ends: the new one counts. */
+/* Both generations exist when the process ends: the new one counts. */
 static void closed_without_removal(void)
 {
     for (unsigned i = 0; i < VV_ARRAY_SIZE(faults); i++) {
@@ -180,7 +179,7 @@ static void closed_without_removal(void)
     }
 }
 
-/* A removal that failed has removed nothing from memory either. */
+/* A failed removal does not drop the object from memory either. */
 static void failed_removal(void)
 {
     struct st_object o;
@@ -198,8 +197,8 @@ static void failed_removal(void)
     tear_down();
 }
 
-/* A commit fails in its last step, and so does all that would take its name away. The version is written again, and
- * with that one the failed file goes: otherwise it would be the version then. */
+/* A commit fails in its last step, and so does everything that would take back its name. The version is written again,
+ * and removing that one removes the failed file too: otherwise that would be the version then. */
 static void left_behind(void)
 {
     struct st_object o;
@@ -209,7 +208,7 @@ static void left_behind(void)
     fail_at(FAULT_AIO_FSYNC, 2);
     fault.calls |= 1u << FAULT_RENAME | 1u << FAULT_UNLINKAT;
     fault.mode = FAULT_FOREVER;
-    fault.at = 3; /* behind the file's sync and the rename */
+    fault.at = 3; /* after the file's sync and the rename */
     T_ERR(put_in_parts(&o), -EDQUOT);
     T_ERR(st_do(tier.writer, &o, VV_STORE_REMOVE), -EDQUOT);
     T_EQ(stat(st_path(dir, "h/r0.v1.g2.ckpt"), &st), 0);
@@ -226,8 +225,7 @@ static void left_behind(void)
     tear_down();
 }
 
-/* The file is gone and the folder's fsync failed: the removal repeated must sync, not find nothing
- * to do. */
+/* The file was deleted and the folder's fsync failed: the repeated removal must sync, although there is no file. */
 static void removal_not_synced(void)
 {
     set_up();
@@ -242,7 +240,7 @@ static void removal_not_synced(void)
     tear_down();
 }
 
-/* A write that was under way when another failed is reported as it went. */
+/* A write in flight when another fails is reported with its own result. */
 static void others_in_flight(void)
 {
     struct st_object o;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the stores share: pages with a pattern, whole objects in and out, and every
- * combination of I/O mode and backend. */
+/* Shared by the tests of the stores: pages with a pattern, whole objects written and read, and
+ * every combination of I/O mode and backend. */
 #ifndef STORE_TEST_H
 #define STORE_TEST_H
 
@@ -83,7 +83,7 @@ static inline struct vv_store_io st_io(struct st_object *o, enum vv_store_op op,
                                 .status = 12345};
 }
 
-/* One request to its end. */
+/* Runs one request to its end. */
 static inline int st_run(struct vv_store *s, struct vv_store_io *io)
 {
     struct vv_store_io *done = NULL;
@@ -105,14 +105,14 @@ static inline int st_do(struct vv_store *s, struct st_object *o, enum vv_store_o
     return st_run(s, &io);
 }
 
-/* All chunks in one batch, and commit. */
+/* Writes all chunks in one batch, and commits. */
 static inline int st_put(struct vv_store *s, struct st_object *o)
 {
     int rc = o->nchunks > 0 ? st_do(s, o, VV_STORE_WRITE) : 0;
     return rc < 0 ? rc : st_do(s, o, VV_STORE_COMMIT);
 }
 
-/* A new version with its bytes, committed and forgotten. */
+/* Writes and commits a new version, and frees the object. */
 static inline int st_put_version(struct vv_store *s, struct vv_files *f, uint64_t version,
                                  uint64_t generation, uint64_t size, uint32_t page)
 {
@@ -184,7 +184,7 @@ static inline const char *st_path(const char *folder, const char *name)
 
 static struct vv_store_opts st_opts;
 
-/* Runs the cases with st_opts set to each combination this machine has. */
+/* Runs the cases with st_opts set to each combination that this machine supports. */
 static inline void st_each_mode(void (*cases)(void))
 {
     static const enum vv_aio_backend backends[] = {VV_AIO_THREADS, VV_AIO_URING};

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two movers at once on one tier, as the runtime has them: one thread writes and commits, another
- * reads the same objects back, before and after their commit, and a third kicks both. For
- * ThreadSanitizer above all. */
+/* Two movers at the same time on one tier, as in the runtime: one thread writes and commits, another reads the same
+ * objects back, before and after their commit, and a third kicks both. Mainly for ThreadSanitizer. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -16,7 +15,7 @@ static struct st_object objects[OBJECTS];
 static uint32_t pages[OBJECTS][CHUNKS];
 static atomic_bool stop;
 
-/* How far the writer is, as the engine would tell the reader. */
+/* Progress of the writer, as the engine would report it to the reader. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
 static int written;
@@ -56,7 +55,7 @@ static void *write_all(void *arg)
             io = request(i, &objects[i], VV_STORE_COMMIT);
             T_OK(st_run(writer, &io));
         }
-        /* Some objects are removed once the reader is done with them. */
+        /* Some objects are removed after the reader has finished with them. */
         if (files && i >= 8 && i % 4 == 0) {
             await(&consumed, i - 7);
             io = request(i - 8, &objects[i - 8], VV_STORE_REMOVE);
@@ -144,7 +143,7 @@ static void committed_files(void)
     st_tier_close(&tier);
 }
 
-/* Both at once on a paced medium. */
+/* Both on a paced medium. */
 static void paced(void)
 {
     struct vv_store_opts saved = st_opts;

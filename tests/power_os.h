@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An OS table whose power can be cut. It counts calls; before the Nth the power goes, and every call
- * from there on fails with -EIO and does nothing. What had not been synced by then may be lost:
- * power_os_lose() takes it back, some of it, by chance:
- *   - each write on its own: kept, dropped, or torn somewhere between two sectors, in no order;
- *   - of each folder, what was created, renamed or deleted since its last fsync: the last so many.
- * With `all` set none of it is kept.
- * A file's data counts as synced when the fsync was called for: it is called when its writes are
- * over. Sizes and allocated blocks are not taken back: what a dropped write leaves is zeros, or what
- * was there before. */
+/* An OS table whose power can be cut. It counts calls; before the Nth the power is cut, and every call from
+ * then on fails with -EIO and does nothing. power_os_lose() then undoes a random part of what was not synced:
+ *   - each write by itself: kept, dropped, or torn between two sectors, in any order;
+ *   - for each folder, the last few creations, renames and removals since its last fsync.
+ * With `all` everything not synced is undone. A file's data counts as synced when the fsync is
+ * called: the store calls it after its writes have ended. Sizes and allocated blocks are not
+ * undone: a dropped write leaves zeros, or the earlier bytes. */
 #ifndef POWER_OS_H
 #define POWER_OS_H
 
@@ -30,7 +28,7 @@ enum power_kind { POWER_CREATE, POWER_RENAME, POWER_UNLINK };
 struct power_write {
     dev_t dev;
     ino_t ino;
-    int fd; /* of its own, buffered */
+    int fd; /* owned, buffered */
     uint64_t offset;
     size_t bytes;
     char *old;
@@ -39,28 +37,28 @@ struct power_write {
 struct power_name {
     dev_t dev;
     ino_t ino;
-    int dirfd; /* of its own */
+    int dirfd; /* owned */
     enum power_kind kind;
     char from[POWER_NAME], to[POWER_NAME];
-    int grave; /* number of the saved file, -1: none */
+    int grave; /* number of the saved file; -1: none */
 };
 
 struct power_os {
     struct vv_os os; /* first */
     const struct vv_os *real;
     pthread_mutex_t lock;
-    long at; /* the power goes before this call; 0: it stays */
+    long at; /* the power is cut before this call; 0: never */
     long count;
     bool dead;
-    bool all; /* everything that was not synced is lost, nothing is left to chance */
-    struct power_os *peers, *next_peer; /* nodes that share a folder; immutable once they work */
+    bool all;                           /* everything not synced is lost, not a random part */
+    struct power_os *peers, *next_peer; /* nodes that share a folder; immutable once they run */
     const char *graveyard;
     int ngraves;
     struct power_write *writes;
     size_t nwrites, writes_room;
     struct power_name *names;
     size_t nnames, names_room;
-    uint64_t kept, dropped, torn, undone; /* what power_os_lose did */
+    uint64_t kept, dropped, torn, undone; /* counted by power_os_lose */
 };
 
 static inline struct power_os *power_of(const struct vv_os *os)
@@ -68,7 +66,7 @@ static inline struct power_os *power_of(const struct vv_os *os)
     return (struct power_os *)(uintptr_t)os;
 }
 
-/* Lock held on return, unless the power is gone: false. */
+/* Lock held on return; false, without the lock: the power is cut. */
 static inline bool power_enter(const struct vv_os *os)
 {
     struct power_os *p = power_of(os);
@@ -87,7 +85,7 @@ static inline void power_leave(const struct vv_os *os)
     pthread_mutex_unlock(&power_of(os)->lock);
 }
 
-/* ---- keeping what was there ---- */
+/* ---- keeping earlier contents ---- */
 
 static inline void power_log_write(struct power_os *p, int fd, uint64_t offset, size_t bytes)
 {
@@ -131,7 +129,7 @@ static inline void power_grave(const struct power_os *p, int number, char path[5
     snprintf(path, 512, "%s/%d", p->graveyard, number);
 }
 
-/* Saves the file of that name, if there is one. */
+/* Saves the file of that name, if it exists. */
 static inline void power_bury(struct power_os *p, struct power_name *n, const char *name)
 {
     char path[512];
@@ -171,7 +169,7 @@ static inline void power_synced(struct power_os *p, int fd)
     power_names_synced(p, &st);
 }
 
-/* A folder that nodes share is synced for all of them, whoever asks. */
+/* An fsync of a shared folder, by any node, is one for all of them. */
 static inline void power_synced_for_all(const struct power_os *by, int fd)
 {
     struct stat st;
@@ -327,7 +325,7 @@ static inline int power_list(const struct vv_os *os, int dirfd,
     struct power_os *p = power_of(os);
     if (!power_enter(os))
         return -EIO;
-    power_leave(os); /* visiting may call others */
+    power_leave(os); /* visit may make other calls */
     return p->real->list(p->real, dirfd, visit, user);
 }
 
@@ -393,7 +391,7 @@ static inline bool power_same_folder(const struct power_name *a, const struct po
     return a->dev == b->dev && a->ino == b->ino;
 }
 
-/* Of each folder the last few, newest first. */
+/* Undoes the last few changes of each folder, newest first. */
 static inline void power_lose_names(struct power_os *p, struct t_rng *rng)
 {
     bool *done = calloc(p->nnames + 1, sizeof(*done));
@@ -428,7 +426,7 @@ static inline void power_lose_write(struct power_os *p, struct power_write *w, s
     case 1:
         p->dropped++;
         break;
-    default: /* what is between two sectors is lost */
+    default: /* the sectors between two of them are lost */
         from = t_rng_below(rng, sectors);
         to = from + t_rng_below(rng, sectors - from + 1);
         p->torn++;
@@ -440,7 +438,7 @@ static inline void power_lose_write(struct power_os *p, struct power_write *w, s
         T_CHECK(pwrite(w->fd, w->old + begin, end - begin, (off_t)(w->offset + begin)) >= 0);
 }
 
-/* The power goes now. */
+/* Cuts the power now. */
 static inline void power_os_cut(struct power_os *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -448,7 +446,7 @@ static inline void power_os_cut(struct power_os *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* With everything closed. The table is not used any more. */
+/* Call it with everything closed. Afterwards the table is not used any more. */
 static inline void power_os_lose(struct power_os *p, struct t_rng *rng)
 {
     for (size_t i = p->nwrites; i-- > 0;) {

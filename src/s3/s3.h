@@ -28,12 +28,11 @@ struct vv_s3;
 enum vv_s3_path_style { VV_S3_PATH_AUTO, VV_S3_PATH_ON, VV_S3_PATH_OFF };
 
 struct vv_s3_opts {
-    const char
-        *endpoint; /* "http://host:9000"; "" or NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the
-                                 * config file, Amazon's */
+    /* "http://host:9000"; "" or NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the config file, Amazon's. */
+    const char *endpoint;
     const char *region; /* "" or NULL: AWS_REGION, AWS_DEFAULT_REGION, the config file, us-east-1 */
-    enum vv_s3_path_style
-        path;            /* the bucket is part of the path; auto: unless the endpoint is Amazon's */
+    /* The bucket is part of the path; auto: unless the endpoint is Amazon's. */
+    enum vv_s3_path_style path;
     unsigned tries;      /* per request; 0: 6 */
     unsigned timeout_ms; /* to connect, and between bytes in either direction; 0: 30 s */
 };
@@ -74,9 +73,9 @@ struct vv_s3_req {
     unsigned nquery;
     const void *body;
     size_t body_bytes;
-    uint64_t from,
-        bytes; /* of GET: a range; from VV_S3_SUFFIX: the last `bytes`; bytes 0: the whole object */
-    void *buf; /* for the answer. NULL: allocated, with a 0 behind it; the caller frees it */
+    /* Of GET: a range; from VV_S3_SUFFIX: the last `bytes`; bytes 0: the whole object. */
+    uint64_t from, bytes;
+    void *buf;   /* for the answer. NULL: allocated, with a 0 behind it; the caller frees it */
     size_t room; /* of buf */
     /* Called on the client's thread when the request has ended, with no lock held; the client does not touch
      * the request afterwards. NULL: use vv_s3_wait. */

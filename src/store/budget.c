@@ -52,8 +52,8 @@ struct vv_budget {
     struct table *table; /* owned mapping; immutable, as are the next two */
     uint64_t key;
     unsigned place;
-    struct folder_budget
-        *_Atomic folder; /* Synchronization: relaxed; any thread may search again */
+    /* Synchronization: relaxed; any thread may search again. */
+    struct folder_budget *_Atomic folder;
 };
 
 static struct table *map_shared(const char *name)

@@ -85,7 +85,7 @@ int vvi_store_open_folder(const struct vv_os *os, const char *path, char *err, s
     int rc = os->mkdirat(os, AT_FDCWD, path, 0777);
     if (rc < 0 && rc != -EEXIST)
         return vvi_error(rc, err, err_bytes, "cannot create folder %s: %s%s", path, strerror(-rc),
-                         rc == -ENOENT ? "; the folders above it must exist" : "");
+                         rc == -ENOENT ? "; those above it have to be there" : "");
     bool fresh = rc == 0;
     int fd = os->openat(os, AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0)

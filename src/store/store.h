@@ -132,8 +132,8 @@ struct vv_store_io {
     struct vv_store_key key;
     uint64_t size; /* of the object */
     uint32_t hist; /* number of the history in the engine; layers ask it for the restore order */
-    uint32_t
-        edition; /* WRITE, COMMIT: how often this life has written the version; vv_files_run_id */
+    /* WRITE, COMMIT: how often this life has written the version; vv_files_run_id. */
+    uint32_t edition;
     uint64_t from_generation; /* SALVAGE */
     uint32_t chunk0, nchunks;
     bool device;                      /* mem is device memory */

@@ -50,11 +50,11 @@ struct vv_folder {
     struct vv_store_opts opts; /* immutable, down to pace */
     char *path;
     int dirfd;
-    struct vv_target
-        *target; /* set if the place is not a folder; the fields below are then unused */
+    /* Set if the place is not a folder; the fields below are then unused. */
+    struct vv_target *target;
     bool direct;
-    bool keeps,
-        ranges; /* data is synced before a write is reported; ranges of a file can be synced */
+    /* Data is synced before a write is reported; ranges of a file can be synced. */
+    bool keeps, ranges;
     struct vvi_pace pace;
     struct vv_mutex lock;
     /* Synchronization: lock. */
@@ -191,8 +191,8 @@ struct vvi_hidden {
 struct vv_files {
     struct vv_folder *folder; /* immutable, down to nhidden */
     char history[VV_CKFILE_HISTORY_MAX + 1];
-    struct vv_target
-        *at; /* its place: `place`, or one in the folder's target; NULL: read-only and missing */
+    /* Its place: `place`, or one in the folder's target; NULL: read-only and missing. */
+    struct vv_target *at;
     struct vv_target_folder place;
     int dirfd, lock_fd; /* on a target: -1 */
     pid_t locked_by;

@@ -48,8 +48,8 @@ struct vv_parity_range {
 struct vv_parity_make {
     struct vv_parity_layout layout;
     uint32_t first; /* number of the first block: 0, or the first of parity */
-    uint64_t total, at, bytes,
-        window;                  /* all; made; in this window (0: none begun); longest window */
+    /* Bytes to make; bytes made; bytes of this window (0: none begun); longest window. */
+    uint64_t total, at, bytes, window;
     bool has[2][VV_ERASURE_MAX]; /* members that have their file, their parity */
     struct vv_erasure how;
     uint32_t have[VV_ERASURE_MAX]; /* blocks from which the window is made */

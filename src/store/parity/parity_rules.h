@@ -77,7 +77,7 @@ unsigned vv_parity_gone(struct vv_parity_version *v, uint32_t member, uint64_t g
  * files that replaced its files are removed; announcements from before do not count, since that parity may be gone. */
 unsigned vv_parity_made(struct vv_parity_version *v, uint32_t member, uint64_t sum, uint64_t total);
 unsigned vv_parity_failed(struct vv_parity_version *v, uint32_t member, uint64_t sum, int status);
-/* A thread waits here (sum 0), or at the member where a layout failed. */
+/* A thread waits for a failed layout: here (sum 0), or at another member (its sum). */
 unsigned vv_parity_again(struct vv_parity_version *v, uint64_t sum);
 /* DUE becomes BUSY; then vv_parity_done follows, unless it was cancelled. */
 void vv_parity_begin(struct vv_parity_version *v);

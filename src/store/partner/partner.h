@@ -30,8 +30,8 @@ struct vv_budget;
 struct vv_partner_opts {
     struct vv_wire wire;      /* outlives this */
     struct vv_folder *folder; /* the local one; outlives this. NULL: it could not be opened */
-    const char
-        *node; /* failure domain of this process: ranks in one are never partners; "": the node */
+    /* Failure domain of this process: ranks in one are never partners; "": the node. */
+    const char *node;
     uint64_t run_id;
     uint64_t timeout_ns;  /* longest silence of a process from which an answer is due */
     uint64_t cache_bytes; /* limit for own files and others', or parity, together; 0: none */

@@ -203,8 +203,8 @@ static int look_at_set(const struct vv_partner *p, char *err, size_t err_bytes)
         for (uint32_t j = 0; j < i; j++)
             if (p->hello[i].node != p->hello[j].node && vvi_same_folder(&p->hello[i], &p->hello[j]))
                 return vvi_error(-EINVAL, err, err_bytes,
-                                 "parity: processes %u and %u have different values of `node`, but "
-                                 "the same folder `local`",
+                                 "parity: processes %u and %u have different node names (`node`), "
+                                 "but the same folder `local`",
                                  (unsigned)j, (unsigned)i);
     }
     return 0;
@@ -244,8 +244,8 @@ static int look_at_all(const struct vv_partner *p, char *err, size_t err_bytes)
             return vvi_error(-EINVAL, err, err_bytes, "partner: processes have different runs");
         if (vvi_same_folder(&hello[i], &hello[to]))
             return vvi_error(-EINVAL, err, err_bytes,
-                             "partner: processes %u and %u have different values of `node`, but "
-                             "the same folder `local`",
+                             "partner: processes %u and %u have different node names (`node`), "
+                             "but the same folder `local`",
                              (unsigned)i, (unsigned)to);
     }
     return 0;

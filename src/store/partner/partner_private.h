@@ -72,8 +72,8 @@ _Static_assert(sizeof(struct vvi_part_msg) <= VVI_PART_LEAD, "fits in front of a
 /* A version that is committed here. */
 struct vvi_pentry {
     uint64_t version, generation;
-    uint32_t
-        edition; /* how often this life had written the version; 0: written by an earlier life */
+    /* How often this life had written the version; 0: written by an earlier life. */
+    uint32_t edition;
     bool copied;
     bool here;     /* written in this life */
     bool lone;     /* parity: found here but not at others, so that waiting is useless */
@@ -203,8 +203,8 @@ struct vv_partner {
     const uint32_t *peer; /* ranks that are notified of events here: `to`, or the set */
     uint32_t npeers;
     uint32_t *member, n, k, me; /* the set; k 0: copies, no parity; index of this process */
-    uint32_t sharers,
-        share;  /* number of processes that use the same local folder; index among them */
+    /* Number of processes that use the same local folder; index among them. */
+    uint32_t sharers, share;
     int top_fd; /* the folder of others' files */
     pthread_t thread;
     bool has_thread;

@@ -106,8 +106,8 @@ struct vv_layers {
     uint64_t farthest_rank; /* largest rank on the fast layer, as last given by next_use */
     bool restoring;
     bool stopping, stopped; /* threads; moving */
-    _Atomic bool
-        given_up; /* moves in flight. Synchronization: relaxed; a late look costs only time */
+    /* Moves in flight. Synchronization: relaxed; a late look costs only time. */
+    _Atomic bool given_up;
     struct vv_layers_stats stats;
 
     struct vvi_lserver server[2]; /* reading, writing */

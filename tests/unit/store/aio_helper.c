@@ -313,7 +313,7 @@ static void idle_ends(void)
     struct vv_helper *h = NULL;
     char err[256] = "";
     T_ERR(vv_helper_open(&o, err, sizeof(err), &h), -ECONNREFUSED);
-    T_CHECK(strstr(err, "test-nobody"));
+    T_CHECK(strstr(err, "test-idle"));
     serve_start(&s, 20);
     serve_join(&s);
     T_EQ(s.result.processes, 0);

@@ -83,7 +83,7 @@ void vv_arena_take_at(struct vv_arena *arena, uint32_t first, uint32_t n);
 void vv_arena_give(struct vv_arena *arena, uint32_t first, uint32_t n);
 /* From now on the first `nready` pages are ready, no fewer than before and no more than promised. */
 void vv_arena_grow(struct vv_arena *arena, uint32_t nready);
-/* No page beyond those that are ready will ever be. */
+/* Withdraws the promise: no more pages become ready. */
 static inline void vv_arena_stop(struct vv_arena *arena)
 {
     arena->npromised = arena->nready;

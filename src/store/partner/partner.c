@@ -237,7 +237,7 @@ void vvi_partner_committed(struct vv_partner_hist *h, uint64_t version, uint64_t
     struct vvi_pentry e = {
         .version = version, .generation = generation, .edition = VV_MAX(edition, 1u), .here = true};
     vv_mutex_lock(&p->lock);
-    /* Without memory there is no copy, which a thread sees that waits for it. */
+    /* Without memory there is no copy; a thread that waits for it gets an error. */
     if (vvi_partner_add_locked(h, &e) < 0)
         atomic_fetch_add_explicit(&p->errors, 1, memory_order_relaxed);
     else if (p->k > 0)

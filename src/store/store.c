@@ -120,8 +120,8 @@ int vvi_store_open_unlinked(const struct vv_os *os, int dirfd, bool direct)
     return fd;
 }
 
-/* File systems without direct I/O refuse at open or at the first transfer. Reading zero bytes of an
- * empty file is enough to see it: no space is needed, so data on a full disk stays readable. */
+/* File systems without direct I/O refuse at open or at the first transfer. A read of an empty
+ * file is enough to see it. It needs no space, so data on a full disk stays readable. */
 static int try_direct(const struct vv_os *os, int dirfd)
 {
     char name[64];

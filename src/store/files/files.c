@@ -352,9 +352,9 @@ static void found_fini(struct vvi_found *found)
     found->what = NULL;
 }
 
-/* Found [first, last] are the generations of one version, the highest last. The highest stays, at *kept if
- * it is known and in `damaged` if it is not. If it is known, the others are dropped, and deleted from the
- * disk unless they are damaged. */
+/* Found [first, last] are the generations of one version, the highest last. Only the highest stays: at
+ * *kept if it is known, in `damaged` if it is not. If it is known, the others are deleted from the disk,
+ * unless they are damaged; if not, they are noted as hidden. */
 static int settle_version(struct vv_files *f, size_t first, size_t last, size_t *kept,
                           size_t *removed)
 {

@@ -92,7 +92,7 @@ void vv_partner_attend(struct vv_partner *partner);
  * this thread must not use the wire. */
 VV_WARN_UNUSED int vv_partner_wait(struct vv_partner_hist *hist, uint64_t version,
                                    uint64_t deadline_ns);
-/* This process will not wait for the version, because of `status`: other processes need not wait for it. */
+/* This process will not wait for the version, because of `status`: other processes need not stay for this wait. */
 void vv_partner_give_up(struct vv_partner_hist *hist, uint64_t version, int status);
 /* The same as vv_partner_wait for all; the first error. *ret_version is set on failure. */
 VV_WARN_UNUSED int vv_partner_flush(struct vv_partner_hist *hist, uint64_t deadline_ns,

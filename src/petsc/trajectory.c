@@ -28,13 +28,14 @@
 #include <varve/ckpt.h>
 
 /*
- * The last argument of `setfromoptions`. PETSc made PetscOptionItems a pointer between 3.18 and 3.25.
+ * The last argument of `setfromoptions`. PETSc made PetscOptionItems a pointer between 3.18 and 3.25: it
+ * is passed as it is then.
  */
-struct _n_PetscOptionItems;
-#define OPTION_ITEMS \
-    __typeof__(_Generic((PetscOptionItems *)NULL, struct _n_PetscOptionItems * *                   \
-                        : (struct _n_PetscOptionItems *)NULL, default                              \
-                        : (PetscOptionItems *)NULL))
+enum { CLASS_OF_POINTERS = 5 };
+#define OPTION_ITEMS                                                                       \
+    __typeof__(__builtin_choose_expr(__builtin_classify_type(*(PetscOptionItems *)NULL) == \
+                                         CLASS_OF_POINTERS,                                \
+                                     *(PetscOptionItems *)NULL, (PetscOptionItems *)NULL))
 
 enum { HEADER, SOLUTION, STAGES };
 

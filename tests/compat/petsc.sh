@@ -353,4 +353,12 @@ refused '1 to 200 bytes' run 1 varve ex20adj -ts_trajectory_varve_local "$dir/fo
 refused 'a lot' run 1 varve ex20adj -ts_trajectory_varve_host_cache 'a lot'
 refused 'forward sensitivities' run 1 varve ex20opt_ic -ts_type beuler -mu 100 -ts_dt 0.01 -tao_type bntr -tao_bnk_pc_type none
 refused 'solution_only leaves out' run 1 varve ex20adj -ts_type cn -ts_dt 0.001 -ts_max_steps 15 -ts_trajectory_solution_only
+
+# The library compiles where PetscOptionItems is a pointer, as in later versions of PETSc.
+cp -rL "$(pkg-config --variable=includedir PETSc)" later
+grep -rl --include='*.h' PetscOptionItems later | xargs sed -i -e 's/PetscOptionItems \*/PetscOptionItems /g' -e 's/^} PetscOptionItems;/};/' \
+    -e 's/^typedef \(struct [_a-zA-Z]*PetscOptionItems\) {/typedef \1 *PetscOptionItems;\n\1 {/' \
+    -e 's/PetscOptionItems  PetscOptionsObjectBase/struct _p_PetscOptionItems PetscOptionsObjectBase/'
+"$mpicc" -std=gnu17 -fsyntax-only -Wall -Wextra -Werror -Ilater "-I$include" "$SOURCE_DIR/src/petsc/trajectory.c" >log 2>&1 ||
+    { cat log; fail "the library does not compile where PetscOptionItems is a pointer"; }
 echo "ok, $cases cases"

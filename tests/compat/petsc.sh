@@ -155,6 +155,7 @@ int main(int argc, char **argv)
     PetscCall(PetscOptionsGetBool(NULL, NULL, "-loads", &loads, NULL));
     for (PetscInt i = 0; i < count; i++) {
         PetscCall(VecCreateSeq(PETSC_COMM_SELF, 2, &x[i]));
+        PetscCall(VecSetFromOptions(x[i]));
         PetscCall(VecSet(x[i], 1.5 + i));
         PetscCall(VecDuplicate(x[i], &lambda[i]));
         PetscCall(VecSet(lambda[i], 1));
@@ -216,7 +217,7 @@ int main(int argc, char **argv)
 }
 END
 tutorials=$dir build several.c
-for method in rk cn "rk -ts_adapt_type basic"; do
+for method in cn "rk -ts_adapt_type basic"; do
     # shellcheck disable=SC2086 # several options
     same 1 several -ts_type $method
 done
@@ -224,6 +225,19 @@ for method in rk cn beuler arkimex "arkimex -ts_trajectory_adjointmode 0"; do
     # shellcheck disable=SC2086 # several options
     run 1 varve several -loads -ts_type $method || { cat varve.out; fail "loading the steps of $method"; }
 done
+
+# Vectors on a device, of which the processor can read nothing.
+if [ -e "$BUILD_DIR/fake/libcuda.so.1" ]; then
+    # shellcheck disable=SC2046 # several flags
+    "$mpicc" -O1 -w -shared -fPIC "$SOURCE_DIR/tests/compat/petsc_device.c" $(pkg-config --cflags --libs PETSc) -o libdevice.so
+    (
+        export LD_LIBRARY_PATH=$BUILD_DIR/fake
+        plugin=$plugin,$dir/libdevice.so
+        same 1 several -ts_type rk -vec_type device
+        [ "$(cat taken)" -gt 600 ] || fail "no memory of the device was taken: $(cat taken)"
+        DEVICE_OTHER=1 refused 'not of another device' run 1 varve several -vec_type device
+    )
+fi
 
 # A trajectory that is kept: a later program reads it.
 cat >kept.c <<'END'

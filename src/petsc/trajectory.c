@@ -11,8 +11,8 @@
  * and are compared. What an application kept can be read by the next one, before it stores its own.
  *
  * Contexts are shared by trajectories with the same options, so that several in one program stay
- * within one host cache. They are closed with their last trajectory, which PETSc destroys before
- * PetscFinalize: after that, this library may be closed and its code must not run.
+ * within one host cache. They are closed with their last trajectory, or in PetscFinalize if that was left
+ * alive: after that, this library may be closed and its code must not run.
  *
  * Threads: PETSc's, one at a time. Errors of one process end the job, as PETSc's errors do.
  */
@@ -48,7 +48,11 @@ struct context {
 
 static struct context *contexts;
 
-/* Under which a TS keeps the view that its method has. */
+/* Those that -ts_trajectory_varve_level takes, as enum varve_level counts them. */
+static const char *const levels[] = {"cached", "local", "remote"};
+enum { LEVELS = 3 };
+
+/* Under which a TS, and its trajectory for clones of it, keep the view that its method has. */
 static const char view_name[] = "TSTrajectoryVarveView_C";
 
 struct header {
@@ -79,7 +83,9 @@ struct trajectory {
 /* PETSc's error for ours. The text is that of the call that has just failed. */
 static PetscErrorCode fail(int rc, struct varve_ctx *ctx, const char *what)
 {
-    PetscErrorCode code = rc == -ENOMEM ? PETSC_ERR_MEM : PETSC_ERR_LIB;
+    PetscErrorCode code = rc == -ENOMEM   ? PETSC_ERR_MEM
+                          : rc == -EINVAL ? PETSC_ERR_USER_INPUT
+                                          : PETSC_ERR_LIB;
     const char *text = varve_error(ctx);
     /* Our texts name settings; here they are options, too. */
     const char *more = strstr(text, "set `") || strstr(text, "host_cache")
@@ -160,6 +166,7 @@ static PetscErrorCode trajectory_reset(TSTrajectory tj)
     PetscCall(PetscFree2(t->regions, t->vectors));
     t->room = t->next = t->stored = t->loaded = 0;
     t->stored_bytes = 0;
+    tj->setupcalled = PETSC_FALSE; /* of the type that may take our place, too */
     PetscFunctionReturn(0);
 }
 
@@ -238,6 +245,8 @@ static PetscErrorCode view_with_trajectory(TS ts, PetscViewer viewer)
 
     PetscFunctionBegin;
     PetscCall(PetscObjectQueryFunction((PetscObject)ts, view_name, &view));
+    if (!view && ts->trajectory)
+        PetscCall(PetscObjectQueryFunction((PetscObject)ts->trajectory, view_name, &view));
     if (view)
         PetscCall((*view)(ts, viewer));
     if (ts->trajectory)
@@ -247,12 +256,14 @@ static PetscErrorCode view_with_trajectory(TS ts, PetscViewer viewer)
     PetscFunctionReturn(0);
 }
 
-/* A TS has a table of functions of its own, which TSSetType fills again. */
-static PetscErrorCode join_view(TS ts)
+/* A TS has a table of functions of its own, which TSSetType fills again, and which TSClone copies, but not
+ * what the TS is composed with. */
+static PetscErrorCode join_view(TSTrajectory tj, TS ts)
 {
     PetscFunctionBegin;
     if (ts->ops->view != view_with_trajectory) {
         PetscCall(PetscObjectComposeFunction((PetscObject)ts, view_name, ts->ops->view));
+        PetscCall(PetscObjectComposeFunction((PetscObject)tj, view_name, ts->ops->view));
         ts->ops->view = view_with_trajectory;
     }
     PetscFunctionReturn(0);
@@ -270,9 +281,12 @@ static PetscErrorCode trajectory_setup(TSTrajectory tj, TS ts)
     PetscFunctionBegin;
     PetscCall(trajectory_reset(tj)); /* what a set-up that failed has left */
     if (ts)
-        PetscCall(join_view(ts));
+        PetscCall(join_view(tj, ts));
     if (t->keep[0] && t->opts.level == VARVE_LEVEL_CACHED)
         t->opts.level = VARVE_LEVEL_LOCAL;
+    PetscCheck(t->opts.level < LEVELS, PetscObjectComm((PetscObject)tj), PETSC_ERR_USER_INPUT,
+               "A trajectory is kept at level local or remote: set -ts_trajectory_varve_level, or "
+               "VARVE_LEVEL in the environment");
     PetscCheck(
         t->keep[0] || t->opts.level == VARVE_LEVEL_CACHED, PetscObjectComm((PetscObject)tj),
         PETSC_ERR_USER_INPUT,
@@ -283,7 +297,7 @@ static PetscErrorCode trajectory_setup(TSTrajectory tj, TS ts)
     opts.order = tj->adjoint_solve_mode ? VARVE_ORDER_LIFO : VARVE_ORDER_HINTS;
     snprintf(name, sizeof(name), "petsc-%ld-%d", (long)getpid(), count++);
     CALL(varve_history_open_with(t->context->ctx, t->keep[0] ? t->keep : name, &opts, &t->history),
-         t->context->ctx, "opening a trajectory");
+         t->context->ctx, "opening a trajectory (one that is kept is of one run at a time)");
     PetscCall(find_kept(t));
     t->mine = PETSC_MAX_INT;
     if (t->keep[0])
@@ -303,7 +317,7 @@ static PetscErrorCode set_option(struct trajectory *t, PetscBool given, const ch
     if (strcmp(key, "keep") == 0)
         PetscCall(PetscStrncpy(t->keep, value, sizeof(t->keep)));
     else
-        CALL(varve_opts_set(&t->opts, key, value), NULL, "-ts_trajectory_varve");
+        CALL(varve_opts_set(&t->opts, key, value), NULL, "-ts_trajectory_varve_*");
     PetscFunctionReturn(0);
 }
 
@@ -311,6 +325,7 @@ static PetscErrorCode trajectory_setfromoptions(TSTrajectory tj, OPTION_ITEMS Pe
 {
     struct trajectory *t = tj->data;
     char value[PETSC_MAX_PATH_LEN], now[32];
+    PetscInt level;
     PetscBool set;
 
     PetscFunctionBegin;
@@ -324,10 +339,11 @@ static PetscErrorCode trajectory_setfromoptions(TSTrajectory tj, OPTION_ITEMS Pe
                                  "Folder on a local disk for what does not fit there", "None",
                                  t->opts.local, value, sizeof(value), &set));
     PetscCall(set_option(t, set, "local", value));
-    PetscCall(PetscOptionsString("-ts_trajectory_varve_level",
-                                 "How far each step shall come: cached, local or remote", "None",
-                                 "cached", value, sizeof(value), &set));
-    PetscCall(set_option(t, set, "level", value));
+    level = t->opts.level;
+    PetscCall(PetscOptionsEList("-ts_trajectory_varve_level", "How far each step shall come",
+                                "None", levels, LEVELS, levels[PetscMin(level, LEVELS - 1)], &level,
+                                NULL));
+    t->opts.level = level;
     PetscCall(PetscOptionsString("-ts_trajectory_varve_keep",
                                  "Keep the trajectory in the folder under this name", "None",
                                  t->keep, value, sizeof(value), &set));
@@ -338,8 +354,8 @@ static PetscErrorCode trajectory_setfromoptions(TSTrajectory tj, OPTION_ITEMS Pe
     PetscFunctionReturn(0);
 }
 
-/* The solution and, in an order that `set` and `get` have in common, the stages that belong to `step`.
- * The last stage of a stiffly accurate method is the solution. */
+/* The solution and, in an order that `set` and `get` have in common, the stages that belong to `step`: none
+ * without a TS. The last stage of a stiffly accurate method is the solution. */
 static PetscErrorCode collect(TSTrajectory tj, TS ts, PetscInt step, Vec x, PetscInt *ret_n)
 {
     struct trajectory *t = tj->data;
@@ -347,7 +363,7 @@ static PetscErrorCode collect(TSTrajectory tj, TS ts, PetscInt step, Vec x, Pets
     Vec *y = NULL;
 
     PetscFunctionBegin;
-    if (step > 0 && !tj->solution_only) {
+    if (ts && step > 0 && !tj->solution_only) {
         PetscCall(TSGetStages(ts, &stages, &y));
         PetscCheck(stages == 0 || y, PetscObjectComm((PetscObject)tj), PETSC_ERR_ORDER,
                    "Step %" PetscInt_FMT
@@ -416,7 +432,7 @@ static PetscErrorCode give_back(struct trajectory *t, PetscInt n, PetscBool writ
 static PetscErrorCode refuse_second_order(TSTrajectory tj, TS ts)
 {
     PetscFunctionBegin;
-    PetscCheck(!ts->forward_solve, PetscObjectComm((PetscObject)tj), PETSC_ERR_SUP,
+    PetscCheck(!ts || !ts->forward_solve, PetscObjectComm((PetscObject)tj), PETSC_ERR_SUP,
                "A trajectory of type varve holds no forward sensitivities, which second-order "
                "adjoints need: use "
                "-ts_trajectory_type basic or memory");
@@ -435,7 +451,7 @@ static PetscErrorCode trajectory_set(TSTrajectory tj, TS ts, PetscInt step, Pets
     for (PetscInt v = step; v < PetscMax(t->next, step + 1); v++)
         (void)varve_discard(t->history, (uint64_t)v);
     PetscCall(collect(tj, ts, step, x, &n));
-    if (step > 0)
+    if (ts && step > 0)
         PetscCall(TSGetPrevTime(ts, &previous));
     PetscCall(VecGetLocalSize(x, &local));
     struct header header = {time,  previous, (uint64_t)n, sizeof(PetscScalar), (uint64_t)local,
@@ -489,14 +505,15 @@ static PetscErrorCode trajectory_get(TSTrajectory tj, TS ts, PetscInt step, Pets
 
 static PetscErrorCode trajectory_view(TSTrajectory tj, PetscViewer viewer)
 {
-    static const char *const levels[] = {"cached", "local", "remote", "complete"};
     struct trajectory *t = tj->data;
 
     PetscFunctionBegin;
     PetscCall(PetscViewerASCIIPrintf(
         viewer, "Varve %s: level %s, host cache of %" PRIu64 " bytes, local folder %s\n",
-        varve_version(), levels[t->opts.level], t->opts.host_cache,
+        varve_version(), levels[PetscMin(t->opts.level, LEVELS - 1)], t->opts.host_cache,
         t->opts.local[0] ? t->opts.local : "(none)"));
+    if (t->keep[0])
+        PetscCall(PetscViewerASCIIPrintf(viewer, "kept as %s\n", t->keep));
     PetscCall(PetscViewerASCIIPrintf(
         viewer, "stored steps = %" PetscInt_FMT ", loaded steps = %" PetscInt_FMT "\n", t->stored,
         t->loaded));
@@ -512,6 +529,7 @@ static PetscErrorCode trajectory_create(TSTrajectory tj, TS ts)
     (void)ts;
     PetscCall(PetscNew(&t));
     tj->data = t;
+    tj->setupcalled = PETSC_FALSE; /* another type may have been set up before */
     tj->ops->set = trajectory_set;
     tj->ops->get = trajectory_get;
     tj->ops->setup = trajectory_setup;
@@ -560,6 +578,17 @@ static PetscErrorCode check_petsc(void)
     PetscFunctionReturn(0);
 }
 
+/* At PetscFinalize, for a program that leaves a TS alive: what is kept shall be on the disk then. */
+static PetscErrorCode close_contexts(void)
+{
+    PetscFunctionBegin;
+    while (contexts) {
+        contexts->users = 1;
+        PetscCall(release_context(contexts));
+    }
+    PetscFunctionReturn(0);
+}
+
 /* PETSc derives this name from the file's: libvarve-petsc.so. */
 PETSC_EXTERN VARVE_API PetscErrorCode PetscDLLibraryRegister_varve_petsc(void);
 
@@ -568,5 +597,6 @@ PetscErrorCode PetscDLLibraryRegister_varve_petsc(void)
     PetscFunctionBegin;
     PetscCall(check_petsc());
     PetscCall(TSTrajectoryRegister("varve", trajectory_create));
+    PetscCall(PetscRegisterFinalize(close_contexts));
     PetscFunctionReturn(0);
 }

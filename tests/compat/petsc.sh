@@ -239,6 +239,20 @@ if [ -e "$BUILD_DIR/fake/libcuda.so.1" ]; then
     )
 fi
 
+# Parts of an adjoint, adjoints again, times between steps, changed and repeated steps, other types in between: as with `basic`
+# (`memory` loads each step once only).
+tutorials=$SOURCE_DIR/tests/compat build petsc_manners.c
+for type in basic varve; do
+    run 2 $type petsc_manners || { cat $type.out; fail "manners: $type"; }
+done
+diff basic.out varve.out || fail "another output of what programs do"
+run 2 varve petsc_manners -later || { cat varve.out; fail "manners: later"; }
+shows '^time 0.5'
+# PetscFinalize ends what the program left alive. A clone shows its method, too.
+run 2 varve petsc_manners -leave -ts_trajectory_varve_local "$dir/folder" -ts_trajectory_varve_keep left || { cat varve.out; fail "left alive"; }
+shows 'RK type' 'kept as left'
+[ "$("$VARVE_BIN" ls --local folder left | grep -c '^left ')" = 82 ] || fail "steps of a trajectory that was left alive are not kept"
+
 # A trajectory that is kept: a later program reads it.
 cat >kept.c <<'END'
 #include <petscts.h>
@@ -334,6 +348,8 @@ run 2 varve "${solve[@]}" || { cat varve.out; fail "a kept run, again"; }
 rm folder/again/r1.* folder/again/index.*
 mv earlier/* folder/again
 refused 'of different runs' run 2 varve "${load[@]}"
+refused 'Unknown option complete' run 1 varve ex20adj -ts_trajectory_varve_level complete
+VARVE_LEVEL=complete refused 'is kept at level local or remote' run 1 varve ex20adj
 refused 'is kept: name it' run 1 varve ex20adj -ts_trajectory_varve_level local -ts_trajectory_varve_local "$dir/folder"
 
 run 1 varve ex20adj -ts_view -ts_trajectory_varve_monitor -help -log_view

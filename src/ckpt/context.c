@@ -54,7 +54,7 @@ int vvi_ctx_enter(struct varve_ctx *ctx)
 {
     static const struct vvi_where here = {"enter", 0, -1, -1};
     if (!ctx)
-        return vvi_fail(NULL, &here, -EINVAL, "the context is NULL");
+        return vvi_fail(NULL, &here, -EINVAL, "the context is NULL: it is not open");
     /* Not in the context's record: its lock may have been held at the fork. */
     if (ctx->pid != vv_pid())
         return vvi_fail(NULL, &here, -EPERM,
@@ -82,7 +82,7 @@ int vvi_history_enter(struct varve_history *h)
 {
     static const struct vvi_where here = {"enter", 0, -1, -1};
     if (!h)
-        return vvi_fail(NULL, &here, -EINVAL, "the history is NULL");
+        return vvi_fail(NULL, &here, -EINVAL, "the history is NULL: it is not open");
     int rc = vvi_ctx_enter(h->ctx);
     if (rc == 0)
         atomic_fetch_add_explicit(&h->calls, 1, memory_order_relaxed);

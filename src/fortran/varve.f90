@@ -24,7 +24,8 @@
 ! Memory. What is protected must have the target attribute, be contiguous, and stay where it is until it is unprotected:
 ! an array that is deallocated or moved must not be checkpointed any more.
 !
-! Handles are passed by reference and must not be copied: close ends them. Threads: as in C.
+! Handles are passed by reference and must not be copied: close ends them. A history ends with its context; calls on it
+! are refused then, and it can be opened again. Threads: as in C.
 module varve
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: error_unit
@@ -55,9 +56,11 @@ module varve
     type, public :: varve_context
         private
         type(c_ptr) :: c = c_null_ptr
+        logical, pointer :: is_live => null() ! shared with the histories
     contains
         procedure :: open => context_open
         procedure :: close => context_close
+        procedure :: closed => context_closed
         procedure :: is_open => context_is_open
         procedure :: parts => context_parts
         procedure :: handle => context_handle
@@ -69,6 +72,7 @@ module varve
         private
         type(c_ptr) :: c = c_null_ptr
         type(c_ptr) :: ctx = c_null_ptr
+        logical, pointer :: is_live => null() ! of the context
     contains
         procedure, private :: history_open, history_open_keep_int, history_open_every_int
         generic :: open => history_open, history_open_keep_int, history_open_every_int
@@ -406,7 +410,7 @@ contains
             if (rc == 0) c = c_loc(opts%c)
         end if
         if (rc == 0) rc = c_open(c, handle)
-        if (rc == 0) self%c = handle
+        if (rc == 0) call self%adopt(handle)
         call varve_finish(c_null_ptr, 'open', rc, stat, errmsg)
     end subroutine
 
@@ -417,8 +421,16 @@ contains
         character(len=*), intent(inout), optional :: errmsg
         integer(c_int) :: rc
         rc = c_close(self%c)
-        if (rc /= -16) self%c = c_null_ptr ! -EBUSY: nothing was done
+        if (rc /= -16) call self%closed() ! -EBUSY: nothing was done
         call varve_finish(c_null_ptr, 'close', rc, stat, errmsg)
+    end subroutine
+
+    ! A function of C has closed the context.
+    subroutine context_closed(self)
+        class(varve_context), intent(inout) :: self
+        if (associated(self%is_live)) self%is_live = .false.
+        self%is_live => null()
+        self%c = c_null_ptr
     end subroutine
 
     ! How many ranks have written a history, at level remote or complete: its parts are numbered from 0.
@@ -452,6 +464,8 @@ contains
         class(varve_context), intent(inout) :: self
         type(c_ptr), intent(in) :: c
         self%c = c
+        allocate (self%is_live) ! never freed: histories look at it after the context has ended
+        self%is_live = .true.
     end subroutine
 
     ! The other way: a function of C closes it.
@@ -460,9 +474,36 @@ contains
         type(c_ptr) :: c
         c = self%c
         self%c = c_null_ptr
+        self%is_live => null()
     end function
 
     ! ---- histories ----
+
+    ! Null if the history is not open, or has ended with its context.
+    function live(self) result(c)
+        class(varve_history), intent(in) :: self
+        type(c_ptr) :: c
+        c = c_null_ptr
+        if (.not. associated(self%is_live)) return
+        if (self%is_live) c = self%c
+    end function
+
+    function live_context(self) result(c)
+        class(varve_history), intent(in) :: self
+        type(c_ptr) :: c
+        c = c_null_ptr
+        if (c_associated(live(self))) c = self%ctx
+    end function
+
+    ! Refuses a number that C would take for a very large one.
+    logical function is_negative(what, version, stat, errmsg)
+        character(len=*), intent(in) :: what
+        integer(varve_version), intent(in) :: version
+        integer, intent(out), optional :: stat
+        character(len=*), intent(inout), optional :: errmsg
+        is_negative = version < 0
+        if (is_negative) call fail(what, int(varve_einval, c_int), 'numbers of versions are not negative', stat, errmsg)
+    end function
 
     ! keep: so many of the newest versions; all if it is not given. keep_every: multiples of this number stay as well.
     ! consume_once: a version is discarded when it was restored. overwrite: a checkpoint of a version that exists writes
@@ -478,7 +519,7 @@ contains
         type(c_history_opts) :: opts
         type(c_ptr) :: handle
         integer(c_int) :: rc
-        if (c_associated(self%c)) then
+        if (c_associated(live(self))) then
             call fail('history', int(varve_eexist, c_int), &
                 'this history is open already: close it first, before its context', stat, errmsg)
             return
@@ -497,6 +538,7 @@ contains
         if (rc == 0) then
             self%c = handle
             self%ctx = ctx%c
+            self%is_live => ctx%is_live
         end if
         call varve_finish(ctx%c, 'history', rc, stat, errmsg)
     end subroutine
@@ -511,7 +553,7 @@ contains
         character(len=*), intent(inout), optional :: errmsg
         type(c_ptr) :: handle
         integer(c_int) :: rc
-        if (c_associated(self%c)) then
+        if (c_associated(live(self))) then
             call fail('history', int(varve_eexist, c_int), &
                 'this history is open already: close it first, before its context', stat, errmsg)
             return
@@ -521,6 +563,7 @@ contains
         if (rc == 0) then
             self%c = handle
             self%ctx = ctx%c
+            self%is_live => ctx%is_live
         end if
         call varve_finish(ctx%c, 'part', rc, stat, errmsg)
     end subroutine
@@ -529,10 +572,13 @@ contains
         class(varve_history), intent(inout) :: self
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
+        type(c_ptr) :: ctx
         integer(c_int) :: rc
-        rc = c_history_close(self%c)
+        ctx = live_context(self)
+        rc = 0 ! it may have ended with its context
+        if (c_associated(ctx) .or. .not. c_associated(self%c)) rc = c_history_close(live(self))
         if (rc /= -16) self%c = c_null_ptr
-        call varve_finish(self%ctx, 'history', rc, stat, errmsg)
+        call varve_finish(ctx, 'history', rc, stat, errmsg)
     end subroutine
 
     ! A variable or array of any type, kind and rank.
@@ -543,7 +589,7 @@ contains
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
         integer(c_int) :: rc
-        rc = c_protect_array(self%c, int(region, c_int), x)
+        rc = c_protect_array(live(self), int(region, c_int), x)
         select case (rc)
         case (1)
             call fail('protect', int(varve_einval, c_int), 'the array is not allocated', stat, errmsg)
@@ -551,7 +597,7 @@ contains
             call fail('protect', int(varve_einval, c_int), &
                 'the array section is not contiguous: protect the whole array or a contiguous copy', stat, errmsg)
         case default
-            call varve_finish(self%ctx, 'protect', rc, stat, errmsg)
+            call varve_finish(live_context(self), 'protect', rc, stat, errmsg)
         end select
     end subroutine
 
@@ -563,7 +609,7 @@ contains
         integer(c_size_t), intent(in) :: bytes
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'protect', c_protect(self%c, int(region, c_int), ptr, bytes), stat, errmsg)
+        call varve_finish(live_context(self), 'protect', c_protect(live(self), int(region, c_int), ptr, bytes), stat, errmsg)
     end subroutine
 
     subroutine history_unprotect(self, region, stat, errmsg)
@@ -571,7 +617,7 @@ contains
         integer, intent(in) :: region
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'unprotect', c_unprotect(self%c, int(region, c_int)), stat, errmsg)
+        call varve_finish(live_context(self), 'unprotect', c_unprotect(live(self), int(region, c_int)), stat, errmsg)
     end subroutine
 
     subroutine history_checkpoint(self, version, timeout_ms, stat, errmsg)
@@ -580,11 +626,8 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        if (version < 0) then
-            call fail('checkpoint', int(varve_einval, c_int), 'numbers of versions are not negative', stat, errmsg)
-            return
-        end if
-        call varve_finish(self%ctx, 'checkpoint', c_checkpoint(self%c, version, limit_of(timeout_ms)), stat, errmsg)
+        if (is_negative('checkpoint', version, stat, errmsg)) return
+        call varve_finish(live_context(self), 'checkpoint', c_checkpoint(live(self), version, limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
     subroutine history_restore(self, version, timeout_ms, stat, errmsg)
@@ -593,7 +636,8 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'restore', c_restore(self%c, version, limit_of(timeout_ms)), stat, errmsg)
+        if (is_negative('restore', version, stat, errmsg)) return
+        call varve_finish(live_context(self), 'restore', c_restore(live(self), version, limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
     ! Bytes, not elements.
@@ -604,7 +648,9 @@ contains
         integer(c_size_t), intent(inout) :: bytes
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'region_size', c_region_size(self%c, version, int(region, c_int), bytes), stat, errmsg)
+        if (is_negative('region_size', version, stat, errmsg)) return
+        call varve_finish(live_context(self), 'region_size', &
+            c_region_size(live(self), version, int(region, c_int), bytes), stat, errmsg)
     end subroutine
 
     subroutine history_hint(self, version, stat, errmsg)
@@ -612,21 +658,22 @@ contains
         integer(varve_version), intent(in) :: version
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'hint', c_hint(self%c, version), stat, errmsg)
+        if (is_negative('hint', version, stat, errmsg)) return
+        call varve_finish(live_context(self), 'hint', c_hint(live(self), version), stat, errmsg)
     end subroutine
 
     subroutine history_hint_clear(self, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'hint_clear', c_hint_clear(self%c), stat, errmsg)
+        call varve_finish(live_context(self), 'hint_clear', c_hint_clear(live(self)), stat, errmsg)
     end subroutine
 
     subroutine history_prefetch_start(self, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'prefetch_start', c_prefetch_start(self%c), stat, errmsg)
+        call varve_finish(live_context(self), 'prefetch_start', c_prefetch_start(live(self)), stat, errmsg)
     end subroutine
 
     subroutine history_wait(self, version, level, timeout_ms, stat, errmsg)
@@ -636,7 +683,9 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'wait', c_wait(self%c, version, int(level, c_int), limit_of(timeout_ms)), stat, errmsg)
+        if (is_negative('wait', version, stat, errmsg)) return
+        call varve_finish(live_context(self), 'wait', &
+            c_wait(live(self), version, int(level, c_int), limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
     subroutine history_flush(self, timeout_ms, stat, errmsg)
@@ -644,7 +693,7 @@ contains
         integer, intent(in), optional :: timeout_ms
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'flush', c_flush(self%c, limit_of(timeout_ms)), stat, errmsg)
+        call varve_finish(live_context(self), 'flush', c_flush(live(self), limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
     subroutine history_discard(self, version, stat, errmsg)
@@ -652,7 +701,8 @@ contains
         integer(varve_version), intent(in) :: version
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'discard', c_discard(self%c, version), stat, errmsg)
+        if (is_negative('discard', version, stat, errmsg)) return
+        call varve_finish(live_context(self), 'discard', c_discard(live(self), version), stat, errmsg)
     end subroutine
 
     ! The newest version that has reached the level of the context. That there is none is no error.
@@ -663,10 +713,10 @@ contains
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
         integer(c_int) :: rc
-        rc = c_latest(self%c, version)
+        rc = c_latest(live(self), version)
         found = rc == 0
         if (rc == varve_enoent) rc = 0
-        call varve_finish(self%ctx, 'latest', rc, stat, errmsg)
+        call varve_finish(live_context(self), 'latest', rc, stat, errmsg)
     end subroutine
 
     ! The program goes on with version next: that one and greater ones of earlier runs are written again.
@@ -675,20 +725,21 @@ contains
         integer(varve_version), intent(in) :: next
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(self%ctx, 'resume', c_resume(self%c, next), stat, errmsg)
+        if (is_negative('resume', next, stat, errmsg)) return
+        call varve_finish(live_context(self), 'resume', c_resume(live(self), next), stat, errmsg)
     end subroutine
 
     ! The history, and its context, as functions of C take them.
     function history_handle(self) result(c)
         class(varve_history), intent(in) :: self
         type(c_ptr) :: c
-        c = self%c
+        c = live(self)
     end function
 
     function history_context_handle(self) result(c)
         class(varve_history), intent(in) :: self
         type(c_ptr) :: c
-        c = self%ctx
+        c = live_context(self)
     end function
 
     ! All versions that can be restored, in the order of writing.
@@ -704,13 +755,13 @@ contains
         do
             n = 0
             allocate (room(max))
-            rc = c_versions(self%c, room, max, n)
+            rc = c_versions(live(self), room, max, n)
             if (rc /= 0 .or. n <= max) exit
             deallocate (room)
             max = n + 16
         end do
         list = room(1:merge(n, 0_c_size_t, rc == 0))
-        call varve_finish(self%ctx, 'versions', rc, stat, errmsg)
+        call varve_finish(live_context(self), 'versions', rc, stat, errmsg)
     end subroutine
 
     ! ---- the same with versions of 32 bits ----

@@ -84,7 +84,10 @@ contains
         type(varve_context), intent(inout) :: ctx
         integer, intent(out), optional :: stat
         character(len=*), intent(inout), optional :: errmsg
-        call varve_finish(c_null_ptr, 'close', c_close(int(comm, c_int), ctx%release()), stat, errmsg)
+        integer(c_int) :: rc
+        rc = c_close(int(comm, c_int), ctx%handle())
+        call ctx%closed()
+        call varve_finish(c_null_ptr, 'close', rc, stat, errmsg)
     end subroutine
 
     ! The newest version that all processes have, written by one run. That there is none is no error. Newer ones that some

@@ -77,13 +77,13 @@ static void test_error_of_null(void)
 {
     uint64_t v;
     T_ERR(varve_checkpoint(NULL, 0), -EINVAL);
-    T_STREQ(varve_error(NULL), "the history is NULL");
+    T_STREQ(varve_error(NULL), "the history is NULL: it is not open");
     T_ERR(varve_history_open(NULL, "a", NULL), -EINVAL);
-    T_STREQ(varve_error(NULL), "the context is NULL");
+    T_STREQ(varve_error(NULL), "the context is NULL: it is not open");
     T_ERR(varve_latest(NULL, NULL), -EINVAL);
     T_STREQ(varve_error(NULL), "ret_version is NULL");
     T_ERR(varve_latest(NULL, &v), -EINVAL);
-    T_STREQ(varve_error(NULL), "the history is NULL");
+    T_STREQ(varve_error(NULL), "the history is NULL: it is not open");
 }
 
 static void test_null_and_absurd(void)

@@ -42,7 +42,7 @@ extern "C" {
  * included. If any process fails, all do, with the least of the errors; varve_last_error(NULL, ...)
  * tells more where it happened, and on the others where that was and why. The communicator is not
  * kept; partner copies use duplicates of it. -EINVAL: also if only some processes have `partner`, or all
- * are on one node.
+ * are on one node. -EPERM: before MPI_Init, or after MPI_Finalize.
  */
 VARVE_API int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts,
                              struct varve_ctx **ret_ctx) VARVE_CHECK;

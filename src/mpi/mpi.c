@@ -307,12 +307,28 @@ static int open_partners(MPI_Comm comm, const struct varve_opts *o, struct varve
     return all;
 }
 
+/* MPI ends a program that calls it too early or too late: an error says more. */
+static int running(const char *operation)
+{
+    int ready = 0, over = 0;
+    MPI_Initialized(&ready);
+    MPI_Finalized(&over);
+    if (ready && !over)
+        return 0;
+    return varve_set_error(NULL, operation, -EPERM,
+                           ready ? "MPI has ended: call this before MPI_Finalize"
+                                 : "MPI is not running: call MPI_Init first");
+}
+
 int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts, struct varve_ctx **ret_ctx)
 {
     struct varve_opts o;
     struct varve_ctx *ctx = NULL;
     char text[TEXT];
-    int rc = opts_of(comm, opts, &o);
+    int rc = running("open");
+    if (rc)
+        return rc;
+    rc = opts_of(comm, opts, &o);
     if (rc == 0 && !ret_ctx)
         rc = varve_set_error(NULL, "open", -EINVAL, "no place for the context");
     why(NULL, rc, text);
@@ -337,8 +353,12 @@ int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts, struct varve_ct
 int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx)
 {
     char text[TEXT];
-    int rc = varve_close(ctx), all = all_of(comm, rc);
+    int rc = varve_close(ctx);
     why(NULL, rc, text);
+    int late = running("close");
+    if (late)
+        return rc ? varve_set_error(NULL, "close", rc, text) : late;
+    int all = all_of(comm, rc);
     return all ? tell(comm, NULL, "close", rc, text, all) : 0;
 }
 
@@ -422,12 +442,13 @@ int varve_restore_mpi(MPI_Comm comm, struct varve_history *h, uint64_t version)
 
 int varve_open_mpi_f(MPI_Fint comm, const struct varve_opts *opts, struct varve_ctx **ret_ctx)
 {
-    return varve_open_mpi(MPI_Comm_f2c(comm), opts, ret_ctx);
+    int rc = running("open");
+    return rc ? rc : varve_open_mpi(MPI_Comm_f2c(comm), opts, ret_ctx);
 }
 
 int varve_close_mpi_f(MPI_Fint comm, struct varve_ctx *ctx)
 {
-    return varve_close_mpi(MPI_Comm_f2c(comm), ctx);
+    return varve_close_mpi(running("close") ? MPI_COMM_NULL : MPI_Comm_f2c(comm), ctx);
 }
 
 int varve_latest_mpi_f(MPI_Fint comm, struct varve_history *h, uint64_t *ret_version)

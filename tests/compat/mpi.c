@@ -297,10 +297,14 @@ int main(int argc, char **argv)
     } parts[] = {{"first", first},   {"second", second}, {"third", third},
                  {"fourth", fourth}, {"errors", errors}, {"complete", complete},
                  {"again", again},   {"still", still},   {"empty", empty}};
+    CHECK(argc == 3);
+    /* MPI itself would end the program. */
+    EQ(varve_open_mpi(MPI_COMM_WORLD, NULL, &ctx), -EPERM);
+    CHECK(strstr(varve_error(NULL), "MPI_Init first"));
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    CHECK(argc == 3 && size >= 3);
+    CHECK(size >= 3);
     folder = argv[1];
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         if (strcmp(argv[2], parts[i].name) == 0) {
@@ -309,5 +313,9 @@ int main(int argc, char **argv)
                 printf("ok\n");
         }
     MPI_Finalize();
+    EQ(varve_open_mpi(MPI_COMM_WORLD, NULL, &ctx), -EPERM);
+    EQ(varve_open(NULL, &ctx), 0);
+    EQ(varve_close_mpi(MPI_COMM_WORLD, ctx), -EPERM);
+    CHECK(strstr(varve_error(NULL), "before MPI_Finalize"));
     return 0;
 }

@@ -59,6 +59,7 @@ static void put_tier(struct json *j, const struct trace_tier *t)
     json_text(j, "tier", t->name);
     json_uint(j, "capacity_bytes", t->capacity);
     json_number(j, "peak_bytes", "%.0f", peak);
+    json_uint(j, "buffer_bytes", t->buffers);
     json_close(j);
 }
 

@@ -931,7 +931,7 @@ static int put_tier(FILE *f, const struct trace_page *p, size_t i)
          .y = full,
          .nr = 2},
     };
-    char id[48], title[96], caption[160], peak[PAGE_AMOUNT], cap[PAGE_AMOUNT];
+    char id[48], title[96], caption[224], peak[PAGE_AMOUNT], cap[PAGE_AMOUNT], more[PAGE_AMOUNT];
     struct chart chart = {.id = id, .title = title, .caption = caption, .x_label = "time, s"};
     double top = 0;
     int rc;
@@ -949,10 +949,11 @@ static int put_tier(FILE *f, const struct trace_page *p, size_t i)
     chart.nr_series = t->capacity > 0 && most <= 4 * top ? 2 : 1;
     snprintf(id, sizeof(id), "chart-tier-%zu", i);
     snprintf(title, sizeof(title), "Occupancy: %s", t->name);
-    snprintf(caption, sizeof(caption), "At most %s%s%s%s.", page_bytes(top, peak, sizeof(peak)),
+    snprintf(caption, sizeof(caption), "At most %s%s%s%s%s%s.", page_bytes(top, peak, sizeof(peak)),
              t->capacity ? " of " : "",
              t->capacity ? page_bytes((double)t->capacity, cap, sizeof(cap)) : "",
-             t->capacity ? "" : "; no limit");
+             t->capacity ? "" : "; no limit", t->buffers ? "; disk buffers took another " : "",
+             t->buffers ? page_bytes((double)t->buffers, more, sizeof(more)) : "");
     rc = put_chart(f, &chart);
     free(x);
     return rc;

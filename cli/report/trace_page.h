@@ -95,6 +95,7 @@ struct trace_hop {
 struct trace_tier {
     const char *name;
     uint64_t capacity; /* 0: not limited, or not known */
+    uint64_t buffers;  /* taken beside it for what passes to the disk and back */
     double *time_s;    /* of the samples, rising */
     double *bytes;
     size_t nr;

@@ -356,6 +356,13 @@ static double sum_of(const struct vv_trace_file *f, const char *key)
 
 /* ---- tiers ---- */
 
+static uint64_t buffers_of(const struct vv_trace_file *f, uint32_t context)
+{
+    const char *value = vv_trace_file_meta(f, context, "transit.bytes");
+
+    return value ? strtoull(value, NULL, 10) : 0;
+}
+
 /* A value holds until the next, so that a step is two points. */
 static int make_tier(const struct vv_occupancy *o, double wall_s, struct trace_tier *ret)
 {
@@ -398,6 +405,8 @@ static int make_tiers(struct trace_view *view)
 
         view->capacity[place] += (double)o->capacity_bytes;
         rc = make_tier(o, view->page.wall_s, &view->tiers[i]);
+        if (rc == 0 && place == PLACE_HOST)
+            view->tiers[i].buffers = buffers_of(t->file, o->context);
         view->page.nr_tiers += rc == 0;
     }
     view->transit_bytes = sum_of(t->file, "transit.bytes");

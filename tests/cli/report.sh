@@ -31,6 +31,7 @@ ways = {way["way"]: way for way in d["ways"]}
 assert ways["application to device"]["bytes"] == size, ways
 assert d["bound_s"] > 0 and abs(d["prefetch_distance"] - shot["prefetch_distance_mean"]) < 1e-6, (d, shot)
 assert [t["tier"] for t in d["tiers"]][:2] == ["device", "host"] and d["tiers"][0]["peak_bytes"] <= 1 << 20, d["tiers"]
+assert [t["buffer_bytes"] > 0 for t in d["tiers"]][:2] == [False, True], d["tiers"] # of host_cache, and not for versions
 assert 0 <= d["restores_found_ready"] <= 24
 PY
 expect 0 trace report -o - "$dir/run.vtrace"

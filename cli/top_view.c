@@ -226,7 +226,7 @@ static void show_memory(struct top_text *t, const struct vv_stats_record *r)
 
     for (uint32_t i = 0; i < r->ntiers; i++)
         if (strcmp(r->tier[i].kind, "host") == 0)
-            top_row(t, "host memory taken: %s, of it %s for versions, %s of buffers for the disk",
+            top_row(t, "host memory taken: %s: %s for versions, %s of disk buffers",
                     human(r->tier[i].ready_bytes + r->buffer_bytes, all),
                     human(r->tier[i].ready_bytes, versions), human(r->buffer_bytes, buffers));
 }
@@ -246,16 +246,15 @@ static void show_rest(struct top_text *t, const struct vv_stats_record *r)
             r->last_distance, waiting);
     show_memory(t, r);
     if (r->helper_threads && r->helper_cores)
-        top_row(t,
-                "%" PRIu64 " threads of the library, on %" PRIu64 " cores of their own, "
-                "processors %s: %s of processor time",
-                r->helper_threads, r->helper_cores, r->helper_where, span(r->helper_cpu_ns, text));
+        top_row(t, "library: %" PRIu64 " threads, %s of cpu time; on cores of its own: %s",
+                r->helper_threads, span(r->helper_cpu_ns, text), r->helper_where);
     else if (r->helper_threads)
         top_row(t,
-                "%" PRIu64 " threads of the library, on the application's processors, %s: %s of "
-                "processor time, now %.1f%% of theirs",
-                r->helper_threads, r->app_cpus ? r->app_where : "any", span(r->helper_cpu_ns, text),
-                percent(r->recent_helper_cpu_ns, r->recent_ns * VV_MAX(r->app_cpus, UINT64_C(1))));
+                "library: %" PRIu64 " threads, %s of cpu time, now %.1f%% of the application's "
+                "cores %s",
+                r->helper_threads, span(r->helper_cpu_ns, text),
+                percent(r->recent_helper_cpu_ns, r->recent_ns * VV_MAX(r->app_cpus, UINT64_C(1))),
+                r->app_cpus ? r->app_where : "");
     if (r->expected_speedup > 0)
         top_row(t, "%.2f times as fast as blocking I/O; the model expects %.2f (%.2f at the start)",
                 r->actual_speedup, r->expected_speedup, r->expected_speedup_start);

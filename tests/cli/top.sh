@@ -72,6 +72,7 @@ json 'p[0]["histories"][0]["name"] == "shot" and p[0]["histories"][0]["hints"] >
 expect 0 --once "$pid"
 says "pid $pid " out "top --once"
 says "checkpoint " out "top --once"
+grep -Eq '^host memory taken: .* of disk buffers$' "$dir/out" && grep -Eq '^library: .* cores[: ]' "$dir/out" || { cat "$dir/out"; fail "rows that are cut"; }
 [ "$(awk 'length > 80' "$dir/out" | wc -l)" = 0 ] || fail "wider than 80 columns"
 COLUMNS=40 expect 0 --once
 [ "$(awk 'length > 40' "$dir/out" | wc -l)" = 0 ] || fail "wider than COLUMNS"

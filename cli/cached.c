@@ -30,8 +30,7 @@ static void usage(FILE *f)
     opts_wrap(f,
               "Keeps files of a shared file system on the local disks of a job's nodes, and hands "
               "them to programs that run with libvarve-preload.so. 'varve cached preload --help' "
-              "lists the options of preload, 'varve cached status --help' those of status. All "
-              "commands take these:\n",
+              "lists the options of preload, and so on. All commands take these:\n",
               0, 0);
     fputc('\n', f);
     opts_row(f, fprintf(f, "  --config FILE"), "settings, in a section [cached]");
@@ -220,27 +219,69 @@ static int stop_command(struct vv_cached *c, int argc, char **argv)
 static const struct part {
     const char *name;
     int (*run)(struct vv_cached *c, int argc, char **argv);
+    const char *usage, *about;
 } parts[] = {
-    {"status", status_command}, {"drain", drain_command}, {"join", join_command},
-    {"forget", forget_command}, {"stop", stop_command},
+    {"status", status_command, "[--json | --prometheus] [--socket FILE]",
+     "How the daemon of this node is doing, and who is there: for people, as one JSON object, or "
+     "in "
+     "the format of Prometheus."},
+    {"drain", drain_command, "[SECONDS] [--socket FILE]",
+     "Gives the files of this node to the others, which takes SECONDS (600) at most, and stops its "
+     "daemon."},
+    {"join", join_command, "NAME HOST:PORT [--socket FILE]",
+     "Tells the daemon of this node of another node."},
+    {"forget", forget_command, "NAME [--socket FILE]",
+     "Removes a node that does not come back, on all nodes."},
+    {"stop", stop_command, "[--socket FILE]",
+     "Stops the daemon of this node. Its files stay, for the next start."},
 };
+
+static void part_usage(const struct part *part)
+{
+    char command[32];
+    /* take_flags and the part read the options. */
+    const struct opt options[] = {
+        {OPT_TEXT, .name = "socket", .arg = "FILE",
+         .help = "of the daemon, as it was started with"},
+    };
+    struct opts o = {.command = command,
+                     .usage = part->usage,
+                     .about = part->about,
+                     .tail = "Other settings of the daemon are taken, too: '" COMMAND
+                             " --help' lists them.",
+                     OPT_LIST(options)};
+
+    snprintf(command, sizeof(command), COMMAND " %s", part->name);
+    opts_usage(stdout, &o);
+}
+
+static const struct part *find_part(const char *name)
+{
+    for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
+        if (strcmp(name, parts[i].name) == 0)
+            return &parts[i];
+    return NULL;
+}
 
 /* With the arguments that are no settings. */
 static int run_part(struct vv_cached *c, int argc, char **argv)
 {
     const char *name = argv[1];
+    const struct part *part = find_part(name);
 
     if (strcmp(name, "preload") == 0) /* which has options of its own, and a help text */
         return cached_preload(c, argc - 1, argv + 1);
     for (int i = 1; i < argc; i++) {
         if (is_help(argv[i])) {
-            usage(stdout);
+            if (part)
+                part_usage(part);
+            else
+                usage(stdout);
             return CLI_OK;
         }
     }
-    for (size_t i = 0; i < VV_ARRAY_SIZE(parts); i++)
-        if (strcmp(name, parts[i].name) == 0)
-            return parts[i].run(c, argc - 2, argv + 2);
+    if (part)
+        return part->run(c, argc - 2, argv + 2);
     fprintf(stderr, COMMAND ": %s '%s'; '" COMMAND " --help' lists them\n",
             name[0] == '-' ? "unknown option" : "there is no command", name);
     return CLI_USAGE;

@@ -333,6 +333,8 @@ static const struct opts command = {
         "Has the nodes of the job bring files before they are read. PATH is a file, a folder,\n"
         "of which all files are taken in the order of their names, or - for a list of files on\n"
         "standard input.",
+    .tail = "Settings of the daemon are taken, too, --socket FILE above all: '" COMMAND
+            " --help' lists them.",
     .operands = true,
     OPT_LIST(options),
 };

@@ -36,7 +36,7 @@ says "stop takes no arguments"
 for part in status drain join forget stop preload; do
     for help in --help -h; do
         expect 0 $part $help
-        grep -q '^usage: varve cached ' "$dir/out" || fail "$part $help"
+        grep -q "^usage: varve cached $part " "$dir/out" && grep -q -- '--socket' "$dir/out" || fail "$part $help"
     done
 done
 expect 2 drain 0

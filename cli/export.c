@@ -173,7 +173,7 @@ static int copy_data(struct vv_target_file *from, int to, const struct vv_ckfile
     return rc;
 }
 
-static int export_to(struct export *e, struct vv_target_file *from, int to)
+static int export_to(struct vv_target_file *from, int to, uint64_t *ret_bytes)
 {
     char err[256];
     struct vv_ckfile_info info;
@@ -187,7 +187,7 @@ static int export_to(struct export *e, struct vv_target_file *from, int to)
     if (rc == 0 && fsync(to))
         rc = -errno;
     if (rc == 0)
-        e->bytes += bytes;
+        *ret_bytes = bytes;
     vv_ckfile_info_fini(&info);
     return rc;
 }
@@ -195,16 +195,18 @@ static int export_to(struct export *e, struct vv_target_file *from, int to)
 /* The file under a temporary name, and then, by a link, which replaces nothing, under its own. */
 static int write_file(struct export *e, struct vv_target_file *from, const char *path)
 {
+    uint64_t bytes = 0;
     char temp[4096 + 8];
     snprintf(temp, sizeof(temp), "%s.part", path);
     int to = open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int rc = to < 0 ? -errno : export_to(e, from, to);
+    int rc = to < 0 ? -errno : export_to(from, to, &bytes);
     if (to < 0)
         return rc;
     close(to);
     if (rc == 0 && link(temp, path))
         rc = -errno;
     unlink(temp);
+    e->bytes += rc == 0 ? bytes : 0;
     return rc;
 }
 

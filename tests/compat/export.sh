@@ -50,7 +50,7 @@ grep -q "^version 5: the application's own, version 5" "$dir/out" || { cat "$dir
 echo mine >"$dir/one/own-5-4.dat"
 rm "$dir/one/own-5-5.dat"
 "$varve" export --veloc "$dir/one" --local "$dir/a/scratch" own >"$dir/out" 2>"$dir/err" && fail "it replaced a file"
-grep -q '^1 file,' "$dir/out" && grep -q 'own-5-4.dat: it is there already' "$dir/err" && grep -q mine "$dir/one/own-5-4.dat" ||
+grep -q '^1 file, 33 B,' "$dir/out" && grep -q 'own-5-4.dat: it is there already' "$dir/err" && grep -q mine "$dir/one/own-5-4.dat" ||
     { cat "$dir/out" "$dir/err"; fail "a file that is there"; }
 "$varve" export --local "$dir/a/scratch" 2>"$dir/err" && fail "no --veloc"
 grep -q 'Give --veloc FOLDER' "$dir/err" || fail "no --veloc: $(cat "$dir/err")"

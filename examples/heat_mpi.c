@@ -72,7 +72,12 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    must(argc < 3 ? -EINVAL : 0, "usage: heat_mpi LOCAL SHARED [STEP]");
+    if (argc < 3) {
+        if (rank == 0)
+            fprintf(stderr, "usage: heat_mpi LOCAL SHARED [STEP]\n");
+        MPI_Finalize();
+        return 2;
+    }
     open_history(argv[1], argv[2]);
     now[0] = rank == 0 ? 100 : 0; /* the end that is heated */
 

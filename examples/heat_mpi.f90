@@ -7,6 +7,7 @@
 !     mpirun -n 4 ./heat_mpi /local/me /shared/me 700   # the last process ends at step 700, as if it had been killed
 !     mpirun -n 4 ./heat_mpi /local/me /shared/me       # finds the latest checkpoint, and finishes
 program heat_mpi
+    use, intrinsic :: iso_fortran_env, only: error_unit
     use mpi_f08
     use varve
     use varve_mpi
@@ -27,7 +28,11 @@ program heat_mpi
     call MPI_Comm_size(MPI_COMM_WORLD, ranks)
     left = merge(rank - 1, MPI_PROC_NULL, rank > 0)
     right = merge(rank + 1, MPI_PROC_NULL, rank < ranks - 1)
-    if (command_argument_count() < 2) error stop 'usage: heat_mpi LOCAL SHARED [STEP]'
+    if (command_argument_count() < 2) then
+        if (rank == 0) write (error_unit, '(a)') 'usage: heat_mpi LOCAL SHARED [STEP]'
+        call MPI_Finalize()
+        stop 2, quiet=.true.
+    end if
 
     call opts%set('level', 'complete')
     call get_command_argument(1, arg)

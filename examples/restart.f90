@@ -20,7 +20,10 @@ program restart
     character(len=256) :: why
 
     call get_command_argument(1, arg)
-    if (arg == '') error stop 'usage: restart FOLDER [STEP]'
+    if (arg == '') then
+        print '(a)', 'usage: restart FOLDER [STEP]'
+        stop 2, quiet=.true.
+    end if
     call opts%set('level', 'local')
     call opts%set('local', arg)
     call get_command_argument(2, arg)

@@ -168,7 +168,11 @@ static const char *why_refused(const struct varve_history *h, const char *operat
     bool vector = strncmp(operation, "write", 5) == 0;
     switch (rc) {
     case -ENODATA:
-        return "no region is protected";
+        return "no region is protected: call varve_protect first";
+    case -ENOENT:
+        return h->consume_once ? "no such version; each is gone after its first restore "
+                                 "(VARVE_CONSUME_ONCE)"
+                               : "no such version; varve_versions lists those that are there";
     case -EEXIST:
         return vector ? "it exists, written by this vector or by another of its history; vectors "
                         "that number their records separately need a history of its own each, and "
@@ -447,7 +451,10 @@ static int match_fail(struct varve_history *h, uint64_t version, const struct vv
     struct vvi_where here = {"restore", version, g->id, -1};
     unsigned long long v = version, bytes = stored;
     if (rc == -ESRCH)
-        return vvi_fail(h->ctx, &here, rc, "version %llu has no region %d", v, g->id);
+        return vvi_fail(h->ctx, &here, rc,
+                        "version %llu has no region %d: unprotect it, or restore into those that "
+                        "the version has (varve_restore_to)",
+                        v, g->id);
     return vvi_fail(h->ctx, &here, rc,
                     "region %d of version %llu has %llu bytes, the buffer only %zu", g->id, v,
                     bytes, g->bytes);

@@ -164,7 +164,8 @@ int varve_opts_init(struct varve_opts *opts, size_t opts_size)
     char err[256] = "";
     struct varve_opts o = {.opts_size = opts_size};
     if (!opts || !size_ok(&o))
-        return vvi_fail(NULL, &in_options, -EINVAL, "NULL or a size of %zu bytes", opts_size);
+        return vvi_fail(NULL, &in_options, -EINVAL,
+                        "opts is NULL, or %zu not the size of what it points to", opts_size);
     int rc = load_defaults(err, sizeof(err), &o);
     if (rc)
         return vvi_fail(NULL, &in_options, rc, "%s", err);

@@ -53,6 +53,7 @@ struct varve_history {
     struct vv_partner_hist *partner; /* immutable, owned; NULL without partner copies */
     uint32_t hist;                   /* immutable */
     bool overwrite;                  /* immutable: versions that exist may be written anew */
+    bool consume_once;               /* immutable */
     bool part;                       /* immutable: for reading only, another rank's */
     uint32_t part_rank;              /* immutable: which */
     /* So may those that earlier runs left from `next_version` on, once varve_resume has set it.

@@ -24,7 +24,8 @@ int varve_history_opts_init(struct varve_history_opts *opts, size_t opts_size)
 {
     static const struct vvi_where here = {"options", 0, -1, -1};
     if (!opts || opts_size < sizeof(size_t) || opts_size > 1u << 20)
-        return vvi_fail(NULL, &here, -EINVAL, "NULL or a size of %zu bytes", opts_size);
+        return vvi_fail(NULL, &here, -EINVAL,
+                        "opts is NULL, or %zu not the size of what it points to", opts_size);
     memset(opts, 0, opts_size);
     opts->opts_size = opts_size;
     return 0;
@@ -207,6 +208,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
     h->ctx = ctx;
     h->regions.bytes = sizeof(struct vvi_region);
     h->overwrite = opts->overwrite != 0;
+    h->consume_once = cfg.consume_once;
     h->ordered = opts->order != VARVE_ORDER_HINTS;
     vv_mutex_init(&h->lock, "history", VV_RANK_HISTORY);
     h->name = strdup(name);
@@ -292,9 +294,12 @@ int varve_history_open_with(struct varve_ctx *ctx, const char *name,
     int rc = vvi_ctx_enter(ctx);
     if (rc)
         return rc;
-    if (!ret_history || vvi_name_check(name)) {
+    if (!ret_history) {
         rc = -EINVAL;
-        snprintf(err, sizeof(err), VVI_NAME_RULE);
+        snprintf(err, sizeof(err), "ret_history is NULL");
+    } else if (vvi_name_check(name)) {
+        rc = -EINVAL;
+        snprintf(err, sizeof(err), "'%.40s': " VVI_NAME_RULE, name ? name : "");
     } else {
         rc = history_opts_take(opts, err, sizeof(err), &o);
     }

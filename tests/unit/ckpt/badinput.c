@@ -135,7 +135,7 @@ static void test_null_and_absurd(void)
     T_ERR(varve_history_open(ctx, "", &h), -EINVAL);
     T_ERR(varve_history_open(ctx, ".hidden", &h), -EINVAL);
     T_ERR(varve_history_open(ctx, "a/b", &h), -EINVAL);
-    ck_error(ctx, -EINVAL, "no '/'");
+    ck_error(ctx, -EINVAL, "'a/b': a name has 1 to 200 bytes, no '/'");
     char name[300];
     memset(name, 'x', sizeof(name));
     name[201] = 0;
@@ -162,7 +162,7 @@ static void test_null_and_absurd(void)
     ck_error(ctx, -EINVAL, "more than any memory holds");
     T_ERR(varve_unprotect(h, 0), -ENOENT);
     T_ERR(varve_checkpoint(h, 0), -ENODATA);
-    ck_error(ctx, -ENODATA, "no region is protected");
+    ck_error(ctx, -ENODATA, "call varve_protect first");
     T_ERR(varve_restore(h, 0), -ENODATA);
     T_ERR(varve_latest(h, NULL), -EINVAL);
     T_ERR(varve_acquire(h, 0, 0, NULL, NULL, &n), -EINVAL);
@@ -175,6 +175,15 @@ static void test_null_and_absurd(void)
     T_ERR(varve_wait(h, 0, VARVE_LEVEL_LOCAL, 0), -EINVAL);
     T_ERR(varve_wait(h, 0, (enum varve_level)77, 0), -EINVAL);
     T_ERR(varve_discard(h, 0), -ENOENT);
+    ck_error(ctx, -ENOENT, "version 0: no such version; varve_versions lists those");
+    T_OK(varve_history_opts_init(&ho, sizeof(ho)));
+    ho.consume = VARVE_CONSUME_ONCE;
+    T_OK(varve_history_open_with(ctx, "once", &ho, &h));
+    T_OK(varve_protect(h, 0, buf, 8));
+    T_OK(varve_checkpoint(h, 1));
+    T_OK(varve_restore(h, 1));
+    T_ERR(varve_restore(h, 1), -ENOENT);
+    ck_error(ctx, -ENOENT, "gone after its first restore");
     void *p;
     T_ERR(varve_device_alloc(ctx, 10, &p), -ENODEV);
     T_ERR(varve_device_free(ctx, buf), -EINVAL);

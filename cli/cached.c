@@ -241,6 +241,8 @@ static void part_usage(const struct part *part)
     char command[32];
     /* take_flags and the part read the options. */
     const struct opt options[] = {
+        {OPT_FLAG, .name = "json", .help = "print one JSON object"},
+        {OPT_FLAG, .name = "prometheus", .help = "print metrics for Prometheus"},
         {OPT_TEXT, .name = "socket", .arg = "FILE",
          .help = "of the daemon, as it was started with"},
     };
@@ -250,6 +252,10 @@ static void part_usage(const struct part *part)
                      .tail = "Other settings of the daemon are taken, too: '" COMMAND
                              " --help' lists them.",
                      OPT_LIST(options)};
+    size_t skipped = part->run == status_command ? 0 : 2;
+
+    o.list += skipped;
+    o.nr -= skipped;
 
     snprintf(command, sizeof(command), COMMAND " %s", part->name);
     opts_usage(stdout, &o);

@@ -121,6 +121,16 @@ static void enter_history(struct files_levels *l, const char *folder, const char
         l->group.at = NULL;
 }
 
+/* A local folder may have life files, too: of ranks that could not copy a file, with another range (docs/format/group.md). */
+static bool is_local(struct vv_group *group, uint32_t rank)
+{
+    struct vv_group_life life;
+    group->rank = rank;
+    int rc = vv_group_read_life(group, &life);
+    return rc == -ENOENT ||
+           (rc == 0 && life.next_generation - life.first_generation != VV_GROUP_LIFE_GENERATIONS);
+}
+
 const char *files_level(struct files_levels *l, const char *folder, const struct vv_files_found *f)
 {
     struct vv_group_record r;
@@ -128,7 +138,7 @@ const char *files_level(struct files_levels *l, const char *folder, const struct
     if (l->group.at == NULL)
         return "local";
     if (vv_group_read_record(&l->group, f->version, f->info->id.run_id, &r) < 0)
-        return "remote";
+        return is_local(&l->group, f->rank) ? "local" : "remote";
     bool complete = f->rank < r.ranks && r.file[f->rank].generation == f->generation;
     vv_group_record_fini(&r);
     return complete ? "complete" : "remote";

@@ -11,6 +11,10 @@ local="$dir/local" remote="$dir/remote"
 
 expect 0 ls --local "$local" made
 [ "$(grep -c ' local  *ok$' "$dir/out")" -eq 4 ] || fail "ls of the local folder"
+mkdir -p "$local/made/group" # another rank may have a life file there
+expect 0 ls --local "$local" made
+[ "$(grep -c ' local  *ok$' "$dir/out")" -eq 4 ] || fail "ls of a local folder with a group"
+rmdir "$local/made/group" 2>/dev/null || true
 expect 0 ls --remote "$remote" made
 [ "$(grep -c ' complete  *ok$' "$dir/out")" -eq 4 ] || fail "ls of the remote folder"
 VARVE_REMOTE=$remote expect 0 ls --json

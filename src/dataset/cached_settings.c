@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's settings: what they may be, and what follows where nothing was given. */
+/* The daemon's settings: allowed values, and defaults that depend on other settings. */
 #include "dataset/cached_settings.h"
 
 #include <ctype.h>
@@ -29,7 +29,7 @@ static const struct vv_config_key keys[] = {
 #undef X
 };
 
-/* Numbers that make sense: from, to. */
+/* Allowed values: from, to. */
 static const struct {
     const char *key;
     int from, to;
@@ -71,7 +71,7 @@ const struct vv_settings vv_cached_settings = {
 
 /* ---- sockets ---- */
 
-/* A folder in /tmp that is this user's alone; anybody could have made it. */
+/* A folder in /tmp that belongs to this user alone. Any user could have made it, so it is checked. */
 static int own_folder(const char *path, char *err, size_t err_bytes)
 {
     struct stat st;
@@ -117,7 +117,7 @@ int vv_cached_control(const struct vv_cached *c, char *buf, size_t size)
 
 /* ---- the rest ---- */
 
-/* The disk that a folder is on, or will be: what is free on it, and its size. */
+/* Free space and size of the disk that a folder is on, or will be on. */
 static int room_of(const char *path, uint64_t *ret_bytes, uint64_t *ret_all)
 {
     char folder[VV_CONFIG_TEXT];
@@ -138,7 +138,7 @@ static int room_of(const char *path, uint64_t *ret_bytes, uint64_t *ret_all)
     return 0;
 }
 
-/* Where a path leads, of which the end may not exist yet. */
+/* The path with its links followed. The end of it may not exist yet. */
 static int resolve(const char *path, char resolved[PATH_MAX])
 {
     char part[VV_CONFIG_TEXT], found[PATH_MAX];
@@ -166,7 +166,7 @@ static int vet_roots(const struct vv_cached *c, char *err, size_t err_bytes)
     while (rc == 0 && (word = vv_root_next(&at))) {
         struct vv_root root;
 
-        /* Folders are looked at when they are opened. */
+        /* Folders are checked when they are opened. */
         if (!vv_s3_is_url(word))
             continue;
         rc = vv_root_parse(word, &root, err, err_bytes);
@@ -176,14 +176,14 @@ static int vet_roots(const struct vv_cached *c, char *err, size_t err_bytes)
     return rc;
 }
 
-/* A cache in a folder that is served would be cached itself. */
+/* A cache inside a served folder would be cached itself. */
 static int refuse_inside(const struct vv_cached *c, char *err, size_t err_bytes)
 {
     char roots[VV_CONFIG_TEXT], cache[PATH_MAX], root[PATH_MAX];
     char *at = roots, *word;
 
     if (resolve(c->cache, cache) < 0)
-        return 0; /* opening it will say why */
+        return 0; /* opening it will report the reason */
     snprintf(roots, sizeof(roots), "%s", c->roots);
     while ((word = vv_root_next(&at))) {
         size_t n;
@@ -201,7 +201,7 @@ static int refuse_inside(const struct vv_cached *c, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What the folder holds, from a former life. */
+/* Bytes that the folder holds from an earlier run. */
 static uint64_t held_in(const char *path)
 {
     DIR *dir = opendir(path);
@@ -240,7 +240,7 @@ static int complete_node(struct vv_cached *c, char *err, size_t err_bytes)
     return 0;
 }
 
-/* A daemon leaves the folder that it was started in. */
+/* Makes a path absolute: the daemon leaves the folder that it was started in. */
 static int whole_path(const char *key, char text[VV_CONFIG_TEXT], char *err, size_t err_bytes)
 {
     char folder[VV_CONFIG_TEXT];
@@ -291,7 +291,7 @@ static int complete_capacity(struct vv_cached *c, char *err, size_t err_bytes)
     }
     if (c->capacity < CAPACITY_MIN)
         return vv_settings_fail(err, err_bytes, "capacity: less than 1M holds nothing");
-    /* A file system without a size, as some in memory are, has no end. */
+    /* Some file systems in memory have no size, and no limit. */
     if (all > 0 && c->capacity > all)
         return vv_settings_fail(err, err_bytes,
                                 "capacity: %s is more than the disk of %s has, %s: lower it, or "

@@ -6,7 +6,7 @@
 #include "base/settings.h"
 #include "dataset/node.h"
 
-/* Files above this share of the capacity take no room from others, but for copies. */
+/* Files above this share of the capacity evict only copies. */
 #define VV_CACHED_BIG_PCT 5
 
 struct vv_cached {
@@ -19,19 +19,19 @@ struct vv_cached {
     int patience, period, workers, ahead, lazy, verity, log_level;
 };
 
-/* With files, variables and flags as those of the library: section [cached], VARVE_CACHED_*. */
+/* They come from files, variables and flags as those of the library do: section [cached], VARVE_CACHED_*. */
 extern const struct vv_settings vv_cached_settings;
 
-/* What follows from what was given, where nothing was: the name of the node, capacity, max_file, socket.
- * -EINVAL and the system's errors, with a text in `err`. */
+/* Fills in settings that were not given and follow from others: the name of the node, capacity, max_file, socket.
+ * Returns -EINVAL or a system error, with a text in `err`. */
 VV_WARN_UNUSED int vv_cached_complete(struct vv_cached *c, char *err, size_t err_bytes);
 
-/* The path of the socket for programs, which vv_cached_complete would fill in. */
+/* Sets the path of the socket for programs, as vv_cached_complete does. */
 VV_WARN_UNUSED int vv_cached_socket(struct vv_cached *c, char *err, size_t err_bytes);
-/* The one beside it, for whoever runs the daemon. -ENAMETOOLONG. */
+/* The path of the control socket beside it. -ENAMETOOLONG. */
 VV_WARN_UNUSED int vv_cached_control(const struct vv_cached *c, char *buf, size_t size);
 
-/* The peers that a file lists. -EINVAL with a text; freed with free(). */
+/* Reads the peers from a file. -EINVAL with a text; freed with free(). */
 VV_WARN_UNUSED int vv_cached_peers(const char *path, char *err, size_t err_bytes,
                                    struct vv_member_info **ret_peers, size_t *ret_nr);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writers are serialised by the lock of the cache. A slot is made odd before its words change and even
- * afterwards, and readers take only what they found even and unchanged; so a slot that was withdrawn before a
- * client looked the second time is refused by that client, and one that was withdrawn after it was handed
- * out is as good as one that was handed out by a descriptor.
+ * The lock of the cache serialises writers. A writer makes a slot odd before its words change and even afterwards.
+ * Readers accept only slots that they found even and unchanged. So a client refuses a slot that was withdrawn
+ * before its second look. A slot that is withdrawn after the file was opened does no harm: the file was handed
+ * out, as by a descriptor.
  *
- * The memory that clients map for reading cannot be mapped for writing any more once it is sealed (our own
- * mapping was made before), nor shrink under them. The counters they may write: they are believed in
- * nothing but what to evict first.
+ * Clients map the memory for reading. Once it is sealed they cannot map it for writing (our own mapping was made
+ * before), and it cannot shrink under them. Clients may write the counters; these decide only what is evicted
+ * first.
  */
 #include "dataset/client_index.h"
 
@@ -37,10 +37,10 @@ struct vv_index {
     word *slots;
     _Atomic uint32_t *used; /* shared, and written by clients */
     /* Synchronization: the lock of the cache. */
-    struct vvi_entry **whose; /* NULL: nobody's */
+    struct vvi_entry **whose; /* NULL: free */
     uint32_t *next;           /* the next slot of the same entry, plus one */
     uint32_t turn;
-    uint64_t opened; /* by clients, as far as it was looked at */
+    uint64_t opened; /* by clients, up to the last harvest */
 };
 
 static word *slot_of(struct vv_index *x, uint32_t i)
@@ -170,18 +170,18 @@ void vv_index_beat(struct vv_index *x)
 
 void vv_index_enable(struct vv_index *x, bool on)
 {
-    /* Not weaker: what is fenced after this must not be handed out by a client that looks again. */
+    /* Sequentially consistent: after this, a client that looks again must not hand out what is fenced. */
     atomic_store((word *)(void *)&x->head->enabled, on);
 }
 
-/* ---- what is in it ---- */
+/* ---- entries ---- */
 
 static void set(word *w, uint64_t value)
 {
     atomic_store_explicit(w, value, memory_order_relaxed);
 }
 
-/* Makes a slot odd; the words that follow cannot be seen before that. */
+/* Makes a slot odd. Its words change after that. */
 static void begin(word *s)
 {
     set(&s[VV_SERVER_SLOT_SEQ],
@@ -209,7 +209,7 @@ static void empty(struct vv_index *x, uint32_t i)
     x->whose[i] = NULL;
 }
 
-/* Takes one slot away from the entry that has it. */
+/* Takes one slot from its entry. */
 static void take_away(struct vv_index *x, uint32_t i)
 {
     struct vvi_entry *e = x->whose[i];
@@ -244,7 +244,7 @@ static bool has_path(word *s, const char *path, size_t bytes)
     return memcmp(words, path, bytes) == 0;
 }
 
-/* The slot of a path, or one that it can have. */
+/* The slot of a path, or one that it can take. */
 static uint32_t choose(struct vv_index *x, uint64_t hash, const char *path, size_t bytes)
 {
     uint32_t first = (uint32_t)vv_server_set(hash, x->nr_slots), found = UINT32_MAX;

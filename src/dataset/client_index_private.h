@@ -6,12 +6,12 @@
 
 struct vvi_entry;
 
-/* All under the lock of the cache whose entries they are. An entry remembers the first of its slots, plus
- * one, in `entry->shown`. */
+/* All under the lock of the cache that owns the entries. `entry->shown` is the first slot of an entry, plus
+ * one. */
 void vvi_index_put(struct vv_index *x, struct vvi_entry *e, const char *path,
                    const struct vv_server_stat *stat, uint64_t until_ns, bool direct);
 void vvi_index_withdraw(struct vv_index *x, struct vvi_entry *e);
-/* Calls fn for what clients have opened since the last time, and returns how often they have in all. */
+/* Calls fn for each entry that clients opened since the last call. Returns the number of all such opens. */
 uint64_t vvi_index_harvest(struct vv_index *x, void (*fn)(void *user, struct vvi_entry *e),
                            void *user);
 

@@ -2,21 +2,20 @@
 /*
  * The table of a dataset cache, and its space.
  *
- * An entry is one generation of one file: a content file of its own, whose name is a number that is
- * never used again, so that no record, descriptor or reader can take one for another. Entries are
- * found by path; an entry that is not to be handed out any more (another generation is here, it was
- * dropped, it is damaged) leaves the table at once and the disk when nobody has it open.
+ * An entry is one generation of one file. It has a content file of its own, whose name is a number that is never used
+ * again, so that no record, descriptor or reader can take one for another. Entries are found by path. An entry that
+ * must not be handed out any more (replaced by another generation, dropped, or damaged) leaves the table at
+ * once, and the disk when no process has it open.
  *
- * Who has it open is asked of the kernel: every descriptor that is handed out carries a shared lock on
- * its open file description, which lasts as long as anybody has a copy of it, in whatever process. To
- * remove a file its remover needs the exclusive lock.
+ * The kernel records which files are open: every descriptor that is handed out carries a shared lock on its open file
+ * description, which lasts as long as a copy of the descriptor is open in any process. A file is removed only
+ * under the exclusive lock.
  *
- * dataset->lock protects all of this and is never held across a system call. An entry that is used
- * without it is pinned; a pinned entry is not removed. Whoever goes through many, to make room or to tell others
- * of them, holds them: they stay in memory, but may go meanwhile, so that several can make room at once and
- * nobody has to wait for a long list to end. An entry whose removal is under way (GOING) is
- * neither handed out nor anybody else's to remove; if the file turns out to be open it becomes again
- * what it was.
+ * dataset->lock protects all of this and is never held across a system call. An entry that is used without the lock is
+ * pinned; a pinned entry is not removed. A thread that goes through many entries, to make room or to list them, holds
+ * them instead: they stay in memory, but their files may go. So several threads can make room at once, and none
+ * waits for a long list to end. An entry that is being removed (GOING) is neither handed out nor removed by another
+ * thread; if its file turns out to be open, it returns to its state before.
  *
  * Space is counted in blocks, from before the file is created until it is unlinked and closed, so that
  * the capacity is never exceeded. The manifest's lock is taken before this one, never after.
@@ -43,7 +42,7 @@
 #define RANK_MAX   ((UINT64_C(1) << 56) - 1)
 #define SWAP_EVERY 64
 #define SWAP_SHARE 16
-#define SWAP_MAX   64 /* files that go for others at once */
+#define SWAP_MAX   64 /* copies replaced at once */
 
 void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
 {
@@ -52,7 +51,7 @@ void vvi_dataset_name(char name[VVI_DATASET_NAME], uint64_t id, bool temp)
 
 /* ---- states ---- */
 
-/* Only assertions look at it. */
+/* Used only by assertions. */
 __attribute__((unused)) static const bool allowed[][DATASET_GONE + 1] = {
     [DATASET_FILLING] = {[DATASET_READY] = true, [DATASET_GONE] = true},
     [DATASET_READY] = {[DATASET_DOOMED] = true, [DATASET_GOING] = true},
@@ -88,7 +87,7 @@ void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
 {
     vv_assert(vv_mutex_held(&d->lock));
     vv_assert(allowed[e->state][state]);
-    /* Before anybody can be told that it is handed out no more. */
+    /* First, so that no client opens it after the state has changed. */
     if (e->state == DATASET_READY && d->opts.index)
         vvi_index_withdraw(d->opts.index, e);
     count(d, e, false);
@@ -96,7 +95,7 @@ void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
     count(d, e, true);
     if (state == DATASET_DOOMED || state == DATASET_GONE)
         (void)vv_table_remove(&d->by_path, e); /* if it is there */
-    /* The scrub may have passed it by while it was GOING. */
+    /* The scrub may have skipped it while it was GOING. */
     if (state == DATASET_READY && e->round != d->round)
         d->scrub_again = true;
     if (state == DATASET_GONE) {
@@ -192,7 +191,7 @@ struct vvi_entry *vvi_dataset_find_locked(struct vv_dataset *d, const char *path
 
 /* ---- removing ---- */
 
-/* Unlinks the file of an entry that is GOING, if nobody has it open. */
+/* Unlinks the file of an entry that is GOING, if no process has it open. */
 static int unlink_unused(struct vv_dataset *d, const struct vvi_entry *e)
 {
     char name[VVI_DATASET_NAME];
@@ -200,15 +199,14 @@ static int unlink_unused(struct vv_dataset *d, const struct vvi_entry *e)
 
     vvi_dataset_name(name, e->id, false);
     fd = d->os->openat(d->os, d->dirfd, name, (e->sealed ? O_RDONLY : O_RDWR) | O_NOFOLLOW, 0);
-    /* A link, or a file of somebody else, was put there before the folder was this user's alone. It is never handed
-     * out. */
+    /* A link, or a file of another user, from before the folder was this user's alone. It is never handed out. */
     if (fd == -ELOOP || fd == -EACCES)
         fd = d->os->unlinkat(d->os, d->dirfd, name) == 0 ? -ENOENT : fd;
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    /* A sealed file cannot be opened for writing, nor locked against others. Looking is enough: the entry is
-     * GOING, so that nobody is given it here, and a client that takes its lock from now on looks at the
-     * index after that, where the file is not any more. */
+    /* A sealed file cannot be opened for writing, so it cannot be locked exclusively. A test is enough: the entry is
+     * GOING, so the daemon does not hand it out, and a client that takes its lock from now on checks the index
+     * after that, and does not find the file there. */
     rc = e->sealed ? d->os->lock_test(d->os, fd) : d->os->lock(d->os, fd);
     if (rc == 0)
         rc = d->os->unlinkat(d->os, d->dirfd, name);
@@ -216,8 +214,8 @@ static int unlink_unused(struct vv_dataset *d, const struct vvi_entry *e)
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Takes one entry, which the caller holds, off the disk. -EBUSY: somebody has it open, or has it
- * pinned, or it is not what it was any more. */
+/* Takes one entry, which the caller holds, off the disk. -EBUSY: a process has it open, a thread has it pinned, or its
+ * state has changed. */
 static int remove_entry(struct vv_dataset *d, struct vvi_entry *e, enum vvi_dataset_state from)
 {
     int rc;
@@ -241,7 +239,7 @@ static int remove_entry(struct vv_dataset *d, struct vvi_entry *e, enum vvi_data
         d->stats.refused_busy += rc == -EBUSY;
     }
     vv_mutex_unlock(&d->lock);
-    /* A doomed one was taken off when it became so, or must be now. */
+    /* A doomed entry was unlisted when it became doomed, or must be now. */
     if (rc == 0 || e->doomed)
         vvi_manifest_unlist_locked(d, e);
     vv_mutex_unlock(&d->manifest.lock);
@@ -266,7 +264,7 @@ void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e)
 struct candidate {
     struct vvi_entry *e;
     uint64_t rank;
-    bool gone; /* it went to make room */
+    bool gone; /* evicted */
 };
 
 static int farthest_first(const void *a, const void *b)
@@ -282,7 +280,7 @@ uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, 
 {
     if (next_use != VV_DATASET_UNKNOWN && next_use >= d->place)
         return vv_next_rank(VV_USE_HINTED, VV_MIN(next_use - d->place, RANK_MAX));
-    /* The longer ago the farther. */
+    /* An older last use ranks farther. */
     return vv_next_rank(VV_USE_UNKNOWN, RANK_MAX - last_use);
 }
 
@@ -303,8 +301,8 @@ static bool is_passed(const struct vv_dataset *d, const struct vvi_entry *e)
     return e->state == DATASET_READY && e->next_use != VV_DATASET_UNKNOWN && e->next_use < d->place;
 }
 
-/* What was expected, and passed over, may be expected again: its rank is that of the first place still to
- * come. Paths are copied instead of pinned: what is pinned cannot go, and others may need room now. */
+/* Gives files whose place has passed the rank of their next place. Paths are copied instead of pinned: pinned files
+ * cannot be evicted, and another thread may need room now. */
 static void ask_for_next_places(struct vv_dataset *d)
 {
     char **list;
@@ -315,7 +313,7 @@ static void ask_for_next_places(struct vv_dataset *d)
     vv_mutex_lock(&d->lock);
     for (size_t i = 0; i < d->nr; i++)
         room += is_passed(d, d->all[i]);
-    /* Without memory for it they rank as unknown. */
+    /* Without memory for the list they rank as unknown. */
     list = room ? malloc(room * sizeof(char *)) : NULL;
     for (size_t i = 0; list && i < d->nr && n < room; i++)
         if (is_passed(d, d->all[i]) && (list[n] = strdup(d->all[i]->path)) != NULL)
@@ -327,7 +325,7 @@ static void ask_for_next_places(struct vv_dataset *d)
 
         vv_mutex_lock(&d->lock);
         e = vvi_dataset_find_locked(d, list[i]);
-        if (e && is_passed(d, e)) /* and nobody has said better meanwhile */
+        if (e && is_passed(d, e)) /* not set by another thread meanwhile */
             e->next_use = next_use;
         vv_mutex_unlock(&d->lock);
         free(list[i]);
@@ -335,7 +333,7 @@ static void ask_for_next_places(struct vv_dataset *d)
     free(list);
 }
 
-/* All unpinned entries of a state, with a rank only those that rank farther; held, farthest
+/* All unpinned entries of a state; with a rank, only those that rank farther. They are held, and sorted farthest
  * first. */
 static int collect(struct vv_dataset *d, enum vvi_dataset_state state, uint64_t rank,
                    struct candidate **ret_list, size_t *ret_nr)
@@ -413,7 +411,7 @@ static void note_use(void *user, struct vvi_entry *e)
     e->last_use = ++d->clock;
 }
 
-/* What clients have opened without asking counts as used now. */
+/* Opens by clients, which did not ask, count as uses now. */
 static void harvest_locked(struct vv_dataset *d)
 {
     if (d->opts.index)
@@ -421,7 +419,7 @@ static void harvest_locked(struct vv_dataset *d)
 }
 
 /* Removes files, the farthest first, until no more than `goal` bytes are used, it has freed `enough` bytes, or none is
- * left. Other threads may take what gets free before `goal` is reached. The list is for tell_evicted(). */
+ * left. Other threads may take freed room before `goal` is reached. The list is for notify_evicted(). */
 static int evict(struct vv_dataset *d, uint64_t goal, uint64_t enough, uint64_t rank,
                  struct candidate **ret_list, size_t *ret_nr)
 {
@@ -451,8 +449,8 @@ static int evict(struct vv_dataset *d, uint64_t goal, uint64_t enough, uint64_t 
     return 0;
 }
 
-/* Whoever hears of it may bring the file again: not before the room that it made has been taken. */
-static void tell_evicted(struct vv_dataset *d, struct candidate *list, size_t nr)
+/* The callback may bring a file again, so it is called after the caller has taken the room. */
+static void notify_evicted(struct vv_dataset *d, struct candidate *list, size_t nr)
 {
     for (size_t i = 0; i < nr && d->opts.evicted; i++)
         if (list[i].gone && list[i].e->next_use != VV_DATASET_UNKNOWN)
@@ -460,7 +458,7 @@ static void tell_evicted(struct vv_dataset *d, struct candidate *list, size_t nr
     release(d, list, nr);
 }
 
-/* A share of the capacity, which may be any 64-bit number. */
+/* A share of the capacity, without overflow for any 64-bit number. */
 static uint64_t share(const struct vv_dataset *d, unsigned pct)
 {
     return (uint64_t)((unsigned __int128)d->opts.capacity * pct / 100);
@@ -478,9 +476,9 @@ static bool take(struct vv_dataset *d, uint64_t bytes, uint64_t limit)
     return fits;
 }
 
-/* How far a file that nobody waits for may fill the cache. The last percents are for those that somebody waits
- * for. One that is wanted at a place adds nothing above the low watermark: it would take the room that was made
- * for others as soon as it is made, with the very files that went for it. */
+/* How far a file that no request waits for may fill the cache. The last percents are for requests. A file that is
+ * wanted at a place adds nothing above the low watermark. Otherwise the files that were just evicted would come back
+ * and take the room that was made for others. */
 static uint64_t limit_ahead(struct vv_dataset *d, uint64_t rank)
 {
     uint64_t low = share(d, d->opts.low_pct), high = share(d, d->opts.high_pct);
@@ -495,7 +493,7 @@ int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
     size_t nr;
     int rc;
 
-    /* What nobody waits for takes no more than it needs: what goes for it may be wanted too. */
+    /* Without a waiting request, evict no more than needed: the evicted files may be wanted too. */
     if (rank > 0)
         low = limit = limit_ahead(d, rank);
     if (take(d, bytes, limit))
@@ -505,12 +503,12 @@ int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
     if (rc < 0)
         return rc;
     rc = take(d, bytes, rank > 0 ? limit : d->opts.capacity) ? 0 : -ENOSPC;
-    tell_evicted(d, list, nr);
+    notify_evicted(d, list, nr);
     return rc;
 }
 
-/* Of copies that find no room, one in SWAP_EVERY takes the place of one that was not used for longest, some at a time. In
- * epochs any copy is as good as another, and to change them costs; when a job turns to other files they have to change. */
+/* True for one in SWAP_EVERY copies that find no room: it replaces the least recently used copies, several at a time.
+ * During epochs all copies are equally useful and swaps only cost; when a job turns to other files, they are needed. */
 static bool swap_is_due(struct vv_dataset *d, uint64_t bytes, uint64_t *ret_room)
 {
     uint64_t batch;
@@ -550,7 +548,7 @@ int vvi_dataset_reserve_copy(struct vv_dataset *d, uint64_t bytes, uint64_t room
     if (rc < 0)
         return rc;
     rc = take(d, bytes, low) ? 0 : -ENOSPC;
-    tell_evicted(d, list, nr);
+    notify_evicted(d, list, nr);
     return rc;
 }
 
@@ -568,8 +566,7 @@ static int complain(int rc, char *err, size_t err_bytes, const char *fmt, ...)
     return rc;
 }
 
-/* Opens what is there, or makes it, and refuses what is not this user's alone. Links are not followed: the folder is
- * what it says. */
+/* Opens the folder, or makes it, and refuses one that does not belong to this user alone. Links are not followed. */
 static int open_dir(struct vv_dataset *d, const char *folder, char *err, size_t err_bytes,
                     int *ret_fd)
 {
@@ -583,7 +580,7 @@ static int open_dir(struct vv_dataset *d, const char *folder, char *err, size_t 
     if (rc < 0 && rc != -EEXIST)
         return complain(rc, err, err_bytes, "cannot create folder %s: %s", folder, strerror(-rc));
     fd = d->os->openat(d->os, AT_FDCWD, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-    /* The kernel says the one or the other of a link. */
+    /* For a link the kernel reports either error. */
     if (fd == -ELOOP || fd == -ENOTDIR)
         return complain(fd, err, err_bytes,
                         "%s is a link or a file, expected a folder: name the folder itself",
@@ -645,7 +642,7 @@ static bool is_deleted(const struct vv_dataset *d)
     return fstat(d->dirfd, &st) == 0 && st.st_nlink == 0;
 }
 
-/* The files are gone, and none of them is handed out any more. manifest.lock is held. */
+/* Dooms all entries after their files were deleted. manifest.lock is held. */
 static void doom_all(struct vv_dataset *d)
 {
     vvi_manifest_forget_locked(d);
@@ -667,7 +664,7 @@ static int see_any(void *user, const char *name)
     return strcmp(name, "lock") != 0;
 }
 
-/* Another folder behind the same numbers: whatever uses them meanwhile sees the one or the other. */
+/* Puts the new folder behind the same descriptor numbers. Concurrent calls use the old one or the new one. */
 static int make_again(struct vv_dataset *d, char *err, size_t err_bytes)
 {
     int dirfd = -1, lock_fd = -1, rc = open_dir(d, d->folder, err, err_bytes, &dirfd);
@@ -677,7 +674,7 @@ static int make_again(struct vv_dataset *d, char *err, size_t err_bytes)
     rc = lock_dir(d, d->folder, dirfd, err, err_bytes, &lock_fd);
     if (rc == 0)
         rc = d->os->list(d->os, dirfd, see_any, NULL);
-    /* What lies there is not counted: it could fill the disk. */
+    /* Existing files would not be counted, and could fill the disk. */
     if (rc > 0)
         rc = complain(-ENOTEMPTY, err, err_bytes, "%s has other files in it", d->folder);
     if (rc == 0 &&
@@ -751,7 +748,7 @@ int vv_dataset_open(const char *folder, const struct vv_dataset_opts *opts, char
         rc = open_folder(d, folder, err, err_bytes);
     if (rc == 0) {
         rc = vvi_manifest_load(d);
-        /* There may be less room than there was. */
+        /* The capacity may be less than in the last run. */
         if (rc == 0 && d->stats.used > d->opts.capacity) {
             rc = evict(d, share(d, d->opts.low_pct), UINT64_MAX, 0, &list, &nr);
             if (rc == 0)
@@ -800,7 +797,7 @@ void vv_dataset_close(struct vv_dataset *d)
     free(d);
 }
 
-/* ---- what is expected, and looking ---- */
+/* ---- expected uses, and figures ---- */
 
 int vv_dataset_expect(struct vv_dataset *d, const char *path, uint64_t next_use)
 {

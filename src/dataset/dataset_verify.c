@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files on their way out, and the scrub. A file is read as a whole and compared with its checksum
- * before the first descriptor of it is handed out in a life of the cache; one that does not match, or
- * that the disk will not give, is taken out, and its content is somebody else's to bring again. A sealed one
- * has to have, at each hand-out, the digest that it had when it was sealed, or verified.
+ * Handing files out, and the scrub. In each run of the cache, a file is read as a whole and compared with its checksum
+ * before its first descriptor is handed out. A file that does not match, or cannot be read, is dropped, and the
+ * caller has to bring it again. A sealed file must have, at each hand-out, the digest that it had when it was
+ * sealed, or verified.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,15 +40,15 @@ int vvi_dataset_verify(const struct vv_dataset *d, int fd, uint64_t size, uint64
     return rc;
 }
 
-/* What of all errors means that the file is of no use any more. */
+/* True if the error means that the file is unusable. */
 static bool is_damage(int rc)
 {
     return rc == -EBADMSG || rc == -EIO || rc == -ENODATA || rc == -ENOENT || rc == -ELOOP ||
            rc == -EPERM;
 }
 
-/* A file that this life has not verified may be anything that another user left there, while the folder
- * could be written by others: a link, a FIFO, a file of theirs. */
+/* A file that was not verified in this run may have been left by another user who could write in the folder: a
+ * link, a FIFO, a file of theirs. */
 static int check_ours(struct vv_dataset *d, const char *name)
 {
     char why[256];
@@ -61,8 +61,8 @@ static int check_ours(struct vv_dataset *d, const char *name)
     return rc;
 }
 
-/* Opens the file of a pinned entry, with the lock that keeps it there. Without O_NOFOLLOW, which a program
- * that gets the descriptor would see among its flags. */
+/* Opens the file of a pinned entry, with the lock that keeps it there. No O_NOFOLLOW: a program that gets the
+ * descriptor would see it among its flags. */
 static int open_entry(struct vv_dataset *d, const struct vvi_entry *e, bool verified, int *ret_fd)
 {
     char name[VVI_DATASET_NAME];
@@ -85,8 +85,8 @@ static int open_entry(struct vv_dataset *d, const struct vvi_entry *e, bool veri
     return 0;
 }
 
-/* The digest of a pinned entry's file, against the one that is known; the first of a life is taken for good,
- * because the content has just been verified. */
+/* Compares the digest of a pinned entry's file with the known one. The first one in a run is accepted, because the
+ * content has just been verified. */
 static int check_seal(struct vv_dataset *d, struct vvi_entry *e, int fd)
 {
     uint8_t digest[VV_OS_DIGEST];
@@ -102,13 +102,13 @@ static int check_seal(struct vv_dataset *d, struct vvi_entry *e, int fd)
         rc = -EBADMSG;
     }
     vv_mutex_unlock(&d->lock);
-    /* Copied to another disk, say, by whoever is free to do so: its content is right, and there is no seal. */
+    /* The file may have been copied to another disk: its content is right, and there is no seal. */
     if (!known && (rc == -ENODATA || rc == -EOPNOTSUPP))
         rc = 0;
     return rc;
 }
 
-/* Whether the file of a pinned entry is missing because all of them are: the folder is gone. None is damaged then. */
+/* True if the file of a pinned entry is missing because the folder is gone. Then no file is damaged. */
 static bool is_lost(struct vv_dataset *d, const struct vvi_entry *e, int rc)
 {
     bool doomed;
@@ -123,7 +123,7 @@ static bool is_lost(struct vv_dataset *d, const struct vvi_entry *e, int rc)
     return doomed;
 }
 
-/* Unpins an entry after it was looked at. What was damaged is damaged for everybody. */
+/* Unpins an entry after a check. A damaged one is dropped. */
 static void finish(struct vv_dataset *d, struct vvi_entry *e, bool good, bool damaged, bool hit)
 {
     if (damaged) {
@@ -140,7 +140,7 @@ static void finish(struct vv_dataset *d, struct vvi_entry *e, bool good, bool da
         vvi_dataset_bury(d);
 }
 
-/* -ENOENT: there is no such file here; -ESTALE: not of that generation. NULL: of any. */
+/* -ENOENT: no such file here; -ESTALE: another generation. `gen` NULL: any. */
 static int find_locked(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
                        struct vvi_entry **ret_entry)
 {
@@ -154,7 +154,7 @@ static int find_locked(struct vv_dataset *d, const char *path, const struct vv_d
     return 0;
 }
 
-/* Finds and pins what is asked for. */
+/* Finds and pins an entry. */
 static int look_up(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
                    struct vvi_entry **ret_entry, bool *ret_verified)
 {
@@ -189,7 +189,7 @@ int vv_dataset_get(struct vv_dataset *d, const char *path, const struct vv_datas
     its = e->gen;
     rc = open_entry(d, e, verified, &fd);
     if (rc == 0 && verified) {
-        /* Cheap, and sees a file that was cut off since. */
+        /* A cheap check that detects a truncated file. */
         rc = d->os->file_bytes(d->os, fd, &bytes);
         if (rc == 0 && bytes != its.size)
             rc = -EBADMSG;
@@ -286,7 +286,7 @@ int vv_dataset_peek(struct vv_dataset *d, const char *path, struct vv_dataset_ge
     return e ? 0 : -ENOENT;
 }
 
-/* The next file that was not read in this round. NULL: that was the last of them. */
+/* The next file that was not read in this round. NULL: the round is over. */
 static struct vvi_entry *next_to_scrub(struct vv_dataset *d)
 {
     struct vvi_entry *next = NULL;
@@ -315,7 +315,7 @@ static struct vvi_entry *next_to_scrub(struct vv_dataset *d)
     return next;
 }
 
-/* It was not read, for want of memory or descriptors, and is in this round still. */
+/* It was not read, for lack of memory or descriptors, and stays in this round. */
 static void put_back(struct vv_dataset *d, struct vvi_entry *e)
 {
     vv_mutex_lock(&d->lock);

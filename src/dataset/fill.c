@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files on their way in. A fill has an entry, which keeps others from beginning the same file, space,
- * and a file under a temporary name; its checksum is computed from the bytes as they are written. The
- * file becomes visible in one step, together with the end of an older generation: a reader gets the
- * one or the other, whole.
+ * Storing files. A fill has an entry, which prevents a second fill of the same file, space, and a file under a
+ * temporary name. Its checksum is computed while the bytes are written. In one step the file becomes visible and an
+ * older generation ends: a reader gets either of them, whole.
  *
- * Where kernel and file system can, a file is sealed (fs-verity) before it gets its name: from then on the
- * kernel checks every page that it reads of it against a tree of hashes, also for programs that have it open.
- * A seal is one more safeguard, never a reason not to have a file: what cannot be sealed is as good as
- * files were before there were seals.
+ * Where kernel and file system can, a file is sealed (fs-verity) before it gets its name. From then on the kernel
+ * checks every page that it reads of the file against a tree of hashes, also for programs that have it open. A
+ * file that cannot be sealed is stored without a seal.
  *
- * Nothing is synced. After a crash a content file may have lost bytes that its record in the manifest
- * promises; then its checksum does not match when it is first handed out.
+ * Nothing is synced. After a crash a content file may lack bytes that its record in the manifest covers; then its
+ * checksum does not match when it is first handed out.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,27 +22,27 @@
 #include "base/log.h"
 #include "dataset/dataset_private.h"
 
-#define TELL_FULL_NS (600 * VV_NS_PER_S)
+#define FULL_LOG_NS (600 * VV_NS_PER_S)
 
-/* The capacity is more than the disk has: every file that finds no room costs a way to the shared file system, and
- * nothing else shows. So somebody is told, though not of each of them. */
-static int tell_full(struct vv_dataset *d, int rc)
+/* The disk is full below the capacity: every file that finds no room is read from the shared file system, and nothing
+ * else would show it. So this is logged, but not for each file. */
+static int log_full(struct vv_dataset *d, int rc)
 {
     uint64_t now_ns = vv_now_ns();
-    uint64_t next_ns = atomic_load_explicit(&d->tell_full_ns, memory_order_relaxed);
+    uint64_t next_ns = atomic_load_explicit(&d->full_log_ns, memory_order_relaxed);
     char capacity[VV_BYTES_TEXT];
 
     if ((rc == -ENOSPC || rc == -EDQUOT) && now_ns >= next_ns &&
-        atomic_compare_exchange_strong_explicit(&d->tell_full_ns, &next_ns, now_ns + TELL_FULL_NS,
+        atomic_compare_exchange_strong_explicit(&d->full_log_ns, &next_ns, now_ns + FULL_LOG_NS,
                                                 memory_order_relaxed, memory_order_relaxed))
         vv_log(VV_LOG_WARNING,
-               "dataset: %s before %s of files are cached: what finds no room is read from the "
+               "dataset: %s before %s of files are cached: files without room are read from the "
                "shared file system; make room on the disk, or lower the capacity",
                strerror(-rc), vv_bytes_human(d->opts.capacity, capacity, sizeof(capacity)));
     return rc;
 }
 
-/* Puts an entry in place for a new file. */
+/* Adds an entry for a new file to the table. */
 static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struct vvi_entry *e,
                  uint64_t *ret_rank)
 {
@@ -66,11 +64,11 @@ static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struc
         e->next_use = want->next_use;
         e->last_use = ++d->clock;
         e->copy = want->copy;
-        /* 0 is for what somebody waits for. */
+        /* Rank 0 is for files that a request waits for. */
         *ret_rank = want->ahead ? VV_MAX(vvi_dataset_rank_locked(d, want->next_use, e->last_use),
                                          (uint64_t)1)
                                 : 0;
-        /* One file is not to take the place of a good part of all others. */
+        /* One file must not evict a large share of all others. */
         if (d->opts.big_file && want->gen.size > d->opts.big_file)
             *ret_rank = vvi_dataset_rank_of_copies();
         rc = vvi_dataset_add_locked(d, e);
@@ -79,7 +77,7 @@ static int claim(struct vv_dataset *d, const struct vv_dataset_want *want, struc
     return rc;
 }
 
-/* The entry of a fill that came to nothing; `bytes` reserved for it are free. */
+/* Frees the entry of a failed fill, and `bytes` reserved for it. */
 static void unclaim(struct vv_dataset *d, struct vvi_entry *e, uint64_t bytes)
 {
     vv_mutex_lock(&d->lock);
@@ -89,8 +87,8 @@ static void unclaim(struct vv_dataset *d, struct vvi_entry *e, uint64_t bytes)
     vv_mutex_unlock(&d->lock);
 }
 
-/* Removes the file of a fill that came to nothing. False: it is still there, and has to be counted
- * until the folder is opened again, which removes it. */
+/* Removes the file of a failed fill. False: it is still there, and is counted until the folder is opened
+ * again, which removes it. */
 static bool unlink_temp(struct vv_dataset *d, const struct vvi_entry *e)
 {
     char name[VVI_DATASET_NAME];
@@ -113,14 +111,14 @@ static int create(struct vv_dataset *d, const struct vvi_entry *e, int *ret_fd, 
     if (fd == -ENOENT && vvi_dataset_restore(d))
         fd = d->os->openat(d->os, d->dirfd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0)
-        return fd == -ENOENT ? -ENOSPC : tell_full(d, fd);
-    /* A full disk shows here, not in the middle. */
+        return fd == -ENOENT ? -ENOSPC : log_full(d, fd);
+    /* Allocate now, so that a full disk fails here and not in the middle of the file. */
     if (e->gen.size > 0)
         rc = d->os->fallocate(d->os, fd, 0, e->gen.size);
     if (rc < 0 && rc != -EOPNOTSUPP) {
         d->os->close(d->os, fd);
         *ret_left = !unlink_temp(d, e);
-        return tell_full(d, rc);
+        return log_full(d, rc);
     }
     *ret_fd = fd;
     return 0;
@@ -147,7 +145,7 @@ int vv_dataset_begin(struct vv_dataset *d, const struct vv_dataset_want *want,
         vvi_dataset_space(want->gen.size, atomic_load_explicit(&d->seals, memory_order_relaxed));
     if (space > d->opts.capacity)
         return -EFBIG;
-    /* Most copies find no room where there is little: they shall cost little. */
+    /* Refuse copies early: when there is little room, most copies find none. */
     spare = want->copy && !want->ahead;
     if (spare && !vvi_dataset_may_copy(d, space, &room))
         return -ENOSPC;
@@ -196,7 +194,7 @@ int vv_dataset_write(struct vv_dataset_fill *f, const void *buf, size_t bytes)
         return -EFBIG;
     rc = vv_os_write_all(os, f->fd, buf, bytes, f->written);
     if (rc < 0)
-        return tell_full(f->d, rc);
+        return log_full(f->d, rc);
     vv_hash_stream_add(f->hash, buf, bytes);
     f->written += bytes;
     return 0;
@@ -218,8 +216,8 @@ void vv_dataset_abort(struct vv_dataset_fill *f)
     fill_free(f);
 }
 
-/* Whatever else is there under this path is not handed out any more. manifest.lock must be held, and
- * an entry that is given up is taken off the manifest after dataset->lock: at most one is ready. */
+/* Dooms all other entries of this path. manifest.lock must be held. At most one of them is ready: the caller unlists
+ * it after dataset->lock. */
 static bool doom_others_locked(struct vv_dataset *d, const char *path, const struct vvi_entry *but,
                                struct vvi_entry **ret_ready)
 {
@@ -232,7 +230,7 @@ static bool doom_others_locked(struct vv_dataset *d, const char *path, const str
         if (e == but || e->state == DATASET_FILLING || strcmp(e->path, path) != 0)
             continue;
         any = true;
-        e->doomed = true; /* one that is GOING comes back, if at all, as DOOMED */
+        e->doomed = true; /* a GOING entry can return only as DOOMED */
         if (e->state != DATASET_READY)
             continue;
         e->pins++;
@@ -248,7 +246,8 @@ int vvi_dataset_try_seal(struct vv_dataset *d)
 {
     static const char name[] = "verity.tmp";
     const struct vv_os *os = d->os;
-    int fd, rc = os->unlinkat(os, d->dirfd, name); /* one of a former life cannot be written to */
+    int fd,
+        rc = os->unlinkat(os, d->dirfd, name); /* one from an earlier run cannot be written to */
 
     fd = rc < 0 && rc != -ENOENT
              ? rc
@@ -268,7 +267,7 @@ int vvi_dataset_try_seal(struct vv_dataset *d)
     return rc;
 }
 
-/* Seals the file of a fill, which is whole and has its temporary name. The writer has to be closed. */
+/* Seals the whole file of a fill under its temporary name. Closes the writer first, as sealing requires. */
 static void seal(struct vv_dataset_fill *f, const char *temp)
 {
     struct vv_dataset *d = f->d;
@@ -297,7 +296,7 @@ static void seal(struct vv_dataset_fill *f, const char *temp)
     vv_mutex_unlock(&d->lock);
 }
 
-/* Gives back the room for a seal that there is not. */
+/* Frees the space that was reserved for a seal, if there is none. */
 static void settle_space_locked(struct vv_dataset *d, struct vvi_entry *e)
 {
     uint64_t space = vvi_dataset_space(e->gen.size, e->sealed);
@@ -323,7 +322,7 @@ int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum)
     if (rc == 0) {
         seal(f, temp);
         rc = d->os->rename(d->os, d->dirfd, temp, name, false);
-        /* The folder was deleted meanwhile. The file itself is there. */
+        /* The folder was deleted meanwhile. The open file still exists. */
         if (rc == -ENOENT)
             rc = -ENOSPC;
     }
@@ -356,7 +355,7 @@ int vv_dataset_commit(struct vv_dataset_fill *f, const uint64_t *sum)
     return 0;
 }
 
-/* The copy of a path, pinned; NULL: what is here is none. */
+/* The entry of a path, pinned, if it is a copy; NULL otherwise. */
 static struct vvi_entry *take_copy(struct vv_dataset *d, const char *path)
 {
     struct vvi_entry *e;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Membership of a running node. The state machine (member.h) is behind one lock, and is driven from three
- * sides: messages and evidence on the net's I/O thread, time on a thread of its own, and whoever asks. After
- * each step, still under the lock, the net is told of new members and of the epoch, and given what is to be
- * sent; none of that waits for anybody. A second thread calls `changed`, so that whoever takes his time there
- * does not stop the clock.
+ * Membership of a running node. The state machine (member.h) is behind one lock, and three sources drive it: messages
+ * and evidence on the net's I/O thread, time on a clock thread, and calls. After each step, still under the lock,
+ * the net gets new members, the epoch and the messages to send; none of these calls waits. A second thread calls
+ * `changed`, so that a slow callback does not stop the clock.
  *
- * Connections are kept up to everybody in small jobs, in larger ones to the next few in the order of numbers: the
- * end of a process is so noticed at once by somebody, who tells all others.
+ * Small jobs keep connections to all members, larger ones to the next few in the order of numbers. So one member
+ * notices at once when a process ends, and notifies all others.
  *
- * What could go wrong: a member's address is a name that has to be looked up, which may take seconds. The
- * thread of the clock does that, without the lock; numbers are taken at once.
+ * A member's address may be a name, and looking it up may take seconds. The clock thread does that without the lock;
+ * numeric addresses are set at once.
  */
 #include "dataset/gossip.h"
 
@@ -28,27 +27,27 @@
 
 enum { KEEP_ALL = 64, KEEP_NEXT = 4 };
 
-/* What the net was last told of a member. */
+/* The state of a member that was last given to the net. */
 struct peer {
     uint64_t id, addr; /* addr: its hash */
-    uint32_t life;     /* a name may mean another machine in each */
+    uint32_t life;     /* the name may stand for another machine in each life */
     unsigned flags;
-    bool told;
+    bool set;
 };
 
 struct vv_gossip {
     struct vv_gossip_opts opts; /* immutable once started */
     struct vv_net *net;         /* immutable once started */
-    pthread_t clock_thread, tell_thread;
+    pthread_t clock_thread, notify_thread;
     struct vv_mutex lock; /* rank GOSSIP */
     /* Synchronization: lock. */
-    struct vv_cond clock, tell;
-    bool started, stopping, again; /* again: the clock has to look, before it is due */
-    uint64_t due_ns;               /* until when it sleeps */
+    struct vv_cond clock, notify;
+    bool started, stopping, again; /* again: the clock thread has to run before due_ns */
+    uint64_t due_ns;               /* when the clock thread wakes up */
     struct vv_member *member;
-    uint64_t version, told_version; /* that the net and `changed` know of */
-    struct vv_member_row *rows;     /* of `version` */
-    struct peer *peers;             /* in the same order */
+    uint64_t version, notified_version; /* that the net has, and that `changed` was called for */
+    struct vv_member_row *rows;         /* of `version` */
+    struct peer *peers;                 /* in the same order */
     size_t nr, room;
 };
 
@@ -61,7 +60,7 @@ int vv_gossip_new(const struct vv_gossip_opts *opts, struct vv_gossip **ret_goss
     g->opts = *opts;
     vv_mutex_init(&g->lock, "gossip", VV_RANK_GOSSIP);
     vv_cond_init(&g->clock);
-    vv_cond_init(&g->tell);
+    vv_cond_init(&g->notify);
     *ret_gossip = g;
     return 0;
 }
@@ -85,7 +84,7 @@ static int take_rows_locked(struct vv_gossip *g)
         g->room = room;
     }
     vv_member_rows(g->member, g->rows, nr);
-    /* Records stay, even of members that are forgotten: the former list is the same with gaps. */
+    /* Records of forgotten members stay: the new list is the old one with insertions. */
     for (size_t i = 0; i < nr; i++) {
         if (at < g->nr && g->peers[at].id == g->rows[i].info.id) {
             at++;
@@ -99,7 +98,7 @@ static int take_rows_locked(struct vv_gossip *g)
     return 0;
 }
 
-/* To whom a connection is kept: those that are up, or the next few of them. */
+/* Chooses the members to keep connections to: all that are up, or the next few of them. */
 static void choose_flags_locked(struct vv_gossip *g, unsigned *ret_wanted)
 {
     size_t self = 0, up = 0;
@@ -120,7 +119,7 @@ static void choose_flags_locked(struct vv_gossip *g, unsigned *ret_wanted)
     }
 }
 
-/* It fails for an address that cannot be used: he is not heard, and so becomes dead. */
+/* For an unusable address this fails: the member is not heard, and so becomes dead. */
 static void set_peer(struct vv_gossip *g, const struct vv_member_row *row, unsigned flags)
 {
     int rc = vv_net_peer_set(g->net, row->info.id, row->info.addr, flags);
@@ -130,14 +129,14 @@ static void set_peer(struct vv_gossip *g, const struct vv_member_row *row, unsig
                row->info.addr, vv_strerror(rc));
 }
 
-/* Tells the net of what is new. `names`: also of addresses that have to be looked up, for which the lock is let
- * go; false: they are left to the clock. */
-static void tell_net_locked(struct vv_gossip *g, bool names)
+/* Gives the net new members and addresses. `names`: looks up addresses that are names, without the lock; false: leaves
+ * them to the clock thread. */
+static void set_peers_locked(struct vv_gossip *g, bool names)
 {
     unsigned *wanted = malloc((g->nr + 1) * sizeof(*wanted));
 
     if (!wanted)
-        return; /* with the next change */
+        return; /* the next change tries again */
     choose_flags_locked(g, wanted);
     for (size_t i = 0; i < g->nr; i++) {
         struct vv_member_row row = g->rows[i];
@@ -146,7 +145,7 @@ static void tell_net_locked(struct vv_gossip *g, bool names)
         uint64_t addr = vv_hash64(row.info.addr, strlen(row.info.addr));
         uint64_t version = g->version;
         if (row.info.id == g->opts.member.self.id ||
-            (p->told && p->life == row.life && p->addr == addr && p->flags == wanted[i]))
+            (p->set && p->life == row.life && p->addr == addr && p->flags == wanted[i]))
             continue;
         if (!numeric && !names) {
             g->again = true;
@@ -154,7 +153,7 @@ static void tell_net_locked(struct vv_gossip *g, bool names)
             continue;
         }
         *p = (struct peer){
-            .id = p->id, .addr = addr, .life = row.life, .flags = wanted[i], .told = true};
+            .id = p->id, .addr = addr, .life = row.life, .flags = wanted[i], .set = true};
         if (numeric) {
             set_peer(g, &row, wanted[i]);
             continue;
@@ -163,7 +162,7 @@ static void tell_net_locked(struct vv_gossip *g, bool names)
         set_peer(g, &row, wanted[i]);
         vv_mutex_lock(&g->lock);
         if (g->version != version)
-            break; /* the list is another one: the next round goes on */
+            break; /* the list has changed: the next round continues */
     }
     free(wanted);
 }
@@ -176,11 +175,11 @@ static void pump_locked(struct vv_gossip *g, bool names)
     if (vv_member_version(g->member) != g->version && take_rows_locked(g) == 0) {
         g->version = vv_member_version(g->member);
         vv_net_set_epoch(g->net, vv_member_epoch(g->member));
-        tell_net_locked(g, false);
-        vv_cond_signal(&g->tell);
+        set_peers_locked(g, false);
+        vv_cond_signal(&g->notify);
     }
     if (names)
-        tell_net_locked(g, true);
+        set_peers_locked(g, true);
     while (vv_member_next_out(g->member, &out))
         (void)vv_net_send(g->net, out.to, VV_GOSSIP_TYPE, out.msg, out.bytes);
     if (vv_member_due_ns(g->member) < g->due_ns)
@@ -212,17 +211,17 @@ static void *clock_main(void *arg)
     return NULL;
 }
 
-static void *tell_main(void *arg)
+static void *notify_main(void *arg)
 {
     struct vv_gossip *g = arg;
 
     vv_mutex_lock(&g->lock);
     while (!g->stopping) {
-        if (g->told_version == g->version) {
-            vv_cond_wait(&g->tell, &g->lock);
+        if (g->notified_version == g->version) {
+            vv_cond_wait(&g->notify, &g->lock);
             continue;
         }
-        g->told_version = g->version;
+        g->notified_version = g->version;
         vv_mutex_unlock(&g->lock);
         if (g->opts.changed)
             g->opts.changed(g->opts.user);
@@ -232,7 +231,7 @@ static void *tell_main(void *arg)
     return NULL;
 }
 
-/* False: they were told before, or never started. */
+/* Returns false if they were stopped before, or never started. */
 static bool stop_threads(struct vv_gossip *g, bool leave)
 {
     bool running;
@@ -245,7 +244,7 @@ static bool stop_threads(struct vv_gossip *g, bool leave)
     }
     g->stopping = true;
     vv_cond_broadcast(&g->clock);
-    vv_cond_broadcast(&g->tell);
+    vv_cond_broadcast(&g->notify);
     vv_mutex_unlock(&g->lock);
     return running;
 }
@@ -273,7 +272,7 @@ int vv_gossip_start(struct vv_gossip *g, struct vv_net *net, const char *addr)
         return rc;
     rc = vv_thread_start(&g->clock_thread, clock_main, g);
     if (rc == 0) {
-        rc = vv_thread_start(&g->tell_thread, tell_main, g);
+        rc = vv_thread_start(&g->notify_thread, notify_main, g);
         if (rc == 0)
             return 0;
         stop_threads(g, false);
@@ -289,7 +288,7 @@ void vv_gossip_stop(struct vv_gossip *g, bool leave)
     if (!stop_threads(g, leave))
         return;
     pthread_join(g->clock_thread, NULL);
-    pthread_join(g->tell_thread, NULL);
+    pthread_join(g->notify_thread, NULL);
 }
 
 void vv_gossip_free(struct vv_gossip *g)
@@ -300,15 +299,15 @@ void vv_gossip_free(struct vv_gossip *g)
     vv_member_free(g->member);
     free(g->rows);
     free(g->peers);
-    vv_cond_fini(&g->tell);
+    vv_cond_fini(&g->notify);
     vv_cond_fini(&g->clock);
     vv_mutex_fini(&g->lock);
     free(g);
 }
 
-/* ---- what comes in ---- */
+/* ---- messages and evidence ---- */
 
-/* False: not now; the lock is not held then. */
+/* False: not running; then the lock is not held. */
 static bool enter(struct vv_gossip *g)
 {
     vv_mutex_lock(&g->lock);
@@ -360,7 +359,7 @@ void vv_gossip_peer(struct vv_gossip *g, uint64_t peer, enum vv_net_change chang
 
     switch (change) {
     case VV_NET_LOST:
-    case VV_NET_BYE: /* whoever leaves has told the members so */
+    case VV_NET_BYE: /* a member that leaves has sent that itself */
         what = VV_MEMBER_BROKEN;
         break;
     case VV_NET_REFUSED:

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The manifest: one append-only file of checksummed records that says which content file is which
- * generation of which path, so that the next life of the cache can take up what is on disk. Its layout
- * is in docs/format/dataset-manifest.md.
+ * The manifest: one append-only file of checksummed records. Each record gives the path and generation of a content
+ * file, so that the next run of the cache can use the files on disk. Its layout is in
+ * docs/format/dataset-manifest.md.
  *
- * It is believed only about files that are there, and only together with their own checksums. So it is
- * never synced, a record that does not check ends it, and a failure to write costs it its place: it is
- * written anew with the next record. A content file without a record is removed at opening. Ids are
- * never used twice, neither those of files in the folder nor those in records, so that a record cannot
- * speak for a later file; nor those of a folder of the same name that somebody has emptied, whose files
- * programs may be about to open by an index that has not been taken from them yet. So they begin with
- * the time.
+ * A record counts only if its file is there and has the recorded checksum. So the manifest is never synced, an
+ * invalid record ends it, and after a failed write the next record rewrites it. Opening removes content files without
+ * a record.
+ *
+ * Ids are never used twice, neither those of files in the folder nor those in records, so that a record cannot match a
+ * later file. The same holds for a folder of the same name that was emptied: programs may still open its files
+ * through an index that was not yet taken from them. So ids begin with the time.
  *
  * manifest.lock is held across the system calls here, and is the outer one of the two locks.
  */
@@ -30,14 +30,14 @@
 #define MAGIC        "VARVEDS\n"
 #define FORMAT       1u
 #define RECORD_MAGIC UINT32_C(0x52445656) /* "VVDR" */
-#define REWRITE_MIN  1024u                /* records; a shorter one is not worth writing anew */
+#define REWRITE_MIN  1024u                /* records; rewriting a shorter one is not worth it */
 #define BYTES_MAX    (UINT64_C(1) << 32)
 
 struct header {
     char magic[8];
     uint32_t format;
     uint32_t zero[11];
-    uint64_t sum; /* of the bytes before */
+    uint64_t sum; /* of the preceding bytes */
 };
 _Static_assert(sizeof(struct header) == 64, "the header is 64 bytes");
 
@@ -45,7 +45,7 @@ _Static_assert(sizeof(struct header) == 64, "the header is 64 bytes");
 struct record {
     uint64_t sum; /* of everything after it, path and zeros included */
     uint32_t magic;
-    uint32_t bytes; /* of the record, all in all */
+    uint32_t bytes; /* of the whole record */
     uint32_t kind;
     uint32_t path_bytes;
     uint64_t id;
@@ -59,8 +59,8 @@ enum record_kind {
     RECORD_GONE = 2,
     RECORD_SEALED = 3,
     RECORD_COPY = 4,        /* as CACHED, and another node keeps it */
-    RECORD_COPY_SEALED = 5, /* as SEALED, likewise */
-    RECORD_OWN = 6,         /* a copy that is none any more */
+    RECORD_COPY_SEALED = 5, /* as SEALED, and another node keeps it */
+    RECORD_OWN = 6,         /* the copy is now kept here */
 };
 
 static enum record_kind kind_of(const struct vvi_entry *e)
@@ -70,7 +70,7 @@ static enum record_kind kind_of(const struct vvi_entry *e)
     return e->sealed ? RECORD_SEALED : RECORD_CACHED;
 }
 
-/* Whether a record is about an id that another one names. */
+/* True if a record only names the id of another one. */
 static bool is_short(enum record_kind kind)
 {
     return kind == RECORD_GONE || kind == RECORD_OWN;
@@ -78,7 +78,7 @@ static bool is_short(enum record_kind kind)
 
 /* ---- writing ---- */
 
-/* One that is being removed may be found to be in use, and stay. */
+/* GOING is included: such an entry may be in use, and stay. */
 static bool belongs(const struct vvi_entry *e)
 {
     return e->state == DATASET_READY || (e->state == DATASET_GOING && !e->doomed);
@@ -160,7 +160,7 @@ static void rewrite_locked(struct vv_dataset *d)
     char *buf = encode_all(d, &bytes, &records);
     int fd = -ENOMEM, rc;
 
-    /* Never through a link, nor into a file, that somebody else has left. */
+    /* A new file: never through a link or into a file that another user left. */
     if (buf) {
         (void)d->os->unlinkat(d->os, d->dirfd, "manifest.tmp");
         fd = d->os->openat(d->os, d->dirfd, "manifest.tmp", O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -205,7 +205,8 @@ static void add(struct vv_dataset *d, enum record_kind kind, const struct vvi_en
     }
     m->bytes += bytes;
     m->records++;
-    m->gone += kind == RECORD_GONE ? 2 : kind == RECORD_OWN; /* the record, and the one it ends */
+    m->gone +=
+        kind == RECORD_GONE ? 2 : kind == RECORD_OWN; /* the record, and the one that it ends */
 }
 
 void vvi_manifest_list_locked(struct vv_dataset *d, struct vvi_entry *e)
@@ -230,7 +231,7 @@ void vvi_manifest_own_locked(struct vv_dataset *d, struct vvi_entry *e)
 void vvi_manifest_close(struct vv_dataset *d)
 {
     vv_mutex_lock(&d->manifest.lock);
-    /* One more try: without it the next life begins with nothing. */
+    /* Try once more: without a manifest the next run begins with no files. */
     if (d->manifest.fd < 0 && d->lock_fd >= 0 && d->stats.files > 0)
         rewrite_locked(d);
     close_fd(d);
@@ -239,7 +240,7 @@ void vvi_manifest_close(struct vv_dataset *d)
 
 /* ---- reading ---- */
 
-/* What is known of the folder while it is taken up, sorted by id. */
+/* State of loading, sorted by id. */
 struct loading {
     struct vv_dataset *d;
     struct vvi_entry **entry; /* of records, in their order, then by id */
@@ -247,12 +248,12 @@ struct loading {
     size_t nr, room;
     uint64_t *gone; /* ids of records that end others */
     size_t nr_gone, room_gone;
-    uint64_t *own; /* ids of copies that are none any more */
+    uint64_t *own; /* ids of copies that are now kept */
     size_t nr_own, room_own;
     uint64_t *orphan; /* ids of files without a record; twice the id, and 1 for a temporary one */
     size_t nr_orphans, room_orphans;
     uint64_t highest;
-    bool damaged; /* not all of the manifest could be read */
+    bool damaged; /* a part of the manifest could not be read */
 };
 
 static int push(uint64_t **list, size_t *nr, size_t *room, uint64_t value)
@@ -332,7 +333,7 @@ static int parse_record(struct loading *l, const char *at, uint64_t left, struct
     return rc;
 }
 
-/* Reads records up to the first that does not check. */
+/* Reads records up to the first invalid one. */
 static int parse(struct loading *l, const char *buf, uint64_t bytes)
 {
     struct vvi_manifest *m = &l->d->manifest;
@@ -416,7 +417,7 @@ static size_t find_id(const struct loading *l, uint64_t id)
     return lo < l->nr && l->entry[lo]->id == id ? lo : SIZE_MAX;
 }
 
-/* "0123456789abcdef.data" or ".tmp"; anything else is not ours. */
+/* "0123456789abcdef.data" or ".tmp"; other names are not ours. */
 static bool parse_name(const char *name, uint64_t *ret_id, bool *ret_temp)
 {
     char want[VVI_DATASET_NAME];
@@ -453,7 +454,7 @@ static int see_file(void *user, const char *name)
     return push(&l->orphan, &l->nr_orphans, &l->room_orphans, 2 * id + temp);
 }
 
-/* Sorts the entries and takes those out that have come to an end. */
+/* Sorts the entries and removes those whose records were ended. */
 static void settle(struct loading *l)
 {
     size_t n = 0;
@@ -481,7 +482,7 @@ static void settle(struct loading *l)
     l->nr = n;
 }
 
-/* A file that stays cannot be counted, and could fill the disk: then there is no opening. */
+/* If a file cannot be removed, opening fails: it is not counted, and could fill the disk. */
 static int remove_orphans(struct loading *l)
 {
     struct vv_dataset *d = l->d;
@@ -498,7 +499,7 @@ static int remove_orphans(struct loading *l)
     return 0;
 }
 
-/* Nanoseconds since 1970: no life of a folder makes files faster than one in each. Ids have 62 bits. */
+/* Nanoseconds since 1970: no run of a folder makes more than one file in each. Ids have 62 bits. */
 static uint64_t first_id(void)
 {
     struct timespec ts;
@@ -507,7 +508,7 @@ static uint64_t first_id(void)
     return ((uint64_t)ts.tv_sec * VV_NS_PER_S + (uint64_t)ts.tv_nsec) & (UINT64_MAX / 4);
 }
 
-/* Entries whose files are there enter the table, the newest of a path to be handed out. */
+/* Adds entries whose files are there to the table. The newest of a path can be handed out. */
 static int fill_table(struct loading *l)
 {
     struct vv_dataset *d = l->d;

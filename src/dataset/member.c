@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Membership: the table, and what news do to it. member_probe.c decides when to ask whom.
+ * Membership: the table, and how news changes it. member_probe.c decides when to ping which member.
  *
- * A record is (life, rank, refutation, suspect), compared in this order, and the greater one wins, here and
- * everywhere. That is all there is to agreement: news may be lost, repeated, late or in any order, and tables
- * that have heard the same are the same. Three rules make it come out right:
- *   - only a member itself raises its life or its refutation, always above all that it has heard of itself;
+ * A record is (life, rank, refutation, suspect), compared in this order, and the greater one wins on every node. That
+ * is the whole agreement: news may be lost, repeated, late or in any order, and tables that received the same
+ * news are equal. Three rules make it work:
+ *   - only a member itself raises its life or its refutation, always above all that it has heard about itself;
  *   - others only add suspicion, or a rank;
- *   - a rank ends a life for good: whoever comes back does so in a new one.
+ *   - a rank ends a life for good: a member that comes back begins a new one.
  *
- * What could go wrong:
- *   - A process that was frozen finds everything overdue when it goes on. It has heard nothing for so long because
- *     it did not listen, so all that was due is forgotten and begins anew.
- *   - A process that starts again within the tick of its clock, or after the clock was set back, says that it is in a
- *     life that has been. Who hears it from himself knows it by the address: that life has ended, and he is told so
- *     where he is now, not where he was; he then begins a new one.
- *   - What is learned of a former life counts against the present one: a ping that it did not answer, a letter of it
- *     that comes late, the end of a connection to it. The first two are told apart by the life. The last is not, and so
- *     makes no more than a suspicion, to which whoever is there objects; even a goodbye, since a member that leaves says in
- *     which life it does.
+ * Hard cases:
+ *   - A process that was frozen finds everything overdue when it continues. It heard nothing because it did not
+ *     listen, so all deadlines are dropped and begin again.
+ *   - A process that starts again within the tick of its clock, or after the clock was set back, uses a life that was
+ *     used before. A member that hears it directly sees another address: that life has ended. The news goes to
+ *     the new address, not to the old one, and the process begins a new life.
+ *   - Evidence of a former life could count against the present one: a ping that it did not answer, a late message,
+ *     the end of a connection. The life tells the first two apart. The end of a connection has no life, so it
+ *     only makes the member suspect, which a running member refutes. This holds for a goodbye too: a member that leaves
+ *     sends its life.
  */
 #include "dataset/member.h"
 
@@ -64,7 +64,7 @@ uint64_t vvi_member_draw(struct vv_member *m, uint64_t below)
 
 /* ---- the table ---- */
 
-/* The first whose number is not smaller. */
+/* Index of the first record whose number is not smaller. */
 static size_t place_of(const struct vv_member *m, uint64_t id)
 {
     size_t low = 0, high = m->nr;
@@ -123,7 +123,8 @@ uint64_t vvi_member_digest(struct vv_member *m)
     return m->digest;
 }
 
-/* The sum grows with every member, and with every change of rank or life; the rest tells tables of equal sums apart. */
+/* The sum grows with every member, and with every change of rank or life. The digest tells tables of equal sums
+ * apart. */
 uint64_t vv_member_epoch(const struct vv_member *m)
 {
     return m->sum << 16 | (m->digest & 0xffff);
@@ -138,10 +139,10 @@ static unsigned log2_up(size_t n)
     return bits;
 }
 
-/* The record has changed: it rides on the next messages, and if it is of importance is told at once. */
+/* The record has changed: it is sent with the next messages, and if urgent, at once. */
 static void changed(struct vv_member *m, struct vvi_record *r, bool urgent)
 {
-    r->tell = 3 * log2_up(m->nr) + 2;
+    r->sends = 3 * log2_up(m->nr) + 2;
     m->version++;
     m->urgent = m->urgent || urgent;
 }
@@ -179,13 +180,13 @@ static bool greater(const struct vvi_record *a, const struct vvi_record *b)
     return a->suspect && !b->suspect;
 }
 
-/* Somebody says more of us than we did. */
-static void object(struct vv_member *m, const struct vvi_record *r)
+/* Answers a record of this member that is greater than its own. */
+static void refute(struct vv_member *m, const struct vvi_record *r)
 {
     struct vvi_record *self = &m->all[m->self];
 
     if (m->left)
-        return; /* that we are gone is true */
+        return; /* the record is right: we are gone */
     if (r->life > self->life || r->rank != RANK_UP) {
         self->life = VV_MIN(VV_MAX(r->life, self->life), UINT32_MAX - 2) + 1;
         self->refutation = 0;
@@ -196,8 +197,9 @@ static void object(struct vv_member *m, const struct vvi_record *r)
     m->first = true;
 }
 
-/* Within a life nobody moves: what he says of himself is of a life that has ended. But what he has said in a former one
- * may come late, when he is there in the next: only if he is not, it is believed that his clock has gone back. */
+/* A member's address is fixed within a life. Another address, sent by the member itself, means that this life has
+ * ended. But a message of a former life may come late, when the member is up in the next one. So an older life is taken
+ * for a clock that was set back only if the member is not up. */
 static void moved(struct vv_member *m, struct vvi_record *own, const struct vvi_record *r)
 {
     if (r->rank != RANK_UP || strcmp(own->info.addr, r->info.addr) == 0 ||
@@ -208,25 +210,25 @@ static void moved(struct vv_member *m, struct vvi_record *own, const struct vvi_
     m->version++;
 }
 
-void vvi_member_merge(struct vv_member *m, const struct vvi_record *r, bool himself)
+void vvi_member_merge(struct vv_member *m, const struct vvi_record *r, bool from_self)
 {
     struct vvi_record *own = vvi_member_find(m, r->info.id);
     bool urgent;
 
     if (own && !greater(r, own)) {
-        if (himself && own != &m->all[m->self])
+        if (from_self && own != &m->all[m->self])
             moved(m, own, r);
         return;
     }
     if (own == &m->all[m->self]) {
-        object(m, r);
+        refute(m, r);
         return;
     }
     if (!own) {
         struct vvi_record fresh = *r;
         fresh.since_ns = m->now_ns;
-        fresh.tell = 0;
-        /* That somebody has come has time: tables that differ are exchanged. */
+        fresh.sends = 0;
+        /* A new member is not urgent: tables that differ are exchanged. */
         if (insert(m, &fresh, &own) == 0)
             changed(m, own, false);
         return;
@@ -236,7 +238,7 @@ void vvi_member_merge(struct vv_member *m, const struct vvi_record *r, bool hims
     if (r->life != own->life || r->rank != own->rank || (r->suspect && !own->suspect))
         own->since_ns = m->now_ns;
     if (r->life != own->life) {
-        own->info = r->info; /* within a life it does not change */
+        own->info = r->info; /* fixed within a life */
         own->discounted = false;
     }
     own->life = r->life;
@@ -260,15 +262,15 @@ void vvi_member_at(struct vv_member *m, uint64_t now_ns)
     m->nr_relays = 0;
     m->failed = 0;
     m->period_at_ns = now_ns;
-    m->fenced_ns = now_ns; /* others had no chance to be heard meanwhile */
+    m->fenced_ns = now_ns; /* other members could not be heard meanwhile */
     for (size_t i = 0; i < m->nr; i++) {
         if (m->all[i].suspect || m->all[i].rank == RANK_DEAD)
             m->all[i].since_ns = now_ns;
     }
 }
 
-/* Whether we see the smaller part of those who may be running. A name that no node has heard (life 0) is as likely
- * a mistake as a member: were it counted, three of them would fence two members for good. */
+/* True if this node sees the smaller part of the members that may be running. A name that no node has heard (life 0) is
+ * as likely a mistake as a member: if it counted, three such names would fence two members for good. */
 static bool in_minority(const struct vv_member *m)
 {
     size_t seen = 0, all = 0;
@@ -285,8 +287,8 @@ static bool in_minority(const struct vv_member *m)
     return 2 * seen < all || (2 * seen == all && !first_seen);
 }
 
-/* The time during which we were fenced does not count for forget_ns. But the fence has an end of its own: then all that
- * are dead are discounted, and the nodes here go on. */
+/* Time while fenced does not count for forget_ns. But after fence_ns all dead members are discounted, and the nodes
+ * here continue. */
 static void judge(struct vv_member *m)
 {
     bool enough = m->fenced && m->now_ns - m->fenced_ns >= m->opts.fence_ns, fenced;
@@ -308,16 +310,16 @@ static void judge(struct vv_member *m)
     m->fenced = fenced;
 }
 
-/* A message with what has been told least so far: the latest news. */
+/* Sends the records that were sent least so far: the latest news. */
 static void send_news(struct vv_member *m, uint64_t to)
 {
     unsigned put = 0, most = 1;
 
     for (size_t i = 0; i < m->nr; i++)
-        most = VV_MAX(most, m->all[i].tell);
+        most = VV_MAX(most, m->all[i].sends);
     vvi_member_begin(m, to, MEMBER_NEWS, 0, 0);
     for (size_t i = 0; i < m->nr && put < PIGGYBACK_MAX; i++) {
-        if (m->all[i].tell == most && vvi_member_put(m, &m->all[i]))
+        if (m->all[i].sends == most && vvi_member_put(m, &m->all[i]))
             put++;
     }
     vvi_member_end(m);
@@ -401,7 +403,7 @@ int vv_member_new(const struct vv_member_opts *opts, uint64_t now_ns, struct vv_
     m->self = 0;
     m->version = 1;
     (void)vvi_member_digest(m);
-    /* Members that are started together do not all ask at the same time. */
+    /* A random start, so that members started together do not all ping at the same time. */
     m->period_at_ns = now_ns + vvi_member_draw(m, m->opts.period_ns);
     *ret_member = m;
     return 0;
@@ -417,7 +419,7 @@ void vv_member_free(struct vv_member *m)
     free(m);
 }
 
-/* He may have come back without any of those who know where having heard us, or we them. */
+/* The member may have come back at another address, without contact to any node that has its record. */
 static int look_elsewhere(struct vv_member *m, struct vvi_record *r,
                           const struct vv_member_info *info)
 {
@@ -447,7 +449,7 @@ int vv_member_add(struct vv_member *m, uint64_t now_ns, const struct vv_member_i
     if (rc)
         return rc;
     m->version++;
-    /* A few are asked for their tables; of the others they know. */
+    /* Ask the first few for their tables; these include the other members. */
     if (m->nr <= 4)
         vvi_member_sync(m, info->id, true);
     vvi_member_settle(m);
@@ -463,7 +465,7 @@ static void take_head(struct vv_member *m, const struct vvi_member_head *h)
         vvi_member_begin(m, h->from, MEMBER_ACK, h->seq, m->opts.self.id);
         vvi_member_put(m, &m->all[m->self]);
         if (from && (from->rank != RANK_UP || from->suspect))
-            vvi_member_put(m, from); /* he may want to object */
+            vvi_member_put(m, from); /* so that the member can refute it */
         vvi_member_end(m);
         break;
     case MEMBER_ACK:

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Membership: who is asked when, and what silence means.
+ * Membership: which member is pinged when, and what silence means.
  *
- * Each period the next member in the order of numbers is pinged, so that everybody is pinged by somebody in
- * every period, and one that is drawn, so that it does not depend on a single neighbour. A ping that is
- * not answered within ping_ns is sent through `indirect` others as well; one that is not answered by the end of the
- * period makes its target suspect, for all. A suspect has suspect_ns to object, counted by everybody for
- * himself from when he heard of it. Where one has not answered there may be more, beyond the same broken
- * link: for each, four more are asked in the next period.
+ * Each period a member pings the next one in the order of numbers, so that every member is pinged in every period, and
+ * a random one, so that this does not depend on a single neighbour. A ping that is not answered within ping_ns is sent
+ * through `indirect` others as well. If it is not answered by the end of the period, the target becomes suspect for
+ * all. A suspect has suspect_ns to refute that; each member counts from when it heard of the suspicion. If one
+ * does not answer, others beyond the same broken link may not answer either: for each, four more are pinged in
+ * the next period.
  *
- * From freezing to being DEAD everywhere it so takes at most
- *   period (until the next ping) + period (until it counts as failed) + suspect_ns + the way of the news:
+ * So the longest time from freezing to being DEAD everywhere is
+ *   period (until the next ping) + period (until the probe fails) + suspect_ns + propagation of the news:
  * 2 * 300 + 1200 ms and a little, with the defaults.
  */
 #include <string.h>
@@ -20,20 +20,20 @@
 
 enum { PIGGYBACK_MAX = 16, MORE_MAX = 48 };
 
-/* Records that shall be heard ride along; where there are many, those from some place on. */
+/* Adds changed records to a message; if there are many, from a random one on. */
 static void piggyback(struct vv_member *m, uint64_t to)
 {
-    struct vvi_record *of_him = vvi_member_find(m, to);
+    struct vvi_record *of_target = vvi_member_find(m, to);
     size_t from = vvi_member_draw(m, m->nr);
     unsigned put = 0;
 
     vvi_member_put(m, &m->all[m->self]);
-    if (of_him && (of_him->suspect || of_him->rank != RANK_UP))
-        vvi_member_put(m, of_him);
+    if (of_target && (of_target->suspect || of_target->rank != RANK_UP))
+        vvi_member_put(m, of_target);
     for (size_t k = 0; k < m->nr && put < PIGGYBACK_MAX; k++) {
         struct vvi_record *r = &m->all[(from + k) % m->nr];
-        if (r->tell && vvi_member_put(m, r)) {
-            r->tell--;
+        if (r->sends && vvi_member_put(m, r)) {
+            r->sends--;
             put++;
         }
     }
@@ -58,7 +58,7 @@ void vvi_member_probe(struct vv_member *m, uint64_t id)
     if (p == m->probes + m->nr_probes)
         m->nr_probes++;
     else if (p->life == r->life)
-        return; /* it is being asked */
+        return; /* a probe is under way */
     *p = (struct vvi_probe){.id = id,
                             .life = r->life,
                             .seq = ++m->seq,
@@ -105,7 +105,7 @@ void vvi_member_sync(struct vv_member *m, uint64_t to, bool want)
     size_t i = 0;
 
     do {
-        /* The last piece asks for the other's: he has seen all of ours by then. */
+        /* The last piece requests the other table: by then the receiver has all of ours. */
         size_t from = i;
         vvi_member_begin(m, to, MEMBER_TABLE, 0, 0);
         while (i < m->nr && vvi_member_put(m, &m->all[i]))
@@ -127,7 +127,7 @@ static void ask_others(struct vv_member *m, const struct vvi_probe *p)
 
     for (size_t i = 0; i < m->nr; i++)
         others += i != m->self && m->all[i].rank == RANK_UP && m->all[i].info.id != p->id;
-    /* Each of those that are left is taken with the chance that makes it come out at `indirect`. */
+    /* Takes each remaining member with the probability that gives `indirect` in total. */
     for (size_t i = 0; i < m->nr && asked < m->opts.indirect; i++) {
         const struct vvi_record *r = &m->all[i];
         if (i == m->self || r->rank != RANK_UP || r->info.id == p->id)
@@ -169,7 +169,7 @@ static void look_at_probes(struct vv_member *m)
     }
 }
 
-/* The one after `from` in the order of numbers, of this rank; or our own. */
+/* The next member after `from` in the order of numbers with this rank; or our own. */
 static size_t next_of(const struct vv_member *m, size_t from, enum vvi_member_rank rank)
 {
     for (size_t k = 1; k < m->nr; k++) {
@@ -189,7 +189,7 @@ static void begin_period(struct vv_member *m)
         vvi_member_probe(m, m->all[next].info.id);
     if (drawn != m->self)
         vvi_member_probe(m, m->all[drawn].info.id);
-    /* Those that nobody doubts yet. */
+    /* Ping members that are not suspected yet. */
     for (unsigned i = VV_MIN(4 * m->failed, MORE_MAX); i > 0; i--) {
         size_t k = vvi_member_draw(m, m->nr);
         if (k != m->self && m->all[k].rank == RANK_UP && !m->all[k].suspect)

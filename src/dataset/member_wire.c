@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages of members, to and from bytes. What is received is checked as a whole (vv_member_receive goes through it
- * twice) before any of it counts. Little endian:
+ * Encoding and decoding of members' messages. A received message is checked as a whole (vv_member_receive goes through
+ * it twice) before it changes anything. Little endian:
  *
  *   header   kind 1, version 1, records 2, seq 4, from 8, target 8, digest 8
  *   record   id 8, life 4, refutation 4, rank 1, suspect 1, weight 8, name length 1, address length 1, both
@@ -16,7 +16,7 @@
 
 enum { WIRE_VERSION = 1, RECORD_BYTES = 28 };
 
-/* Room for so many more bytes. */
+/* Makes room for `bytes` more. */
 static bool grow(struct vv_member *m, size_t bytes)
 {
     size_t room = VV_MAX(2 * m->bytes_room, m->nr_bytes + bytes + 4096);
@@ -42,7 +42,7 @@ void vvi_member_begin(struct vv_member *m, uint64_t to, enum vvi_member_kind kin
         size_t room = VV_MAX(2 * m->outs_room, 64);
         struct vvi_out *outs = realloc(m->outs, room * sizeof(*outs));
         if (!outs)
-            return; /* a message that is lost, as others are */
+            return; /* the message is lost, as others may be */
         m->outs = outs;
         m->outs_room = room;
     }
@@ -142,7 +142,7 @@ int vvi_member_get(const uint8_t *p, size_t bytes, size_t *io_at, struct vvi_rec
     r.rank = p[16];
     r.suspect = p[17];
     r.info.weight = vv_le_get(p + 18, 8);
-    /* The last numbers are not given out: a member must always have a greater one left. */
+    /* The last life and refutation are not accepted: a member must always have a greater one left. */
     if (r.info.id == 0 || r.rank >= RANKS || p[17] > 1 || r.life == UINT32_MAX ||
         r.refutation == UINT32_MAX || r.info.weight == 0 ||
         !take_text(p + RECORD_BYTES, name, r.info.name) ||

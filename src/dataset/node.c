@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A node: putting the parts together, and who is there.
+ * A node: it connects the parts, and keeps the view of the nodes.
  *
- * Membership (gossip.h) says who is up; from that a *view* is made, with a placement map: immutable, and kept
- * by whoever works with it, so that one question is answered from one view. A new one is in place before
- * anything is done about it: the keeper, a thread of its own, then asks the others what they hold of files
- * that are at home here now (node_home.c). It gives up and begins again when the view changes once more.
+ * Membership (gossip.h) reports which nodes are up. From that a *view* with a placement map is made. It is immutable,
+ * and a thread keeps one view for the whole of a request. A new view is in place before anything is done about it: then
+ * the keeper, a thread of its own, asks the other nodes which files they hold whose home is here now (node_home.c).
+ * It starts again when the view changes once more.
  *
- * Closing: first the net is stopped, which ends all calls that wait for other nodes; then the queues, the
- * keeper and those who work ahead; then what they worked on is freed.
+ * Closing: first the net is stopped, which ends all calls that wait for other nodes; then the queues, the keeper and
+ * the threads that bring files ahead; then their data is freed.
  *
- * Locks: each part has one of its own, none is held while another part is called, and none across a call of
- * the cache, the owner, the net or the shared file system.
+ * Locks: each part has a lock of its own. None is held while another part is called, or across a call of the cache, the
+ * owner, the net or the shared file system.
  */
 #include "dataset/node.h"
 
@@ -72,7 +72,7 @@ struct vvi_view *vvi_node_view_get(struct vv_node *n)
 
 void vvi_node_view_put(struct vvi_view *v)
 {
-    /* Release: what this thread read of it comes before its end; acquire: so for all others. */
+    /* Release: this thread's reads come before the end of its reference. Acquire: all other threads' reads do too. */
     if (v && atomic_fetch_sub_explicit(&v->refs, 1, memory_order_acq_rel) == 1)
         view_free(v);
 }
@@ -116,7 +116,7 @@ static int place_rows(const struct vv_node *n, struct vvi_view *v)
     for (uint32_t i = 0; i < v->nr; i++) {
         uint64_t weight = v->rows[i].info.weight >> MIB_SHIFT;
 
-        /* The points of a ring must not depend on who else is there, as a mean weight does. */
+        /* The points of a ring must not depend on the other nodes, and so not on a mean weight. */
         if (opts.scheme == VV_PLACE_RING || opts.scheme == VV_PLACE_MOD || weight == 0)
             weight = 1;
         nodes[i] = (struct vv_place_node){v->rows[i].info.id, weight};
@@ -126,7 +126,7 @@ static int place_rows(const struct vv_node *n, struct vvi_view *v)
     return rc;
 }
 
-/* Takes the rows over. */
+/* Takes ownership of the rows. */
 static int view_new(const struct vv_node *n, uint64_t epoch, bool fenced,
                     struct vv_member_row *rows, size_t nr, struct vvi_view **ret_view)
 {
@@ -159,14 +159,14 @@ static int view_new(const struct vv_node *n, uint64_t epoch, bool fenced,
     return 0;
 }
 
-/* Whether it makes a difference to where files are. */
+/* True if files have the same homes in both views. */
 static bool same_nodes(const struct vvi_view *a, const struct vvi_view *b)
 {
     return a->nr == b->nr && memcmp(a->up, b->up, vv_place_set_words(a->nr) * 8) == 0 &&
            a->fenced == b->fenced && a->epoch == b->epoch;
 }
 
-/* The one that is latest is shown, whom it suspects too; work there is only if files are elsewhere in it. */
+/* Replaces the view in any case, so that status shows the latest suspicions. Work starts only if homes have changed. */
 static void set_view(struct vv_node *n, struct vvi_view *v)
 {
     struct vvi_view *old;
@@ -178,7 +178,7 @@ static void set_view(struct vv_node *n, struct vvi_view *v)
         n->settle = true;
         vv_cond_broadcast(&n->changed);
         VVI_COUNT(n, views);
-        /* What programs open themselves is as much forbidden. */
+        /* Direct opens by clients are forbidden in the same cases. */
         if (n->opts.dataset.index)
             vv_index_enable(n->opts.dataset.index, !v->fenced && !atomic_load(&n->draining));
     }
@@ -196,7 +196,7 @@ static bool was_up(const struct vvi_view *old, uint64_t id)
     return i != VV_PLACE_NONE && vvi_node_view_up(old, i);
 }
 
-/* Who has come, or gone: the first few of them. */
+/* Names the first few nodes that came, or went. */
 static void name_some(const struct vvi_view *old, const struct vvi_view *v, bool come, char *buf,
                       size_t size)
 {
@@ -235,8 +235,9 @@ static void tell_view(const struct vvi_view *old, const struct vvi_view *v)
            v->nr, came, went, fence);
 }
 
-/* Whether a node that was known is back, or this one is back among the others: reports of changes may have been lost. One that
- * was out of reach for a moment learns that it was given up, or nearly, and says otherwise by a new life or refutation. */
+/* True if a known node is back, or this node is back among the others: reports of changes may have been lost. A node
+ * that was out of reach for a moment hears that it was suspected or dead, and refutes that with a new life or
+ * refutation. */
 static bool has_healed(const struct vvi_view *old, const struct vvi_view *v)
 {
     bool healed = old && old->fenced && !v->fenced;
@@ -245,7 +246,7 @@ static bool has_healed(const struct vvi_view *old, const struct vvi_view *v)
         const struct vv_member_row *row = &v->rows[i];
         uint32_t was = vvi_node_view_find(old, row->info.id);
 
-        /* A life of 0: on a list, and never reached so far. */
+        /* Life 0: it is on a list, and was never reached. */
         healed = was != VV_PLACE_NONE && old->rows[was].life != 0 && vvi_node_view_up(v, i) &&
                  (!vvi_node_view_up(old, was) || row->life != old->rows[was].life ||
                   row->refutation != old->rows[was].refutation);
@@ -253,14 +254,14 @@ static bool has_healed(const struct vvi_view *old, const struct vvi_view *v)
     return healed;
 }
 
-/* With revalidate 0 nothing else has files looked at again. */
+/* Has all files checked again: with revalidate 0 nothing else does. */
 static void doubt_all(struct vv_node *n)
 {
     vv_owner_doubt(n->owner);
     vvi_node_memory_drop_all(n);
 }
 
-/* On the thread of the gossip. */
+/* Called on the thread of the gossip. */
 static void members_changed(void *user)
 {
     struct vv_node *n = user;
@@ -358,13 +359,13 @@ int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path)
             return -ENAMETOOLONG;
         if (!r->sole)
             return 0;
-        /* There are no links, so that each file can have one name. */
+        /* An object store has no links, so each file can have one name. */
         vv_root_clean(ret_path);
         if (is_below(ret_path, r->resolved) || strcmp(ret_path, r->resolved) == 0)
             return 0;
         if (strcmp(ret_path, "/") != 0 && !is_below(r->resolved, ret_path))
             return -EINVAL;
-        /* What is above it looks like it, as with "/". */
+        /* The path above it may look like it, as with "/". */
         snprintf(ret_path, VV_DATASET_PATH_MAX + 1, "%s", r->resolved);
         return 0;
     }
@@ -450,7 +451,7 @@ static void net_message(void *user, const struct vv_net_msg *m)
         vvi_node_serve_message(n, m);
 }
 
-/* What tells this life of the node from former ones. */
+/* Distinguishes this life of the node from earlier ones. */
 static uint32_t life(void)
 {
     struct timespec ts;
@@ -459,7 +460,7 @@ static uint32_t life(void)
     return (uint32_t)ts.tv_sec;
 }
 
-/* What the others are told: with the port that the net got, if none was given. NULL: as it listens. */
+/* The address for other nodes. A missing port becomes the port of the net. NULL: the address that it listens on. */
 static const char *advertised(struct vv_node *n, char *buf, size_t size)
 {
     const char *given = n->opts.advertise, *last = given ? strrchr(given, ':') : NULL;
@@ -467,7 +468,7 @@ static const char *advertised(struct vv_node *n, char *buf, size_t size)
 
     if (!given || !*given)
         return NULL;
-    /* "host:7000" and "[fe80::1]:7000" have one; "host", "fe80::1" and "[fe80::1]" have none. */
+    /* "host:7000" and "[fe80::1]:7000" have a port; "host", "fe80::1" and "[fe80::1]" have none. */
     if (last && (last == strchr(given, ':') || last[-1] == ']'))
         return given;
     snprintf(buf, size, last && given[0] != '[' ? "[%s]%s" : "%s%s", given, port ? port : ":0");
@@ -494,8 +495,8 @@ static int open_net(struct vv_node *n, char *err, size_t err_bytes)
     gossip.member.life = life();
     gossip.member.seed = vv_now_ns() ^ n->id;
     gossip.member.period_ns = n->opts.period_ns;
-    /* When the fence ends, no look from before the link broke counts any more: each file is looked at again before it is
-     * given out. */
+    /* When the fence ends, every check from before the link broke has expired: each file is checked again before it is
+     * handed out. */
     gossip.member.fence_ns = VV_MIN(n->opts.revalidate_ns, FENCE_MAX);
     rc = vv_gossip_new(&gossip, &n->gossip);
     if (rc == 0)
@@ -697,14 +698,14 @@ int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around)
     return vv_dataset_scrub(n->cache, bytes, ret_around);
 }
 
-/* Views are made when it makes a difference to where files are. Who is suspected, and who is not any more, does not. */
+/* A view is made only when homes change. The status also shows members that became suspect, or no longer are. */
 static void take_suspects(struct vv_node *n, struct vv_node_status *s)
 {
     struct vv_gossip_view *g;
 
     if (!n->gossip || vv_gossip_view(n->gossip, &g) < 0)
         return;
-    /* Both are in the order of numbers; of those who have come since then the view does not know. */
+    /* Both are in the order of numbers. The view does not have nodes that came since. */
     for (size_t i = 0, k = 0; i < s->nr && k < g->nr; k++) {
         enum vv_member_state *state = &s->rows[i].member.state;
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One node of the dataset cache: its cache, what it does as the owner of files, and the other nodes of the
- * job. Whoever asks it for a file gets a descriptor, from its own disk or from another node, or is told to
- * read the shared file system himself; never an error that the shared file system would not give.
+ * One node of the dataset cache: its cache, its owner of files, and its connections to the other nodes of the job. A
+ * caller that asks it for a file gets a descriptor, from its own disk or from another node, or has to read the shared
+ * file system; it never gets an error that the shared file system would not give.
  *
- * A file has a *home*, the node that rendezvous hashing names among those that are up. The home has it, or
- * has decided which other node keeps it, and knows; so a reader needs two hops at most. docs/dataset.md tells
- * what users see of it, docs/format/dataset-peer.md what nodes say to each other.
+ * A file has a *home*, the node that rendezvous hashing chooses among those that are up. The home has the file, or has
+ * decided which other node keeps it, and has a record of that; so a reader needs two hops at most. docs/dataset.md
+ * describes it for users, docs/format/dataset-peer.md the messages between nodes.
  *
- * What always holds: a descriptor is one generation of one file, whole and verified, that was the file's at
- * some time within the last `revalidate`. A call ends at its deadline, whatever the other nodes do.
+ * Invariants: a descriptor is one generation of one file, whole and verified, that was current at some time within the
+ * last `revalidate`. A call ends at its deadline, whatever the other nodes do.
  *
- * Threads: any, on all calls but opening and closing.
+ * Threads: any, for all calls except opening and closing.
  */
 #ifndef VV_DATASET_NODE_H
 #define VV_DATASET_NODE_H
@@ -24,20 +24,20 @@
 #include "net/net.h"
 #include "policy/place.h"
 
-/* What becomes of the files of a node that is gone. */
+/* What happens to files of a node that is gone. */
 enum vv_node_mode {
     VV_NODE_REDIRECT, /* they are read from the shared file system, until it is back */
     VV_NODE_RECACHE,  /* other nodes fetch and keep them */
 };
 
 struct vv_node_opts {
-    const char *name;      /* known to the others by it; must not change while it has files */
+    const char *name;      /* unique among the nodes; must not change while the node has files */
     const char *listen;    /* "host:port", port 0: any; NULL: there are no other nodes */
-    const char *advertise; /* where others reach it; NULL: `listen` */
+    const char *advertise; /* address that other nodes connect to; NULL: `listen` */
     enum vv_net_transport transport;
-    const void *token; /* the job's */
+    const void *token; /* secret of the job */
     size_t token_bytes;
-    const struct vv_member_info *peers; /* to begin with; only names and addresses count */
+    const struct vv_member_info *peers; /* first members; only names and addresses count */
     size_t nr_peers;
     const char *folder; /* of the cache, on local disk */
     struct vv_dataset_opts dataset;
@@ -50,80 +50,80 @@ struct vv_node_opts {
     uint64_t expected;    /* bytes of all files that the job will read; 0: not known */
     uint64_t memory;      /* for files of other nodes that may be opened again */
     uint64_t memory_file; /* larger files of other nodes go through the disk */
-    /* No program waits for a larger file that is not here: it reads the shared file system while it is brought; 0:
-     * everybody waits. */
+    /* A program does not wait for a larger file that is not here: it reads the shared file system while the file is
+     * fetched; 0: all programs wait. */
     uint64_t direct_above;
     uint64_t patience_ns; /* how long a call waits for nodes that do not answer; 0: 4 s */
-    uint64_t period_ns;   /* of looking after the others; 0: the default of member.h */
-    unsigned workers;     /* files that are fetched at once for others; 0: 32 */
-    unsigned ahead;       /* files that are fetched at once before they are asked for; 0: 4 */
-    bool lazy;            /* lost files are fetched when they are asked for, not before */
+    uint64_t period_ns;   /* interval of pings between nodes; 0: the default of member.h */
+    unsigned workers;     /* files that are fetched at once on request; 0: 32 */
+    unsigned ahead;       /* files that are fetched at once before any request; 0: 4 */
+    bool lazy;            /* lost files are fetched when they are requested, not before */
 };
 
 struct vv_node;
 
-/* Opens the cache, listens, and looks for the others. The errors of vv_dataset_open, vv_shared_roots_new,
+/* Opens the cache, listens, and contacts the other nodes. Returns the errors of vv_dataset_open, vv_shared_roots_new,
  * vv_net_open and vv_place_new, with a text in `err`. */
 VV_WARN_UNUSED int vv_node_open(const struct vv_node_opts *opts, char *err, size_t err_bytes,
                                 struct vv_node **ret_node);
-/* Leaves, so that the others need not find out, and ends all calls that wait. Nobody may begin another.
- * Descriptors that were handed out stay good. Accepts NULL. */
+/* Announces that it leaves, and ends all calls that wait. No call may begin after it. Descriptors that were handed out
+ * stay valid. Accepts NULL. */
 void vv_node_close(struct vv_node *n);
 
 /* ---- for programs on this node ---- */
 
-/* A descriptor, read-only, at the beginning of the file, and what the file is. The caller closes it. Any
- * error means: read the shared file system yourself.
- *   -EAGAIN    `now`, and it cannot be had without waiting
- *   -ELOOP     `nofollow`, and there was a link on the way
- *   -ENOTCONN  this node is fenced, or the file's is gone (redirect)
+/* Returns a descriptor, read-only, at the beginning of the file, and a description of the file. The caller closes it.
+ * After any error the caller has to read the shared file system.
+ *   -EAGAIN    with `now`: it cannot be had without waiting
+ *   -ELOOP     with `nofollow`: there was a link on the way
+ *   -ENOTCONN  this node is fenced, or the file's node is gone (redirect)
  *   -EFBIG, -ENOSPC, -ETIMEDOUT, errors of the shared file system */
 VV_WARN_UNUSED int vv_node_get(struct vv_node *n, const struct vv_server_ask *ask, int *ret_fd,
                                struct vv_shared_stat *ret_stat);
 VV_WARN_UNUSED int vv_node_stat(struct vv_node *n, const struct vv_server_ask *ask,
                                 struct vv_shared_stat *ret_stat);
-/* The file has been written to: nobody is given its former content any more. -ETIMEDOUT: a node has not
- * answered; it gives it out for `revalidate` longer at most, if it is there at all. */
+/* The file has been written to: its old content is not handed out any more. -ETIMEDOUT: a node has not answered; if it
+ * runs, it may hand the old content out for at most `revalidate`. */
 int vv_node_invalidate(struct vv_node *n, const char *path, uint64_t deadline_ns);
-/* The same, for one way of changing it and all names that it concerns. */
+/* The same, for one kind of change and all names that it concerns. */
 int vv_node_change(struct vv_node *n, const struct vv_owner_change *c, uint64_t deadline_ns);
 
-/* The same as a table for the server, and what it shows to clients (with opts.dataset.index); `user` is the
+/* These calls as a table for the server, and the index for clients (with opts.dataset.index); `user` is the
  * node. */
 extern const struct vv_server_ops vv_node_server_ops;
-/* What is in a folder of an object store, as the server hands it out (vv_server_folder). */
+/* Lists a folder of an object store, in the form that the server hands out (vv_server_folder). */
 VV_WARN_UNUSED int vv_node_list(struct vv_node *n, const struct vv_server_ask *ask, int *ret_fd,
                                 struct vv_server_stat *ret_stat);
 void vv_node_show(void *user, const char *path);
 
-/* ---- for whoever runs it ---- */
+/* ---- administration ---- */
 
-/* One more to begin with. */
+/* Adds a member to contact. */
 VV_WARN_UNUSED int vv_node_add(struct vv_node *n, const struct vv_member_info *info);
-/* Takes a name out of the membership, on all nodes; one that runs after all comes back. -ENOENT: it is not known;
- * -EINVAL: it is this one's; -EBUSY: it is up; -EALREADY: it is forgotten. */
+/* Removes a name from the membership, on all nodes; a node that still runs comes back. -ENOENT: it is not known;
+ * -EINVAL: it is this node; -EBUSY: it is up; -EALREADY: it is forgotten. */
 VV_WARN_UNUSED int vv_node_forget(struct vv_node *n, const char *name);
-/* Where the others reach it; "" if there are none. */
+/* The address for other nodes; "" if there are none. */
 const char *vv_node_addr(const struct vv_node *n);
 
-/* Gives every file of the cache to the node that will be its home when this one has left, where that one
- * has room, and leaves. Calls are declined from then on. Returns how many it gave. */
+/* Gives every file of the cache to the node that will be its home when this one has left, if that node has room, and
+ * leaves. Calls are declined from then on. Returns the number of files that it gave. */
 VV_WARN_UNUSED int64_t vv_node_drain(struct vv_node *n, uint64_t deadline_ns);
 
-/* It is about to be closed: whoever waits for other nodes, as vv_node_drain does, stops waiting, and soon returns. */
+/* To be called before closing: calls that wait for other nodes, as vv_node_drain does, stop waiting and return soon. */
 void vv_node_hurry(struct vv_node *n);
 
-/* Has files brought to their homes before they are asked for; they are wanted in this order, the first of
- * them at `place`. What is not below a root is left out. Returns when the homes have been told. */
+/* Has files brought to their homes before they are requested. They are wanted in this order, the first of them at
+ * `place`. Files outside of the roots are skipped. Returns when all homes have the list. */
 VV_WARN_UNUSED int vv_node_bring(struct vv_node *n, const char *const *paths, size_t nr,
                                  uint64_t place);
 
-/* Has files brought to this node before its programs ask for them, in this order, as far as there is room: free space of its
- * disk, or half of `memory`. Their homes bring what they do not have. -ENOSPC: `memory` is 0. */
+/* Has files brought to this node before its programs request them, in this order, as far as there is room: free space
+ * of its disk, or half of `memory`. Their homes fetch files that they do not have. -ENOSPC: `memory` is 0. */
 VV_WARN_UNUSED int vv_node_bring_here(struct vv_node *n, const char *const *paths, size_t nr,
                                       uint64_t place);
 
-/* Verifies so many bytes of the cache. See vv_dataset_scrub. */
+/* Verifies `bytes` of the cache. See vv_dataset_scrub. */
 int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
 
 /* X(name, help): counters since opening. */
@@ -151,13 +151,13 @@ int vv_node_scrub(struct vv_node *n, uint64_t bytes, bool *ret_around);
     X(passed_large, "Left to the shared file system: larger than max_file.")                     \
     X(passed_full, "Left to the shared file system: no room.")                                   \
     X(passed_behind, "Left to the shared file system: large, and being brought.")                \
-    X(passed_late, "Left to the shared file system: nobody answered in time.")                   \
+    X(passed_late, "Left to the shared file system: no answer in time.")                         \
     X(passed_changing, "Left to the shared file system: being changed, or just changed.")        \
     X(passed_error, "Left to the shared file system: another error of it, or of a node.")        \
-    X(passed_missing, "No such file, or a folder: the shared file system says so itself.")       \
-    X(passed_denied, "No regular file, outside of the roots, or not to be read.")                \
+    X(passed_missing, "No such file, or a folder: the shared file system reports it itself.")    \
+    X(passed_denied, "Not a regular file, outside of the roots, or not readable.")               \
     X(passed_link, "Asked for without links, and there was one on the way.")                     \
-    X(views, "Changes of who is there.")
+    X(views, "Changes of the set of nodes.")
 
 struct vv_node_counters {
 #define X(name, help) uint64_t name;
@@ -175,7 +175,7 @@ struct vv_node_status {
     uint64_t epoch;
     bool fenced, draining;
     uint64_t waiting;   /* files still to be brought */
-    uint64_t elsewhere; /* files of this home that others keep, as far as it has been told */
+    uint64_t elsewhere; /* files of this home that others keep, as far as recorded here */
     uint64_t memory_files, memory_bytes;
     struct vv_node_counters counters;
     struct vv_dataset_stats cache;
@@ -188,10 +188,10 @@ struct vv_node_status {
 /* Freed with free(). -ENOMEM. */
 VV_WARN_UNUSED int vv_node_status(struct vv_node *n, struct vv_node_status **ret_status);
 
-/* Which node a path is at home at, by the view of this one. -ENOENT: nowhere. The name lives as long as the
+/* The home of a path in the view of this node. -ENOENT: none. The name stays valid as long as the
  * node. */
 VV_WARN_UNUSED int vv_node_home(struct vv_node *n, const char *path, uint64_t *ret_id);
-/* Whether it lies below a root, as far as the name tells. */
+/* True if the path lies below a root, judging by its name alone. */
 bool vv_node_serves(const struct vv_node *n, const char *path);
 
 #endif

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that are brought before they are asked for: because somebody said in which order they will be (an
- * epoch's shuffle), because they are to be there when a job begins, or because their node is gone.
+ * Bringing files before they are requested: because a program gave the order in which they will be read (an epoch's
+ * shuffle), because they shall be there when a job begins, or because their node is gone.
  *
- * The order of use is one for the whole job; each home gets its own files of it, with their places. They are
- * brought in that order, some at a time, and the cache makes room by the same rule as everywhere: what is
- * wanted later goes before what is wanted earlier (vv_next_rank). When the cache is full of files that are
- * wanted earlier, bringing stops until some of them have been used. Each use of a file moves the order on.
- * A file that is wanted several times counts as wanted at the first of its places that is still to come,
- * whichever of them it was brought for.
+ * The whole job has one order of use. Each home gets its own files of it, with their places. They are brought in that
+ * order, several at a time, and the cache makes room by its general rule: files that are wanted later are evicted
+ * before files that are wanted earlier (vv_next_rank). When the cache is full of files that are wanted earlier,
+ * bringing stops until some of them have been used. Each use of a file moves the order on. A file with several places
+ * counts as wanted at the first place still to come, whichever of them it was brought for.
  *
- * A node can have an order of its own besides: the one in which its programs read (`mine`). Files of other homes are
- * brought to this node in that order, to its disk where there is free room, or else to memory, where half of `memory`
- * is for those that have come and are still to be opened. When that is full, bringing stops until some of them have
- * been.
+ * A node can also have an order of its own: the one in which its programs read (`mine`). Files of other homes are
+ * brought to this node in that order: to its disk if there is free room, otherwise to memory. Half of `memory` is for
+ * files that came and are not opened yet. When that is full, bringing stops until some of them have been opened.
  *
- * The lock of an order protects all of it; nothing is called under it.
+ * The lock of an order protects all of it; no other part is called under it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,20 +26,20 @@
 
 #define FULL_WAIT_NS (200 * VV_NS_PER_MS)
 #define BODY_BYTES   65536u
-/* A file that has just been written is old enough later; the others come first. */
+/* A file that was just written is too young to be fetched; the others come first. */
 #define YOUNG_WAIT_NS (50 * VV_NS_PER_MS)
 #define YOUNG_TRIES   2400
-#define MOVING        16 /* files that leave at once */
+#define MOVING        16 /* files given away at once */
 
 struct item {
     uint64_t place;
     uint32_t pos; /* in the heap */
-    bool here;    /* its home has decided so */
+    bool here;    /* its home has placed it here */
     unsigned tries;
     char path[];
 };
 
-/* ---- what waits ---- */
+/* ---- files that wait ---- */
 
 static struct item *item_new(const char *path, uint64_t place, bool here)
 {
@@ -55,7 +53,7 @@ static struct item *item_new(const char *path, uint64_t place, bool here)
     return item;
 }
 
-/* The heap gives the largest key first: the place that comes first, and last what has none. */
+/* The heap gives the largest key first: so the first place comes first, and files without a place come last. */
 static int push_locked(struct vvi_ahead *a, struct item *item)
 {
     if (vv_heap_reserve(&a->items, a->items.n + 1) < 0)
@@ -76,8 +74,8 @@ static struct item *pop_locked(struct vvi_ahead *a)
 
 enum brought { BROUGHT, BRING_WHEN_ROOM, BRING_LATER };
 
-/* Of the order of the job: to this home. `next`: when the file is wanted first, which may be before this item's
- * place. */
+/* Brings a file of the job's order to this home. `next`: the first place at which it is wanted, which may be before
+ * this item's place. */
 static enum brought bring_home(struct vv_node *n, const struct item *item, uint64_t next)
 {
     struct vvi_view *v = vvi_node_view_get(n);
@@ -87,7 +85,7 @@ static enum brought bring_home(struct vv_node *n, const struct item *item, uint6
 
     vvi_node_view_put(v);
     if (!ours || atomic_load(&n->draining))
-        return BROUGHT; /* or not ours to bring */
+        return BROUGHT; /* or another node brings it */
     if (!item->here)
         rc = vvi_node_home_where(n, item->path, 0, true, vv_now_ns() + n->opts.patience_ns, &at);
     if (rc < 0)
@@ -122,7 +120,7 @@ static void set_full(struct vvi_ahead *a, bool full)
     vv_mutex_unlock(&a->lock);
 }
 
-/* The next file of the order, unless its time has passed: a program that wanted it has it. NULL: there is none. */
+/* The next file of the order. Files whose place has passed are dropped: a program has read them. NULL: none is left. */
 static struct item *next_locked(struct vvi_ahead *a)
 {
     uint64_t from = VV_MAX(a->places.now, a->from);
@@ -137,7 +135,8 @@ static struct item *next_locked(struct vvi_ahead *a)
     return NULL;
 }
 
-/* Of the order of this node: from their homes, several at a time, so that a thread wakes up once for all of them. */
+/* Brings files of this node's order from their homes, several at a time, so that a thread wakes up once for all of
+ * them. */
 static enum brought bring_here(struct vvi_ahead *a, struct item *first)
 {
     struct item *item[VVI_NODE_TOGETHER] = {first};
@@ -148,7 +147,7 @@ static enum brought bring_here(struct vvi_ahead *a, struct item *first)
 
     if (room == 0) {
         set_full(a, true);
-        /* A program may have opened one since: either it sees that threads wait, or they see the room. */
+        /* A program may have opened one since. Either that thread sees `full`, or this one sees the room. */
         room = vvi_node_memory_room(a->node);
         if (room == 0)
             return BRING_WHEN_ROOM;
@@ -168,7 +167,7 @@ static enum brought bring_here(struct vvi_ahead *a, struct item *first)
         free(item[i]);
     if (here > 0)
         VVI_COUNT_BY(a->node, ahead, (unsigned)here);
-    /* Those that follow shall not be lost in the same way. */
+    /* No node can be asked: wait, so that the next files are not lost in the same way. */
     if (here < 0)
         vv_sleep_until_ns(vv_now_ns() + FULL_WAIT_NS);
     return BROUGHT;
@@ -204,7 +203,7 @@ static void *bring(void *arg)
             vv_sleep_until_ns(vv_now_ns() + YOUNG_WAIT_NS);
             item->place = VV_DATASET_UNKNOWN;
             if (item->tries++ == YOUNG_TRIES)
-                what = BROUGHT; /* it is never at rest */
+                what = BROUGHT; /* it changes all the time */
         }
         vv_mutex_lock(&a->lock);
         a->full = a->full || what == BRING_WHEN_ROOM;
@@ -283,7 +282,7 @@ void vvi_node_ahead_again(void *user, const char *path, uint64_t place)
     struct item *item = item_new(path, place, true);
 
     vv_mutex_lock(&a->lock);
-    /* Its place has passed: whoever wanted it had it. */
+    /* Otherwise its place has passed: a program has read it. */
     if (item && !a->stop && place >= a->places.now && push_locked(a, item) == 0) {
         vv_cond_signal(&a->more);
         item = NULL;
@@ -337,11 +336,11 @@ void vvi_node_ahead_opened(struct vv_node *n, const char *path, bool waited)
         return;
     room = vvi_node_memory_passed(n, now, &empty);
     vv_mutex_lock(&a->lock);
-    /* Programs are faster. What they ask for next they ask for before it can have come, and the threads here get ahead
-     * of them. */
+    /* Programs are faster than these threads. They request the next files before these can have come. So the threads
+     * skip ahead of them. */
     if (waited && empty)
         a->from = now + (uint64_t)a->threads * VVI_NODE_TOGETHER;
-    /* They go on when a good part is free: to wake them up for each file costs as much as bringing it. */
+    /* The threads continue when a good part is free: waking them up for each file costs as much as bringing it. */
     if (a->full && room) {
         a->full = false;
         vv_cond_broadcast(&a->more);
@@ -359,9 +358,9 @@ uint64_t vvi_node_ahead_waiting(struct vvi_ahead *a)
     return nr;
 }
 
-/* ---- telling the homes ---- */
+/* ---- sending the order to the homes ---- */
 
-/* What is to be told to one node. */
+/* The message for one node. */
 struct batch {
     struct vvi_pack p;
     uint8_t *buf;
@@ -447,8 +446,8 @@ int vv_node_bring_here(struct vv_node *n, const char *const *paths, size_t nr, u
 
 /* ---- leaving ---- */
 
-/* Files travel several at a time: whoever takes one asks for it piece by piece, and has a few threads for
- * that. The oldest is waited for when there are as many as may be. */
+/* Several files travel at a time: the receiver requests each in pieces, and has a few threads for that. If the limit is
+ * reached, the oldest is waited for. */
 struct moving {
     struct vv_node *n;
     struct vvi_view *v;
@@ -459,7 +458,7 @@ struct moving {
         uint64_t peer;
         struct vv_net_call *call;
     } under_way[MOVING];
-    unsigned first, nr; /* of those: a ring */
+    unsigned first, nr; /* a ring of calls */
 };
 
 static void wait_for_oldest(struct moving *m)
@@ -510,7 +509,7 @@ static int give_away(void *user, const struct vv_dataset_entry *e)
 
     if (to == VV_PLACE_NONE || vv_now_ns() >= m->deadline_ns || atomic_load(&m->n->closing))
         return 1;
-    if (e->copy) /* another node keeps it */
+    if (e->copy) /* kept by another node */
         return 0;
     if ((vv_owner_recall(m->n->owner, e->path, &st, &age_ns) < 0 &&
          vv_owner_stat(m->n->owner, e->path, m->deadline_ns, &st) < 0) ||

@@ -3,12 +3,12 @@
  * Asking other nodes. A call waits in slices, so that it ends soon after membership has given the node up,
  * and not only at its deadline.
  *
- * A file comes in pieces; the first one with the answer, the others, of the same generation, asked for
- * several at a time. It is received into the cache of this node, as a copy, where there is room to spare; if
- * there is none, into a memory file. One that is larger than `memory_file` takes the place of other files instead: a
- * program that reads a large file from memory would keep all of it there for as long as it is open.
+ * A file comes in pieces. The answer brings the first one; the others, of the same generation, are requested several
+ * at a time. It is stored in the cache of this node, as a copy, if there is free room, otherwise in a memory file. A
+ * file larger than `memory_file` evicts other files instead: in memory, all of it would stay there for as long as a
+ * program has it open.
  *
- * With the bytes comes the checksum that was taken when the file was brought from the shared file system. Bytes that
+ * With the bytes comes the checksum that was taken when the file was fetched from the shared file system. Bytes that
  * do not match it are discarded. The sender is asked to verify its copy, and drops it if it is damaged.
  */
 #include <errno.h>
@@ -24,7 +24,7 @@
 #include "dataset/node_private.h"
 
 #define SLICE_NS (20 * VV_NS_PER_MS)
-#define PIECES   4 /* asked for at a time */
+#define PIECES   4 /* requested at a time */
 #define RETRY_US 5000
 
 bool vvi_node_ask_is_silence(int rc)
@@ -65,7 +65,7 @@ static int start(struct vv_node *n, const struct vv_net_ask *ask, struct vv_net_
     return rc == -EAGAIN ? -EBUSY : rc == -ENOENT ? -ENOTCONN : rc;
 }
 
-/* One question with its answer, which ends with *ret_call. */
+/* One request with its answer, which is valid until *ret_call ends. */
 static int ask_once(struct vv_node *n, const struct vv_net_ask *ask, struct vv_net_call **ret_call,
                     struct vv_net_answer *ret_answer)
 {
@@ -109,7 +109,7 @@ int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const vo
         uint64_t epoch = epoch_of(n);
 
         rc = ask_once(n, &ask, &call, &answer);
-        /* The other one has heard before us who is there. We shall, too. */
+        /* The other node has a newer view. Wait for ours to change. */
         if (rc != -ESTALE || vv_now_ns() >= deadline_ns || atomic_load(&n->closing))
             break;
         (void)vvi_node_view_wait(n, epoch, VV_MIN(deadline_ns, vv_now_ns() + SLICE_NS));
@@ -123,18 +123,18 @@ int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const vo
 
 /* ---- pieces ---- */
 
-/* The rest of a file, from `from` on, that somebody else puts where it belongs. */
+/* The rest of a file, from `next` on. The caller stores it. */
 struct rest {
     struct vv_node *n;
     uint64_t peer;
     const char *path;
     struct vv_dataset_gen gen;
-    uint64_t changes; /* of the file, before anybody was asked */
-    uint64_t next;    /* to be asked for */
-    bool has_sum;     /* somebody has said what the next one is */
-    uint64_t sum;     /* of the file, when it was brought from the shared file system */
+    uint64_t changes; /* of the file, before the request */
+    uint64_t next;    /* offset of the next request */
+    bool has_sum;     /* `sum` is known */
+    uint64_t sum;     /* of the file, when it was fetched from the shared file system */
     struct vv_net_call *call[PIECES];
-    unsigned first, nr; /* of the calls that go on: a ring */
+    unsigned first, nr; /* a ring of calls under way */
 };
 
 static int ask_piece(struct rest *r)
@@ -154,8 +154,8 @@ static int ask_piece(struct rest *r)
     ask.type = VVI_PEER_GET;
     ask.body = body;
     ask.body_bytes = p.at;
-    ask.flags = VV_NET_NO_SUM; /* that of the file is compared */
-    /* Each for itself, behind those before it: the whole may take as long as it is large. */
+    ask.flags = VV_NET_NO_SUM; /* the checksum of the file is compared */
+    /* One deadline for each piece, behind those before it: the time for the whole file grows with its size. */
     ask.deadline_ns = vv_now_ns() + PIECES * r->n->opts.patience_ns;
     ask.data_max = (size_t)VV_MIN(VVI_NODE_PIECE, r->gen.size - r->next);
     rc = vv_net_start(r->n->net, &ask, &r->call[(r->first + r->nr) % PIECES]);
@@ -166,7 +166,7 @@ static int ask_piece(struct rest *r)
     return 0;
 }
 
-/* Every piece comes with the checksum of the whole, which has to be the same in all of them. */
+/* Every piece comes with the checksum of the whole file. All must be equal. */
 static int take_sum(struct rest *r, const struct vv_net_answer *a)
 {
     struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)a->body, .max = a->body_bytes};
@@ -182,8 +182,8 @@ static int take_sum(struct rest *r, const struct vv_net_answer *a)
     return 0;
 }
 
-/* What was received is not what was brought from the shared file system once. The sender looks at its copy
- * before it is asked again, and drops it if it is damaged. */
+/* The bytes received differ from those once fetched from the shared file system. The sender verifies its copy before it
+ * is asked again, and drops it if it is damaged. */
 static int reject(struct rest *r)
 {
     uint8_t body[VVI_PEER_BODY_MAX];
@@ -199,7 +199,7 @@ static int reject(struct rest *r)
     return -EAGAIN;
 }
 
-/* Receives all from r->next on, in order. */
+/* Receives all pieces from r->next on, in order. */
 static int receive_rest(struct rest *r, int (*put)(void *to, const void *data, size_t bytes),
                         void *to)
 {
@@ -212,7 +212,7 @@ static int receive_rest(struct rest *r, int (*put)(void *to, const void *data, s
 
         while (rc == 0 && r->nr < PIECES && r->next < r->gen.size) {
             rc = ask_piece(r);
-            /* What was asked for comes; then there is room for more. */
+            /* The answer to an earlier request makes room for more. */
             if (rc == -EBUSY && r->nr > 0) {
                 rc = 0;
                 break;
@@ -271,14 +271,14 @@ static int put_sink(void *to, const void *data, size_t bytes)
 
 /* ---- into the cache ---- */
 
-/* How a file of another node is taken. */
+/* How a file of another node is stored. */
 enum taking {
-    TO_KEEP,    /* this node has it from now on */
-    FREE_ROOM,  /* a copy, where there is room to spare */
-    LITTLE_USE, /* a copy, in the place of files that are not known to be wanted */
+    TO_KEEP,    /* this node keeps it from now on */
+    FREE_ROOM,  /* a copy, only in free room */
+    LITTLE_USE, /* a copy; evicts files that are not known to be wanted */
 };
 
-/* Whether nothing that this node knows speaks against a file that has just come. */
+/* True if the file that was received is still the current one, as far as this node has records. */
 static bool is_unchanged(struct rest *r)
 {
     struct vv_shared_stat known;
@@ -289,17 +289,17 @@ static bool is_unchanged(struct rest *r)
            vvi_same_gen(&known.gen, &r->gen);
 }
 
-/* Takes the news of a file that has just come. -ESTALE: it was changed while it was on its way, and is dropped; if the
- * change left its times alone, its home would take it for the same file. A change is counted before it is reported, and
- * drops the file then: one of the two sees the other.
- * While the owner doubts what it hears nothing is kept; the caller gets a descriptor of the file before it is dropped. */
+/* Reports the state of a file that was received. -ESTALE: it was changed on its way, and is dropped; if the change left
+ * its times alone, its home would take it for the same file. A change is counted before it is reported, and drops
+ * the file then: so one of the two threads sees the other.
+ * While the owner doubts reports, nothing is kept; the caller gets a descriptor of the file before it is dropped. */
 static int settle(struct rest *r, const struct vv_shared_stat *st, uint64_t age_ns, enum taking how,
                   int *ret_fd)
 {
     bool counts = vv_owner_heard(r->n->owner, r->path, r->changes, st, age_ns);
     int rc = -ESTALE;
 
-    /* What is given to this node to keep may have been looked at long ago. */
+    /* A file that this node is asked to keep may have been checked long ago. */
     if (how == TO_KEEP)
         counts = vv_owner_changes(r->n->owner, r->path) == r->changes;
     if (counts)
@@ -310,7 +310,7 @@ static int settle(struct rest *r, const struct vv_shared_stat *st, uint64_t age_
     return rc;
 }
 
-/* `data`: the first bytes, if they are here already. ret_fd: NULL, or set if the file is not kept (settle). */
+/* `data`: the first bytes, if they are here already. ret_fd: may be NULL; set if the file is not kept (settle). */
 static int copy_in(struct rest *r, const void *data, size_t bytes, const struct vv_shared_stat *st,
                    uint64_t age_ns, enum taking how, int *ret_fd)
 {
@@ -341,7 +341,7 @@ static int copy_in(struct rest *r, const void *data, size_t bytes, const struct 
         return reject(r);
     if (rc == 0 && how != TO_KEEP)
         VVI_COUNT_BY(r->n, remote_bytes, r->gen.size);
-    /* The news has aged while it was on its way. */
+    /* The check is older by the time that the transfer took. */
     if (rc == 0)
         rc = settle(r, st, age_ns + (vv_now_ns() - begun_ns), how, ret_fd);
     return rc;
@@ -354,7 +354,7 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64
     uint64_t until_ns = vv_now_ns() + n->opts.patience_ns;
     int rc;
 
-    /* A program of this node may be getting a copy of it that need not be kept. */
+    /* A program of this node may be receiving a copy that need not be kept. */
     do
         rc = n->net ? copy_in(&r, NULL, 0, st, age_ns, TO_KEEP, NULL) : -ENOTCONN;
     while (rc == -EALREADY && vv_now_ns() < until_ns && !atomic_load(&n->closing) &&
@@ -364,16 +364,16 @@ int vvi_node_ask_copy(struct vv_node *n, uint64_t peer, const char *path, uint64
     return rc;
 }
 
-/* A descriptor of a copy that is kept. */
+/* Returns a descriptor of a stored copy. */
 static int open_copy(struct rest *r, int *ret_fd)
 {
     int rc = vv_dataset_get(r->n->cache, r->path, &r->gen, ret_fd, NULL);
 
-    /* It is this node's disk that does not give it back. */
+    /* The error is this node's disk, not the sender's. */
     return rc == -EBADMSG ? -ENOENT : rc;
 }
 
-/* `data`: as above. A descriptor of the copy. */
+/* Stores a copy and returns a descriptor of it. `data`: as above. */
 static int spare(struct rest *r, const void *data, size_t bytes, const struct vv_shared_stat *st,
                  uint64_t age_ns, enum taking how, int *ret_fd)
 {
@@ -423,7 +423,7 @@ static int into_memory(struct rest *r, const void *data, size_t bytes,
         rc = -errno;
         goto free_hash;
     }
-    /* Programs that are handed this descriptor see it as the mode of a file. */
+    /* Programs that get this descriptor see this mode as the file's. */
     (void)fchmod(sink.fd, 0600);
     rc = put_sink(&sink, data, bytes);
     r->next = bytes;
@@ -454,13 +454,13 @@ static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
     r->has_sum = true;
     r->sum = got->sum;
     small = r->gen.size <= n->opts.memory_file;
-    /* One that is large to who sent it comes without any. */
+    /* If the sender treats it as large, it comes without bytes. */
     if (a->data_bytes != VV_MIN(r->gen.size, VVI_NODE_PIECE) && a->data_bytes != 0)
         return -EBADMSG;
     *ret_keep = -1;
     rc = spare(r, a->data, a->data_bytes, &got->st, got->age_ns, small ? FREE_ROOM : LITTLE_USE,
                ret_fd);
-    /* No room, or it went at once. Not if it came damaged (-EAGAIN): the sender looks at it first. */
+    /* There was no room, or it was evicted at once. Not after damage (-EAGAIN): the sender verifies its copy first. */
     if (rc < 0 && rc != -EAGAIN && small && !vvi_node_ask_is_silence(rc))
         rc = into_memory(r, a->data, a->data_bytes, &got->st, ret_fd, ret_keep);
     if (rc == 0 && *ret_keep >= 0)
@@ -468,7 +468,7 @@ static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
     return rc;
 }
 
-/* The question of *a, once more or for the first time, with these flags. */
+/* Sends the request of *a with these flags, for the first time or again. */
 static int start_get(struct vv_node *n, struct vvi_asked *a, uint32_t flags)
 {
     uint8_t body[VVI_PEER_BODY_MAX];
@@ -510,7 +510,7 @@ int vvi_node_ask_finish(struct vv_node *n, struct vvi_asked *asked, struct vvi_g
     struct vvi_got got;
     int rc = vvi_node_ask_wait(n, asked->peer, asked->call, &a);
 
-    /* It may have been that connection alone. */
+    /* Perhaps only that connection failed. */
     if (rc == -ECONNRESET && is_up(n, asked->peer) && !atomic_load(&n->closing)) {
         vv_net_end(asked->call);
         rc = start_get(n, asked, 0);
@@ -541,8 +541,8 @@ int vvi_node_ask_finish(struct vv_node *n, struct vvi_asked *asked, struct vvi_g
     vv_net_end(asked->call);
     if (rc < 0)
         return rc;
-    /* When it was said nobody knows here: at the earliest at once. What had to be fetched first may be younger
-     * than that, and its home is asked once more than would be needed. */
+    /* The time of the answer is unknown here, so assume the time of the request. A file that had to be fetched first
+     * may be younger than that; then its home is asked once more than needed. */
     got.age_ns += vv_now_ns() - asked->said_ns;
     *ret_got = got;
     return 0;

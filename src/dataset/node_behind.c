@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Large files. No program waits until one is here: it reads the shared file system, while a thread of this
- * node brings it, from the shared file system or from the node that has it; opens that come later get the copy.
+ * Large files. No program waits for one: it reads the shared file system, while a thread of this node brings the file,
+ * from the shared file system or from the node that has it. Later opens get the copy.
  *
- * What always holds: a path is in the table while a thread brings it, or is about to. Questions about it are answered
- * at once meanwhile, also for what it is: the owner of files lets no thread look at one that is being brought.
+ * Invariant: a path is in the table while a thread brings it, or is about to. Requests for it, also for its stat, are
+ * answered at once meanwhile: the owner of files would let them wait for the thread that brings it.
  *
- * behind.lock protects the table; nothing is called under it.
+ * behind.lock protects the table; no other part is called under it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "dataset/node_private.h"
 
-#define TRY_NS (24 * 3600 * VV_NS_PER_S) /* as long as it takes */
+#define TRY_NS (24 * 3600 * VV_NS_PER_S) /* practically no limit */
 
 void vvi_node_behind_init(struct vv_node *n)
 {
@@ -66,7 +66,7 @@ static void forget(struct vv_node *n, const char *path)
     free(e);
 }
 
-/* From the shared file system. A descriptor of it was given: then it is here, and verified. */
+/* Brings it from the shared file system. The descriptor is not needed: now the file is here, and verified. */
 static int bring(struct vv_node *n, const char *path)
 {
     int fd, rc = vv_owner_get_large(n->owner, path, vv_now_ns() + TRY_NS, &fd, NULL);

@@ -2,15 +2,15 @@
 /*
  * Files for programs on this node.
  *
- * In order: a copy on the own disk that still counts; a file of another node in memory that still counts;
- * the file's home, which has it, brings it, or says who has it. A node that does not answer is reported to
- * membership, and the question is asked again when that has found out who is there: nobody goes to the
- * shared file system for a file that another node is about to fetch. With several copies the next one is
- * asked meanwhile. What cannot be had within `patience` is left to the caller, who reads the shared file
- * system; so is everything while this node is fenced.
+ * The order of attempts: a copy on this node's disk that is still valid; a file of another node in memory that is
+ * still valid; the file's home, which has it, fetches it, or names the node that has it. A node that does not answer
+ * is reported to membership, and the request is repeated once membership has decided: so no program reads the shared
+ * file system for a file that another node is about to fetch. With several copies the next one is asked
+ * meanwhile. If the file cannot be had within `patience`, or while this node is fenced, the caller reads the
+ * shared file system.
  *
- * Of files in an object store, which programs cannot read without us, this node brings such a file itself; and what
- * they are it says from its own listings.
+ * Files of an object store have no other way to programs. If the nodes cannot give one, this node fetches it itself,
+ * and answers stat from its own listings.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,24 +21,24 @@
 #include "dataset/node_private.h"
 
 #define PAUSE_NS    (5 * VV_NS_PER_MS)
-#define GUESS_BYTES (UINT64_C(1) << 20) /* how large files are, before one knows */
+#define GUESS_BYTES (UINT64_C(1) << 20) /* size of a file before it is known */
 
-/* One question of a program, on its way. */
+/* A request of a program that is under way. */
 struct want {
     struct vv_node *n;
-    const char *path; /* as all nodes write it */
+    const char *path; /* in the form that all nodes use */
     bool stat;
     uint64_t deadline_ns; /* of the program */
-    uint64_t give_up_ns;  /* of waiting for who does not answer */
+    uint64_t give_up_ns;  /* end of waiting for nodes that do not answer */
     uint64_t changes;     /* of the file, when a node was asked */
     bool ahead; /* no program has asked for it yet; one will, at this place of the order */
     uint64_t place;
-    /* What comes of it. */
+    /* The result. */
     int fd;
     struct vv_shared_stat st;
 };
 
-/* What becomes of the questions of programs. */
+/* Counts results of programs' requests. */
 #define COUNT(w, name) VVI_COUNT_BY((w)->n, name, !(w)->ahead)
 
 /* ---- answers ---- */
@@ -53,7 +53,7 @@ static int take_same(struct want *w, uint64_t peer, const struct vvi_get *g, str
         vvi_node_memory_heard(n, w->path, &got->st, got->age_ns);
     if (w->stat)
         return 0;
-    /* Taken up from a former life: verifying it takes as long as reading it. */
+    /* Kept from an earlier run: verifying it takes as long as reading it. */
     if (vvi_node_behind_wants(n, w->path, &g->gen)) {
         vvi_node_behind_add(n, peer, w->path, &got->st, got->age_ns);
         got->what = VVI_GOT_PASS;
@@ -68,7 +68,7 @@ static int take_same(struct want *w, uint64_t peer, const struct vvi_get *g, str
     rc = vv_dataset_get(n->cache, w->path, &g->gen, &w->fd, NULL);
     if (rc == 0)
         COUNT(w, local);
-    /* Gone meanwhile: ask again, without it. */
+    /* Removed meanwhile: ask again, without it. */
     return rc < 0 ? -EAGAIN : 0;
 }
 
@@ -83,7 +83,7 @@ static void take_file(struct want *w, const struct vvi_got *got, int fd, int kee
     if (keep >= 0 && counts) {
         vvi_node_memory_put(n, w->path, keep, &got->st, got->age_ns,
                             w->ahead ? w->place : VV_DATASET_UNKNOWN);
-        /* Whoever invalidates it counts that first, and then takes it out: one of the two sees the other. */
+        /* An invalidation is counted first and then removes the file: so one of the two threads sees the other. */
         if (vv_owner_changes(n->owner, w->path) != w->changes)
             vvi_node_memory_drop(n, w->path);
     }
@@ -95,7 +95,7 @@ static void take_file(struct want *w, const struct vvi_got *got, int fd, int kee
 
 /* ---- asking ---- */
 
-/* What this node has of the file, and only its home can say whether that still counts. */
+/* Adds the generation that this node has, if only the file's home can confirm it. */
 static void add_have(const struct want *w, struct vvi_get *g)
 {
     struct vv_shared_stat st;
@@ -117,7 +117,7 @@ static void add_have(const struct want *w, struct vvi_get *g)
     g->flags |= VVI_GET_HAVE;
 }
 
-/* Asks a node in two steps; or this one, in one. 0: an answer, taken in if it is the file. */
+/* Asks another node in two steps, or this one in one. 0: an answer; if it is the file, it has been taken. */
 static int ask_node(struct want *w, uint64_t id, struct vvi_get *g, struct vvi_got *ret_got)
 {
     struct vv_node *n = w->n;
@@ -172,7 +172,7 @@ static int pass_why(const struct want *w, int why)
     return why;
 }
 
-/* 1: the answer is there; 0: not yet; negative: leave it to the caller. */
+/* 1: done; 0: not yet; negative: the caller reads the shared file system. */
 static int take(struct want *w, const struct vvi_got *got)
 {
     if (got->what == VVI_GOT_PASS)
@@ -180,7 +180,7 @@ static int take(struct want *w, const struct vvi_got *got)
     return got->what != VVI_GOT_AT;
 }
 
-/* The home, and if it says so the node that it names. 1, 0, negative as above; *ret_rc: why 0. */
+/* Asks the home, and the node that it names. 1, 0, negative as above; *ret_rc: the reason for 0. */
 static int try_home(struct want *w, uint64_t home, int *ret_rc)
 {
     struct vvi_get g = {.flags = VVI_GET_HOME | (w->stat ? VVI_GET_STAT : 0), .path = w->path};
@@ -202,8 +202,8 @@ static int try_home(struct want *w, uint64_t home, int *ret_rc)
         rc = ask_node(w, got.at, &held, &got);
         if (rc < 0)
             break;
-        /* It leaves, or is cut off: its home shall find another place. One that is merely silent may have
-         * the file, and would have it fetched twice: membership will say. */
+        /* The node leaves, or is cut off: the home has to find another place. A node that is only silent may have the
+         * file, which would be fetched twice: membership decides. */
         if (got.what != VVI_GOT_PASS || got.why != -ENOTCONN)
             return take(w, &got);
         rc = -EAGAIN;
@@ -212,7 +212,7 @@ static int try_home(struct want *w, uint64_t home, int *ret_rc)
     return 0;
 }
 
-/* Whoever else has a copy: with replicas the next in order. The same results. */
+/* With replicas, asks the next nodes in order, which may have a copy. The same results. */
 static int try_others(struct want *w, const struct vvi_view *v, uint64_t home)
 {
     uint32_t nodes[VV_PLACE_REPLICAS_MAX], nr;
@@ -232,14 +232,14 @@ static int try_others(struct want *w, const struct vvi_view *v, uint64_t home)
     return 0;
 }
 
-/* Whether asking again may help; what does not fit here, say, does not fit later either. */
+/* True if a retry may help; for example, a file that does not fit now does not fit later either. */
 static bool may_change(int rc)
 {
     return vvi_node_ask_is_silence(rc) || rc == -EAGAIN || rc == -ESTALE || rc == -EBUSY ||
            rc == -EALREADY || rc == -EINPROGRESS || rc == -ENOENT || rc == -ESHUTDOWN;
 }
 
-/* One round. 1: done; 0: try again, with *ret_rc; negative: leave it to the caller. */
+/* One round. 1: done; 0: try again, with *ret_rc; negative: the caller reads the shared file system. */
 static int try_once(struct want *w, const struct vvi_view *v, int *ret_rc)
 {
     struct vv_node *n = w->n;
@@ -268,7 +268,7 @@ static int try_once(struct want *w, const struct vvi_view *v, int *ret_rc)
     return done;
 }
 
-/* Waits for whatever may help. False: nothing will. */
+/* Waits before a retry. False: the time is over. */
 static bool wait_for_better(struct want *w, uint64_t epoch, int rc)
 {
     uint64_t now_ns = vv_now_ns();
@@ -276,7 +276,7 @@ static bool wait_for_better(struct want *w, uint64_t epoch, int rc)
     if (now_ns >= w->give_up_ns || atomic_load(&w->n->closing))
         return false;
     VVI_COUNT(w->n, retried);
-    /* A node that is silent: membership will say. Anything else may be over in a moment. */
+    /* For a silent node, wait until membership decides. Other reasons may be over in a moment. */
     if (vvi_node_ask_is_silence(rc))
         (void)vvi_node_view_wait(w->n, epoch, VV_MIN(w->give_up_ns, now_ns + 20 * PAUSE_NS));
     else
@@ -303,7 +303,7 @@ static int find(struct want *w)
 
 /* ---- what needs no waiting ---- */
 
-/* 0; -EAGAIN: it does. */
+/* Looks only at this node. 0: found; -EAGAIN: it would have to wait. */
 static int find_now(struct want *w)
 {
     struct vv_node *n = w->n;
@@ -327,7 +327,7 @@ static int find_now(struct want *w)
     return -EAGAIN;
 }
 
-/* Programs that ask for the same file of another node at once: it travels once. */
+/* If several programs ask for the same file of another node at once, it is transferred once. */
 static int find_together(struct want *w)
 {
     uint64_t home;
@@ -348,7 +348,7 @@ static int find_together(struct want *w)
     return rc;
 }
 
-/* Of a file that others have looked at: that of its root. */
+/* The device of a file that another node has checked: that of its root. */
 uint64_t vvi_node_dev(const struct vv_node *n, const char *path)
 {
     for (size_t i = 0; i < n->nr_roots; i++) {
@@ -363,7 +363,7 @@ uint64_t vvi_node_dev(const struct vv_node *n, const char *path)
     return 0;
 }
 
-/* Whether an error says something of the other nodes, and nothing of the file or the store. */
+/* True if the error is about the other nodes, and not about the file or the store. */
 static bool is_of_nodes(struct want *w, int rc)
 {
     uint64_t home;
@@ -375,7 +375,7 @@ static bool is_of_nodes(struct want *w, int rc)
     return rc == -ENOSPC || (may_change(rc) && rc != -ENOENT && rc != -EACCES);
 }
 
-/* Without waiting, if `now`; -EAGAIN. */
+/* Gets a file of an object store. With `now` it does not wait: -EAGAIN. */
 static int find_sole(struct want *w, bool now)
 {
     struct vv_node *n = w->n;
@@ -437,7 +437,7 @@ static int answer(struct vv_node *n, const struct vv_server_ask *ask, bool stat,
 
 /* ---- before they are asked for ---- */
 
-/* A file on its way. Its path is in flight, so that a program that asks for it waits for this. */
+/* A file on its way. Its path is in the table of flights, so that a program that asks for it waits for this. */
 struct coming {
     struct want w;
     struct vvi_get g;
@@ -467,7 +467,7 @@ static void start_ahead(struct coming *c, const struct vvi_view *v)
                      &c->asked) == 0;
 }
 
-/* Takes the answer. False: its home does not have the file at hand. */
+/* Takes the answer. False: its home does not have the file yet. */
 static bool finish_ahead(struct coming *c)
 {
     struct vvi_got got;
@@ -483,7 +483,7 @@ static bool finish_ahead(struct coming *c)
     return c->w.fd >= 0;
 }
 
-/* The same question as a program asks it, which may take long. */
+/* Sends the request as for a program; it may take long. */
 static bool find_ahead(struct coming *c)
 {
     bool here = find_together(&c->w) == 0;
@@ -519,7 +519,7 @@ int vvi_node_get_ahead(struct vv_node *n, unsigned nr, const char *const *paths,
         here += done;
         coming[i].flies = coming[i].flies && !done;
     }
-    /* No program that wants one of the others waits for these. */
+    /* A program that wants one of the others must not wait for these. */
     for (unsigned i = 0; i < nr && !off; i++)
         here += coming[i].flies && find_ahead(&coming[i]);
     return off ? -ENOTCONN : here;
@@ -539,7 +539,7 @@ int vv_node_stat(struct vv_node *n, const struct vv_server_ask *ask,
 
 /* ---- writing ---- */
 
-/* Tells all other nodes at once, and waits for all; any may have a copy. */
+/* Sends the change to all other nodes at once, and waits for all; any may have a copy. */
 static int drop_everywhere(struct vv_node *n, const struct vvi_view *v,
                            const struct vv_owner_change *c, uint64_t deadline_ns)
 {
@@ -641,7 +641,7 @@ static bool in_group(uint32_t gid)
     return false;
 }
 
-/* By its mode; what lists of access say besides, the shared file system itself knows. */
+/* Checks the mode bits only. Access control lists are left to the shared file system. */
 static bool is_readable(const struct vv_shared_stat *st)
 {
     if (geteuid() == 0)
@@ -668,7 +668,7 @@ static int door_stat(void *user, const struct vv_server_ask *ask, struct vv_serv
 
 static int door_invalidate(void *user, const struct vv_server_ask *ask)
 {
-    /* The others are asked, which takes time. */
+    /* The other nodes are asked, which takes time. */
     if (ask->now)
         return -EAGAIN;
     return vv_node_change(

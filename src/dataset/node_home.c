@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a node does as the home of files: it knows where they are.
+ * The duties of a node as the home of files: it records where they are.
  *
- * A file is in the own cache, or there is a record of the node that keeps it: because this home has placed it
- * there (its own share was full), or because that node said that it has it. A placement is decided once, and
- * stands as long as its node is up. Records of what others have said are made anew with every view: each
- * change of who is there makes some node the home of files that it knows nothing of, so it asks all others
- * what they hold for it (HOLD) and lets questions about files that it does not know wait for the answers,
- * for a moment at most; only then does it go to the shared file system. A node that comes back with a full
- * disk is thus asked by the homes of what it has, and itself learns what was fetched in its absence.
+ * A file is in this node's cache, or a record names the node that keeps it: because this home placed it there (its own
+ * share was full), or because that node reported that it has it. A placement is decided once, and stays as long as
+ * its node is up. Reports of other nodes are collected again with every view. Each change of the nodes makes some node
+ * the home of files that it has no records of. So it asks all others which of its files they hold (HOLD). Requests for
+ * files that it has no record of wait for the answers, but only a moment; after that it goes to the shared file
+ * system. So when a node comes back with a full disk, the homes of its files ask it, and it learns what was
+ * fetched in its absence.
  *
- * With several copies, whoever brings a file from the shared file system has the next nodes in its order take
- * copies (KEEP), and when a view changes who they are, the home has the new ones do so. With one copy the home
- * tells the next node the names (WILL), so that this one can fetch what it inherits before anybody asks.
+ * With several copies, the node that fetched a file from the shared file system has the next nodes in its order take
+ * copies (KEEP). When a view changes which nodes these are, the home has the new ones take copies. With one copy the
+ * home sends the names to the next node (WILL), so that this one can fetch the files that it inherits before a program
+ * asks for them.
  *
- * What is decided to be here is a record only until it is here. Both tables have an end (TABLE_MAX): beyond
- * it, what nobody asked for or told again since a hand last came by makes room. A file whose record went is
- * fetched by its home if it is asked for; one whose will went, when it is asked for.
+ * A placement here is recorded only until the file is here. Both tables have a limit (TABLE_MAX). Above it a clock hand
+ * removes entries that were neither requested nor sent again since it last passed them. A file without a record is
+ * fetched by its home on request, and so is a file whose will was removed.
  *
- * Loads come with every question and answer. They may be old; then a node is led somewhat beyond its share.
+ * Every request and answer carries the sender's load. It may be old; then a node gets somewhat more than its share.
  *
- * home.lock protects tables and loads; nothing else is called under it.
+ * home.lock protects tables and loads; no other part is called under it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@
 #include "base/log.h"
 #include "dataset/node_private.h"
 
-#define LOAD_NS       (10 * VV_NS_PER_S) /* how long a node's word of what it keeps counts */
+#define LOAD_NS       (10 * VV_NS_PER_S) /* validity of a reported load */
 #define PULL_LIMIT_NS (2 * VV_NS_PER_S)
 #define PULL_WAIT_NS  (1500 * VV_NS_PER_MS)
 #define PULL_SOON_NS  (200 * VV_NS_PER_MS)
@@ -39,12 +40,12 @@
 #define KEEP_LIMIT_NS (60 * VV_NS_PER_S)
 #define WILL_BYTES    32768
 #define TABLE_MAX     (1u << 20)
-#define STEP          8 /* chains that a hand passes for one new entry */
+#define STEP          8 /* chains that a clock hand passes for one new entry */
 
 struct will {
     struct vvi_path path;
     uint64_t from;
-    bool told; /* since the hand came by */
+    bool recent; /* received since the clock hand passed it */
 };
 
 static void free_entry(struct vvi_path *e)
@@ -188,7 +189,7 @@ uint64_t vvi_node_home_known(struct vv_node *n, const char *path)
 
 /* ---- where a file is ---- */
 
-/* 1: known to be at *ret_id, which is up. A record that is no good is forgotten. */
+/* 1: recorded at *ret_id, which is up. Removes an invalid record. */
 static int look_up(struct vv_node *n, const struct vvi_view *v, const char *path, uint64_t not_at,
                    uint64_t *ret_id)
 {
@@ -213,7 +214,7 @@ static int look_up(struct vv_node *n, const struct vvi_view *v, const char *path
         found = 1;
     }
     vv_mutex_unlock(&n->home.lock);
-    /* A copy of a file that no other node is known to keep. */
+    /* Otherwise, a copy of a file that no other node is known to keep. */
     if (!found && vv_dataset_peek(n->cache, path, &gen, &verified) == 0) {
         *ret_id = n->id;
         found = 1;
@@ -221,7 +222,7 @@ static int look_up(struct vv_node *n, const struct vvi_view *v, const char *path
     return found;
 }
 
-/* The last view in which all had told; NULL: none. */
+/* The last view in which all nodes had reported; NULL: none. */
 static struct vvi_view *get_settled(struct vv_node *n)
 {
     struct vvi_view *v;
@@ -246,21 +247,21 @@ static void set_settled(struct vv_node *n, struct vvi_view *v)
     vvi_node_view_put(old);
 }
 
-/* Whether others may hold what this node, its home only now, has not been told of. */
-static bool is_news(struct vv_node *n, const struct vvi_view *v, const char *path)
+/* True if this node was not the file's home in the last settled view: others may hold it without a record here. */
+static bool is_new_home(struct vv_node *n, const struct vvi_view *v, const char *path)
 {
     struct vvi_view *settled = get_settled(n);
-    bool news = v->nr > 1;
+    bool is_new = v->nr > 1;
 
     if (settled && settled->nr > 1)
-        news = vvi_node_view_home(n, settled, path) != settled->self;
+        is_new = vvi_node_view_home(n, settled, path) != settled->self;
     vvi_node_view_put(settled);
-    return news;
+    return is_new;
 }
 
-static void wait_for_news(struct vv_node *n, const struct vvi_view *v, uint64_t deadline_ns)
+static void wait_for_reports(struct vv_node *n, const struct vvi_view *v, uint64_t deadline_ns)
 {
-    /* With several copies it is rarely news, and nobody shall stall for it. */
+    /* With several copies, this home usually has one already: wait only a short time. */
     uint64_t wait_ns = n->opts.replicas > 1 ? PULL_SOON_NS : PULL_WAIT_NS;
     uint64_t until_ns = VV_MIN(deadline_ns, vv_now_ns() + wait_ns);
     int rc = 0;
@@ -271,7 +272,7 @@ static void wait_for_news(struct vv_node *n, const struct vvi_view *v, uint64_t 
     vv_mutex_unlock(&n->home.lock);
 }
 
-static bool knows_all(struct vv_node *n, const struct vvi_view *v)
+static bool have_all_reported(struct vv_node *n, const struct vvi_view *v)
 {
     bool all;
 
@@ -281,8 +282,8 @@ static bool knows_all(struct vv_node *n, const struct vvi_view *v)
     return all;
 }
 
-/* What a node keeps, as far as this one knows. A node that has not said so of late is taken to be as full as this one: it
- * may be full, and a file that is not at its home costs a question more each time. */
+/* The load of a node. Without a recent report it is assumed to be as full as this one: it may be full, and a file away
+ * from its home costs one more request each time. */
 static uint64_t load_locked(const struct vv_node *n, const struct vvi_view *v, uint32_t node,
                             uint64_t own)
 {
@@ -296,7 +297,7 @@ static uint64_t load_locked(const struct vv_node *n, const struct vvi_view *v, u
                       v->rows[v->self].info.weight);
 }
 
-/* Which node shall have a file of this size that nobody has. */
+/* Chooses a node for a file of this size that no node has. */
 static uint32_t place_locked(struct vv_node *n, const struct vvi_view *v, const char *path,
                              uint64_t own, uint64_t bytes)
 {
@@ -317,7 +318,7 @@ static uint32_t place_locked(struct vv_node *n, const struct vvi_view *v, const 
     return at == VV_PLACE_NONE ? v->self : at;
 }
 
-/* Decides, once: whoever comes second finds the record. */
+/* Decides once: a second thread finds the record. */
 static int decide_place(struct vv_node *n, const struct vvi_view *v, const char *path,
                         uint64_t not_at, uint64_t deadline_ns, uint64_t *ret_id)
 {
@@ -348,7 +349,7 @@ static int decide_place(struct vv_node *n, const struct vvi_view *v, const char 
         if (at != v->self) {
             struct load *l = find_load_locked(&n->home, v->rows[at].info.id);
 
-            /* Until it says so itself. */
+            /* Until the node reports its load itself. */
             if (l)
                 l->bytes += st.gen.size;
             VVI_COUNT(n, placed);
@@ -366,12 +367,12 @@ int vvi_node_home_where(struct vv_node *n, const char *path, uint64_t not_at, bo
     int rc = 0;
 
     if (!look_up(n, v, path, not_at, ret_id)) {
-        if (!knows_all(n, v) && is_news(n, v, path)) {
+        if (!have_all_reported(n, v) && is_new_home(n, v, path)) {
             if (deadline_ns == 0) {
                 vvi_node_view_put(v);
                 return -EINPROGRESS;
             }
-            wait_for_news(n, v, deadline_ns);
+            wait_for_reports(n, v, deadline_ns);
         }
         if (!look_up(n, v, path, not_at, ret_id))
             rc = decide ? decide_place(n, v, path, not_at, deadline_ns, ret_id) : -EAGAIN;
@@ -382,7 +383,7 @@ int vvi_node_home_where(struct vv_node *n, const char *path, uint64_t not_at, bo
 
 /* ---- copies ---- */
 
-/* A node has a file of this home that was not placed there; this one takes a copy. */
+/* Another node has a file of this home that was not placed there: take a copy. */
 static void fetch_job(struct vv_node *n, struct vvi_job *job, bool stopping)
 {
     struct vvi_get g = {.flags = VVI_GET_ONLY | VVI_GET_FETCH | VVI_GET_STAT,
@@ -426,14 +427,14 @@ void vvi_node_home_fetch(struct vv_node *n, const char *path, uint64_t from, boo
         fetch_job(n, job, true);
 }
 
-/* Another node is to have a copy of a file of this one. */
+/* Has another node take a copy of a file of this one. */
 static void keep_job(struct vv_node *n, struct vvi_job *job, bool stopping)
 {
     uint8_t body[VVI_PEER_BODY_MAX];
     struct vvi_pack p = {.buf = body, .max = sizeof(body)};
 
     if (!stopping) {
-        /* It may have waited in the queue for long. */
+        /* The job may have waited in the queue for long. */
         vvi_wire_put(&p, vv_now_ns() - job->looked_ns, 8);
         vvi_wire_put_stat(&p, &job->st);
         vvi_wire_put_path(&p, job->path);
@@ -463,24 +464,24 @@ static int push_keep(struct vv_node *n, uint64_t peer, const char *path,
 
 /* ---- wills ---- */
 
-/* What is to be told to one node. */
-struct letter {
+/* The message for one node. */
+struct batch {
     uint64_t to;
     struct vvi_pack p;
     uint8_t buf[WILL_BYTES];
 };
 
-static void send_letter(struct vv_node *n, struct letter *l)
+static void send_batch(struct vv_node *n, struct batch *l)
 {
     if (l->p.at > 0)
         (void)vv_net_send(n->net, l->to, VVI_PEER_WILL, l->buf, l->p.at);
     l->p = (struct vvi_pack){.buf = l->buf, .max = sizeof(l->buf)};
 }
 
-static void bequeath(struct vv_node *n, struct letter *l, const char *path)
+static void add_will(struct vv_node *n, struct batch *l, const char *path)
 {
     if (l->p.max - l->p.at < strlen(path) + 2)
-        send_letter(n, l);
+        send_batch(n, l);
     vvi_wire_put_path(&l->p, path);
 }
 
@@ -489,8 +490,8 @@ static void pass_will(void *user, struct vvi_path *e)
     struct vvi_paths *wills = user;
     struct will *w = (struct will *)e;
 
-    if (w->told) {
-        w->told = false;
+    if (w->recent) {
+        w->recent = false;
         return;
     }
     vvi_paths_remove(wills, e);
@@ -512,7 +513,7 @@ static void will_locked(struct vv_node *n, const char *path, uint64_t from)
         }
     }
     w->from = from;
-    w->told = true;
+    w->recent = true;
 }
 
 void vvi_node_home_will(struct vv_node *n, uint64_t from, const void *body, size_t bytes)
@@ -542,7 +543,7 @@ void vvi_node_home_brought(void *user, const char *path, const struct vv_shared_
     if (!n->net)
         return;
     vvi_node_home_decided(n, path);
-    /* Written to while it was read: nobody is to keep it. */
+    /* It was changed while it was read: no node may keep it. */
     if (vv_owner_recall(n->owner, path, &known, &age_ns) < 0)
         return;
     v = vvi_node_view_get(n);
@@ -582,8 +583,8 @@ struct sift {
     const struct vvi_view *v;
 };
 
-/* Records of files that are at home elsewhere now, or at a node that is not up; the latter is as if it had
- * left them to this one. home.lock is held. */
+/* Removes records of files whose home is another node now, or whose node is not up. In the second case this node
+ * inherits the file. home.lock is held. */
 static void sift_record(void *user, struct vvi_path *e)
 {
     struct sift *s = user;
@@ -597,7 +598,7 @@ static void sift_record(void *user, struct vvi_path *e)
     forget_locked(s->n, r);
 }
 
-/* What a node has said that it holds. */
+/* Records the files that a node has reported. */
 static void take_holdings(struct vv_node *n, const struct vvi_view *v, uint64_t peer,
                           const void *data, size_t bytes)
 {
@@ -617,7 +618,7 @@ static void take_holdings(struct vv_node *n, const struct vvi_view *v, uint64_t 
     }
 }
 
-/* Asks all who have not answered yet. Returns how many still have not. */
+/* Asks all nodes that have not answered yet. Returns the number that still have not. */
 static uint32_t pull_round(struct vv_node *n, const struct vvi_view *v, bool *done)
 {
     struct vv_net_call **call = calloc(v->nr, sizeof(struct vv_net_call *));
@@ -669,7 +670,7 @@ static void pull(struct vv_node *n, const struct vvi_view *v)
 
     for (uint32_t i = 0; i < v->nr && done; i++)
         done[i] = i == v->self || !vvi_node_view_up(v, i);
-    /* One that has just come, or knows of more than we do, answers in a moment. */
+    /* A node that just came, or has a newer view, answers in a moment. */
     while (done && left > 0 && vv_now_ns() < until_ns && is_current(n, v)) {
         left = pull_round(n, v, done);
         if (left > 0)
@@ -678,15 +679,15 @@ static void pull(struct vv_node *n, const struct vvi_view *v)
     if (is_current(n, v))
         set_pulled(n, v);
     if (left > 0 && is_current(n, v))
-        vv_log(VV_LOG_WARNING, "%u nodes have not said what they hold", left);
+        vv_log(VV_LOG_WARNING, "%u nodes have not reported the files that they hold", left);
     free(done);
 }
 
-/* Who else is to have, or to know of, each file of this home. */
+/* Distributes copies, or wills, of the files of this home. */
 struct spread {
     struct vv_node *n;
     const struct vvi_view *v, *former;
-    struct letter *letters;
+    struct batch *batches;
 };
 
 static bool is_new_heir(const struct spread *s, uint64_t key, uint32_t heir)
@@ -703,8 +704,8 @@ static bool is_new_heir(const struct spread *s, uint64_t key, uint32_t heir)
     return true;
 }
 
-/* Has others take copies, as many as are missing. Of copies elsewhere one is known; a node that has one
- * already says so, and that is all. */
+/* Has other nodes take the missing copies. Of copies on other nodes, only one is recorded; a node that has the file
+ * already answers that, and nothing happens. */
 static int spread_copies(struct spread *s, const struct vv_dataset_entry *e, const uint32_t *nodes,
                          uint32_t nr)
 {
@@ -721,7 +722,7 @@ static int spread_copies(struct spread *s, const struct vv_dataset_entry *e, con
     if ((vv_owner_recall(n->owner, e->path, &st, &age_ns) < 0 &&
          vv_owner_stat(n->owner, e->path, vv_now_ns() + n->opts.patience_ns, &st) < 0) ||
         !vvi_same_gen(&st.gen, &e->gen))
-        return 0; /* it has changed: the new one is given on when it is brought */
+        return 0; /* it has changed: the new generation is distributed when it is fetched */
     for (uint32_t i = 1; i < nr && others < n->opts.replicas - 1; i++) {
         if (nodes[i] == elsewhere)
             continue;
@@ -747,35 +748,35 @@ static int spread_one(void *user, const struct vv_dataset_entry *e)
     if (s->n->opts.replicas > 1)
         return spread_copies(s, e, nodes, nr);
     if (is_new_heir(s, key, nodes[1]))
-        bequeath(s->n, &s->letters[nodes[1]], e->path);
+        add_will(s->n, &s->batches[nodes[1]], e->path);
     return 0;
 }
 
 static void spread(struct vv_node *n, const struct vvi_view *v, const struct vvi_view *former)
 {
-    struct spread s = {n, v, former, calloc(v->nr, sizeof(struct letter))};
+    struct spread s = {n, v, former, calloc(v->nr, sizeof(struct batch))};
 
-    if (!s.letters)
+    if (!s.batches)
         return;
     for (uint32_t i = 0; i < v->nr; i++) {
-        s.letters[i].to = v->rows[i].info.id;
-        s.letters[i].p = (struct vvi_pack){.buf = s.letters[i].buf, .max = WILL_BYTES};
+        s.batches[i].to = v->rows[i].info.id;
+        s.batches[i].p = (struct vvi_pack){.buf = s.batches[i].buf, .max = WILL_BYTES};
     }
     (void)vv_dataset_list(n->cache, spread_one, &s);
     for (uint32_t i = 0; i < v->nr; i++)
-        send_letter(n, &s.letters[i]);
-    free(s.letters);
+        send_batch(n, &s.batches[i]);
+    free(s.batches);
 }
 
-/* Collects what this node has inherited. home.lock is held. */
-struct estate {
+/* Collects the files that this node has inherited. home.lock is held. */
+struct inherited {
     struct vv_node *n;
     const struct vvi_view *v;
     char **paths;
     size_t nr, room;
 };
 
-static void collect(struct estate *s, const char *path)
+static void collect(struct inherited *s, const char *path)
 {
     if (s->nr == s->room) {
         size_t room = VV_MAX(2 * s->room, (size_t)64);
@@ -792,7 +793,7 @@ static void collect(struct estate *s, const char *path)
 
 static void inherit_one(void *user, struct vvi_path *e)
 {
-    struct estate *s = user;
+    struct inherited *s = user;
     struct will *w = (struct will *)e;
 
     if (vvi_node_view_up(s->v, vvi_node_view_find(s->v, w->from)) ||
@@ -806,16 +807,16 @@ static void inherit_one(void *user, struct vvi_path *e)
 
 static void collect_record(void *user, struct vvi_path *e)
 {
-    struct estate *s = user;
+    struct inherited *s = user;
 
     if (((struct vvi_record *)e)->holder != s->n->id)
         collect(s, e->path);
 }
 
-/* With several copies, the home is to have one: of what another node alone has. */
+/* With several copies, the home must have one: fetches files that only another node has. */
 static void gather(struct vv_node *n, const struct vvi_view *v)
 {
-    struct estate s = {.n = n, .v = v};
+    struct inherited s = {.n = n, .v = v};
 
     vv_mutex_lock(&n->home.lock);
     vvi_paths_each(&n->home.records, collect_record, &s);
@@ -832,7 +833,7 @@ static void gather(struct vv_node *n, const struct vvi_view *v)
 
 static void inherit(struct vv_node *n, const struct vvi_view *v)
 {
-    struct estate s = {.n = n, .v = v};
+    struct inherited s = {.n = n, .v = v};
 
     vv_mutex_lock(&n->home.lock);
     vvi_paths_each(&n->home.wills, inherit_one, &s);

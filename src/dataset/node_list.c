@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Folders of object stores, which no file system has: what stat tells of one, and what is in it, as records that
- * programs read as they would those of the kernel. Every node lists for itself, and asks no other one.
+ * Folders of object stores, which are in no file system: the stat of a folder, and its entries, as records in the form
+ * that the kernel's have for programs. Every node makes its own listings, without other nodes.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 struct records {
     char *buf;
-    size_t at, room, from; /* from: where the records begin */
+    size_t at, room, from; /* from: offset of the first record */
     const char *path;
 };
 
@@ -91,7 +91,7 @@ static int add_name(void *user, const char *name, const struct vv_shared_stat *s
     return add(r, name, folder_inode(path), DT_DIR);
 }
 
-/* The header, the path, and the two names that every folder has. */
+/* Writes the header, the path, and the two names that every folder has. */
 static int begin(struct records *r, const char *path, uint64_t ino)
 {
     struct vv_server_folder head = {.magic = VV_SERVER_FOLDER_MAGIC, .version = VV_SERVER_VERSION};
@@ -110,7 +110,7 @@ static int begin(struct records *r, const char *path, uint64_t ino)
     return rc < 0 ? rc : add(r, "..", ino, DT_DIR);
 }
 
-/* Zeros at the end: programs copy a whole struct dirent, of which the last record is a part. */
+/* Adds zeros at the end: programs copy a whole struct dirent, which may be longer than the last record. */
 static int to_memory(const struct records *r, struct vv_server_stat *stat, int *ret_fd)
 {
     struct vv_server_folder *head = (struct vv_server_folder *)(void *)r->buf;

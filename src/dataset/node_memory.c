@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of other nodes, in memory files that nothing can change any more: sealed against writing, growing
- * and shrinking before the first descriptor is handed out. Each descriptor is an open file of its own, and
- * read-only.
+ * Files of other nodes, in memory files that cannot change: they are sealed against writing, growing and shrinking
+ * before the first descriptor is handed out. Each descriptor is an open file of its own, and read-only.
  *
- * A few of them are kept, the last that were opened, within `memory`: programs open labels and indexes again
- * and again, on every node. A kept file counts for as long as its home's look at the shared file system
- * does; after that the home is asked, and says in a few bytes that it is the same. Each is a descriptor and
- * at least a page, so that small ones are counted as pages and end at a share of the descriptors that this
- * process may have. What was handed out does not count here: it is the programs' memory, and lasts as long as
- * they have it open.
+ * The last files that were opened are kept, within `memory`: programs open labels and indexes again and again, on every
+ * node. A kept file is valid for as long as its home's check of the shared file system is; after that the home is
+ * asked, and confirms in a few bytes that it is the same. Each takes a descriptor and at least a page. So small files
+ * are counted in pages, and their number is limited to a share of the descriptors that this process may have. Files
+ * that were handed out do not count here: their memory is the programs', and lasts as long as they are open.
  *
  * Files that were brought before a program asked for them (node_ahead.c) are kept apart until one does, in the order in
- * which they will be wanted, and take at most half of `memory`; they do not make room for files that a program has had.
- * When that half is full, those go that the order has passed by farther than as many files as there are: programs that
- * read beside each other do not keep the order exactly.
+ * which they will be wanted. They take at most half of `memory`, and do not evict files that a program has had. When
+ * that half is full, files are dropped whose place the order has passed by more than the number of files there:
+ * programs that read in parallel do not keep the order exactly.
  *
- * memory.lock protects all; under it nothing is done but open and close, which are short.
+ * memory.lock protects all of it; under it only files are opened and closed, which is short.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +40,7 @@ struct vvi_memory_file {
     uint64_t looked_ns;
 };
 
-/* Somebody is receiving this path. */
+/* A thread is receiving this path. */
 struct flight {
     struct vvi_path path;
     unsigned waiting;
@@ -84,7 +82,7 @@ void vvi_node_memory_fini(struct vv_node *n)
     vv_mutex_fini(&n->memory.lock);
 }
 
-/* A descriptor of its own for the same bytes, which cannot write. */
+/* Opens the same bytes again, read-only. */
 static int reopen(int fd)
 {
     char link[40];
@@ -147,7 +145,7 @@ static void drop_locked(struct vvi_memory *m, struct vvi_memory_file *f)
     free(f);
 }
 
-/* With revalidate 0 the age of a look says nothing: a file counts if the owner record of its path does, and is of the same
+/* With revalidate 0 age means nothing: a file is valid if the owner's record of its path is, and has the same
  * generation. `known`: that record's, or NULL. */
 static bool is_fresh(const struct vv_node *n, const struct vvi_memory_file *f,
                      const struct vv_shared_stat *known)
@@ -197,7 +195,7 @@ bool vvi_node_memory_awaits(struct vv_node *n, const char *path, uint64_t place)
     return f;
 }
 
-/* Whether so many sixteenths are not in use yet. */
+/* True if so many sixteenths of the memory are free. */
 static bool has_room_locked(const struct vv_node *n, unsigned sixteenths)
 {
     const struct vvi_memory *m = &n->memory;
@@ -276,7 +274,7 @@ void vvi_node_memory_put(struct vv_node *n, const char *path, int memfd,
     uint64_t space = space_of(st->gen.size);
     int fd;
 
-    /* One file shall not take the place of all others. */
+    /* One file must not evict all others. */
     if (space > n->opts.memory / 2)
         return;
     f = calloc(1, sizeof(*f));
@@ -363,7 +361,7 @@ bool vvi_node_memory_fly(struct vv_node *n, const char *path, uint64_t until_ns)
     vv_mutex_lock(&m->lock);
     f = vvi_paths_find(&m->flights, path);
     if (!f) {
-        /* Without memory for it others may receive the same: no harm. */
+        /* Without memory for the flight, another thread may receive the same file, which does no harm. */
         if (mine && vvi_paths_add(&m->flights, path, &mine->path) == 0)
             mine = NULL;
         first = true;
@@ -372,7 +370,7 @@ bool vvi_node_memory_fly(struct vv_node *n, const char *path, uint64_t until_ns)
         while (!f->landed && rc == 0)
             rc = vv_cond_wait_until(&m->landed, &m->lock, until_ns);
         f->waiting--;
-        /* It was taken out of the table when it landed; the last to see it frees it. */
+        /* It left the table when it landed; the last thread that waited frees it. */
         if (f->landed && f->waiting == 0)
             free(f);
     }

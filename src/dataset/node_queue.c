@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Work that must not be done where it arises: requests of other nodes arrive on the net's thread, which all
- * peers share. There are several queues, because jobs of one kind wait for jobs of another on other nodes,
- * and would wait for ever behind each other in one: a SLOW job waits until the others have listed what they
- * hold (LIST); giving a copy away (BACK) waits until the other node has it (COPY), which waits for bytes
- * that a FAST or SLOW job of this one sends, as do LARGE ones. FAST and LIST jobs wait for no other node. So whoever waits
- * for a node waits for a queue that moves.
+ * Work for other threads. Requests of other nodes arrive on the net's thread, which all peers share and which must not
+ * block. There are several queues, because jobs of one kind wait for jobs of another kind on other nodes; in one
+ * queue they would wait behind each other for ever. A SLOW job waits until the others have listed the files that they
+ * hold (LIST). Giving a copy away (BACK) waits until the other node has it (COPY), which waits for bytes that a FAST or
+ * SLOW job of this node sends; so do LARGE jobs. FAST and LIST jobs wait for no other node. So every wait for a node
+ * is a wait for a queue that moves.
  *
- * Threads are started when a job finds none idle, up to a limit, and stay.
+ * A thread is started when a job finds none idle, up to a limit, and stays.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ int vvi_node_queue_push(struct vv_node *n, enum vvi_queue_kind kind, struct vvi_
     if (rc == 0 && q->idle <= q->nr && q->threads < q->max &&
         vv_thread_start(&q->thread[q->threads], work, q) == 0)
         q->threads++;
-    /* Without a thread it would lie there for ever. */
+    /* Without a thread the job would never run. */
     if (rc == 0 && q->threads == 0)
         rc = -EBUSY;
     if (rc == 0) {
@@ -87,7 +87,7 @@ int vvi_node_queue_push(struct vv_node *n, enum vvi_queue_kind kind, struct vvi_
         q->nr++;
     }
     vv_mutex_unlock(&q->lock);
-    /* A thread that wakes up finds the lock free. */
+    /* After the unlock, so that the thread that wakes up finds the lock free. */
     if (rc == 0)
         vv_cond_signal(&q->more);
     return rc;
@@ -105,7 +105,7 @@ bool vvi_node_queue_waits(struct vv_node *n, enum vvi_queue_kind kind)
 
 int vvi_node_queue_start(struct vv_node *n)
 {
-    /* Whoever sends files computes their checksums: some gigabytes a second each. */
+    /* Sending files computes their checksums: some gigabytes a second for each thread. */
     long cores = sysconf(_SC_NPROCESSORS_ONLN) / 4;
     unsigned fast = (unsigned)VV_MIN(VV_MAX(cores, (long)FAST_MIN), (long)FAST_MAX);
     const unsigned max[VVI_QUEUES] = {fast, 0, 1, BACK_THREADS, BACK_THREADS, LARGE_MAX};

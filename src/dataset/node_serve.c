@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answering other nodes, and this one, which asks itself the same way.
+ * Answering requests of other nodes, and of this one, which uses the same calls.
  *
- * A question comes in two steps. First: what can you say at once? That has an adaptive deadline, because a
- * node that is well says something at once. If something has to be fetched or looked at first, the answer is
- * -EINPROGRESS, and the second question (FETCH) waits for as long as whoever asks will; only membership ends
- * it if the node dies meanwhile. So a slow shared file system is never taken for a dead node.
+ * A request has two steps. The first asks for what can be answered at once. Its deadline is adaptive and short, because
+ * a healthy node answers at once. If something has to be fetched or checked first, the answer is -EINPROGRESS. The
+ * second step (FETCH) waits until the sender's deadline; it ends earlier only if membership finds the node dead. So a
+ * slow shared file system is never taken for a dead node.
  *
- * Requests arrive on the net's thread and are put in queues there. Nothing else is done on it, but for the first step
- * of a question about a small file whose bytes are in memory, or that has to be looked at again, when no other one waits:
- * two threads less have to wake up for it.
+ * Requests arrive on the net's thread and are put in queues there. That thread itself answers only the first step of a
+ * request for a small file whose bytes are in memory, or that has to be checked again, when no other request waits:
+ * this saves waking up two threads.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 
 #define RETRY_NS     (5 * VV_NS_PER_MS)
 #define LIST_WAIT_NS (200 * VV_NS_PER_MS)
-#define AT_ONCE      (UINT64_C(256) << 10) /* bytes that the net's thread may send itself */
+#define AT_ONCE      (UINT64_C(256) << 10) /* most bytes that the net's thread sends itself */
 
 /* ---- a file ---- */
 
@@ -34,7 +34,7 @@ static int pass(struct vvi_got *got, int why)
     return 0;
 }
 
-/* What was found; whoever has it already does not get it again. */
+/* Completes the answer for a file that was found. Without bytes if the sender has this generation. */
 static int give(const struct vvi_get *g, int fd, struct vvi_got *got, int *ret_fd)
 {
     if ((g->flags & VVI_GET_HAVE) && vvi_same_gen(&g->gen, &got->st.gen)) {
@@ -49,7 +49,7 @@ static int give(const struct vvi_get *g, int fd, struct vvi_got *got, int *ret_f
     return 0;
 }
 
-/* A copy may be on its way in from another node, which the owner knows nothing of. */
+/* Waits for a copy that may be on its way from another node; the owner does not see these. */
 static int get_waiting(struct vv_node *n, const char *path, uint64_t deadline_ns, int *ret_fd,
                        struct vv_shared_stat *ret_stat)
 {
@@ -63,7 +63,7 @@ static int get_waiting(struct vv_node *n, const char *path, uint64_t deadline_ns
     }
 }
 
-/* A large file is brought while the program reads the shared file system. Returns why. */
+/* Starts to bring a large file while the program reads the shared file system. Returns the error for it. */
 static int bring_behind(struct vv_node *n, const char *path)
 {
     struct vv_shared_stat st = {0};
@@ -96,7 +96,7 @@ static int serve_here(struct vv_node *n, const struct vvi_get *g, uint64_t deadl
         vvi_node_home_decided(n, g->path);
         return pass(got, rc);
     }
-    /* It was invalidated while it was brought: whoever asked before that may have it, and keep it for nobody. */
+    /* It was invalidated while it was fetched: earlier requests may have it, but no node may keep it. */
     if (vv_owner_recall(n->owner, g->path, &known, &got->age_ns) < 0)
         got->age_ns = VV_OWNER_TOO_OLD;
     if (!(g->flags & VVI_GET_STAT))
@@ -104,7 +104,7 @@ static int serve_here(struct vv_node *n, const struct vvi_get *g, uint64_t deadl
     return give(g, fd, got, ret_fd);
 }
 
-/* As the file's home: here, or somewhere else. 1: here. */
+/* Answers as the file's home. 1: the file is on this node. */
 static int serve_home(struct vv_node *n, const struct vvi_get *g, uint64_t deadline_ns,
                       struct vvi_got *got)
 {
@@ -134,7 +134,8 @@ static int serve_home(struct vv_node *n, const struct vvi_get *g, uint64_t deadl
     return 0;
 }
 
-/* A node that is asked for a file keeps it, because its home says so; or as its home, unless another node does. */
+/* A file that this node was asked for becomes kept: as its home, unless another node keeps it, or because its home
+ * asks. */
 static void keep_asked(struct vv_node *n, const struct vvi_get *g)
 {
     uint64_t at;
@@ -189,7 +190,7 @@ static void answer(struct vv_net_req *req, int status)
     (void)vv_net_respond(req, &reply);
 }
 
-/* Sends what was found; the descriptor is closed. in_memory: no disk is waited for. */
+/* Sends the file and closes its descriptor. in_memory: its bytes are in memory, without waiting for a disk. */
 static void reply_got(struct vv_node *n, struct vv_net_req *req, const struct vvi_get *g,
                       struct vvi_got *got, int fd, bool in_memory)
 {
@@ -199,7 +200,7 @@ static void reply_got(struct vv_node *n, struct vv_net_req *req, const struct vv
     uint64_t size = got->st.gen.size;
     int rc;
 
-    /* Never computed from what is on disk now: damage would get a checksum that matches it. */
+    /* Never computed from the bytes on disk now: then damaged bytes would get a matching checksum. */
     if (fd >= 0 && vv_dataset_sum(n->cache, g->path, &got->st.gen, &got->sum) < 0) {
         close(fd);
         answer(req, -ESTALE); /* dropped meanwhile */
@@ -208,7 +209,7 @@ static void reply_got(struct vv_node *n, struct vv_net_req *req, const struct vv
     vvi_wire_put_got(&p, got);
     reply.body = body;
     reply.body_bytes = p.at;
-    /* No program waits for a large one: a node asks for its bytes piece by piece, later. */
+    /* Send no bytes of a large file: no program waits for it, and a node asks for its pieces later. */
     if (fd >= 0 && g->offset < size &&
         ((g->flags & VVI_GET_EXACT) || n->opts.direct_above == 0 || size <= n->opts.direct_above)) {
         reply.fd = fd;
@@ -251,7 +252,7 @@ static void do_get(struct vv_node *n, struct vvi_job *job, bool stopping)
     free(job);
 }
 
-/* Whether the bytes of a small file can be had without waiting for a disk, as far as its ends tell. */
+/* True if the bytes of a small file seem to be in memory, judging by its first and last page. */
 static bool is_in_memory(int fd, uint64_t size)
 {
     char byte;
@@ -261,7 +262,7 @@ static bool is_in_memory(int fd, uint64_t size)
                          preadv2(fd, &iov, 1, (off_t)size - 1, RWF_NOWAIT) == 1);
 }
 
-/* Answers the first step of a question at once. False: a thread that may wait for the disk has to. */
+/* Answers the first step of a request at once. False: it needs a thread that may wait for the disk. */
 static bool get_at_once(struct vv_node *n, struct vv_net_req *req, const struct vvi_get *g)
 {
     struct vv_dataset_gen gen;
@@ -288,8 +289,8 @@ static bool get_at_once(struct vv_node *n, struct vv_net_req *req, const struct 
     return true;
 }
 
-/* Whether the node that asks has a newer view of the members. This node may then have been out of reach, and have missed
- * changes of files; with revalidate 0 it would not look for them. */
+/* True if the node that asks has a newer view of the members. This node may have been out of reach, and have missed
+ * changes of files; with revalidate 0 it would never check them again. */
 static bool is_behind(struct vv_node *n, uint64_t epoch)
 {
     struct vvi_view *v = vvi_node_view_get(n);
@@ -299,7 +300,7 @@ static bool is_behind(struct vv_node *n, uint64_t epoch)
     return behind;
 }
 
-/* True: it is answered. False: it is for a queue, and the second step of a question not for one that must not wait. */
+/* True: it is answered. False: it belongs in a queue; the second step of a request in one whose jobs may wait. */
 static bool take_get(struct vv_node *n, struct vv_net_req *req, const struct vv_net_msg *m,
                      enum vvi_queue_kind *ret_queue)
 {
@@ -368,7 +369,7 @@ static int list_one(void *user, const struct vv_dataset_entry *e)
     }
     p = (struct vvi_pack){.buf = l->buf, .at = l->at, .max = l->room};
     vvi_wire_put_path(&p, e->path);
-    if (p.at > l->max) /* the rest is found when it is asked for, by fetching it again */
+    if (p.at > l->max) /* the rest is found on request, by fetching it again */
         return 1;
     l->at = p.at;
     return 0;
@@ -379,7 +380,7 @@ static void do_hold(struct vv_node *n, struct vvi_job *job, bool stopping)
     struct listing l = {.n = n, .v = vvi_node_view_get(n), .max = vv_net_req_data_max(job->req)};
     struct vv_net_reply reply = {.fd = -1};
 
-    /* Whoever asks may have heard more than we have: then files are not where we think. */
+    /* The node that asks may have a newer view: then files have other homes than here. */
     if (!stopping && l.v->epoch != job->epoch &&
         vvi_node_view_wait(n, l.v->epoch, vv_now_ns() + LIST_WAIT_NS)) {
         vvi_node_view_put(l.v);
@@ -421,7 +422,7 @@ static void do_keep(struct vv_node *n, struct vvi_job *job, bool stopping)
     free(job);
 }
 
-/* Another node got bytes that do not match their checksum. It is not believed, the disk is. */
+/* Another node got bytes that do not match their checksum. Its report is checked by reading the disk. */
 static void do_check(struct vv_node *n, struct vvi_job *job, bool stopping)
 {
     struct vvi_pack p = {.buf = (uint8_t *)(uintptr_t)job->body, .max = job->body_bytes};

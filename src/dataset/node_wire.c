@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nodes say to each other, as bytes: little endian, no padding, lengths before what they measure. What
- * comes in is checked here, so that nothing else sees a path that is none. */
+/* Encoding and decoding of messages between nodes: little endian, no padding, lengths before their data. Incoming
+ * messages are checked here, so that no other part gets an invalid path. */
 #include <string.h>
 
 #include "base/le.h"
@@ -96,7 +96,7 @@ void vvi_wire_take_stat(struct vvi_pack *p, struct vv_shared_stat *st)
     st->blocks = vvi_wire_take(p, 8);
     st->atime_ns = vvi_wire_take(p, 8);
     st->btime_ns = vvi_wire_take(p, 8);
-    st->dev = 0; /* every node has a number of its own for the file system */
+    st->dev = 0; /* the file system has another number on every node */
 }
 
 void vvi_wire_put_get(struct vvi_pack *p, const struct vvi_get *g)

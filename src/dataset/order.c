@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch draws with the Mersenne Twister MT19937, seeded with the low 32 bits, and permutes by exchanging
- * each place with one at or behind it, drawn by a remainder. */
+/* PyTorch uses the Mersenne Twister MT19937, seeded with the low 32 bits. It permutes by swapping each place with one
+ * at or behind it, drawn by a remainder. */
 #include "dataset/order.h"
 
 #include <errno.h>

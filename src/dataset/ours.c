@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the top down, so that nothing can be exchanged behind what was looked at: in a folder that only we and root
- * can change, an entry stays what it was; in one with the sticky bit, an entry of ours or of root's does.
+ * Paths are checked from the top down, so that nothing can be exchanged behind the check. In a folder that only this
+ * user and root can change, an entry stays the same; in one with the sticky bit, an entry of this user or of root does.
  */
 #include "dataset/ours.h"
 
@@ -15,7 +15,7 @@
 
 #define LINKS_MAX 16
 
-/* The number that stands for users who have none in this namespace; 0: there are none. */
+/* The number of users that this namespace does not map; 0: there are none. */
 static uid_t unmapped(void)
 {
     unsigned long in = 0, out = 0, nr = 0, number = 65534;
@@ -63,7 +63,7 @@ static int check_parent(const char *path, const struct stat *st, char *err, size
 
 static int check_path(const char *path, unsigned links, char *err, size_t err_bytes);
 
-/* Where a link leads. */
+/* Checks the target of a link. */
 static int check_link(const char *path, unsigned links, char *err, size_t err_bytes)
 {
     char to[PATH_MAX], whole[2 * PATH_MAX];
@@ -71,7 +71,7 @@ static int check_link(const char *path, unsigned links, char *err, size_t err_by
     const char *slash = strrchr(path, '/');
 
     if (n < 0)
-        return 0; /* gone: whatever needs it will say so */
+        return 0; /* it is gone: opening it will fail with a message */
     to[n] = '\0';
     if (to[0] == '/')
         snprintf(whole, sizeof(whole), "%s", to);
@@ -84,7 +84,7 @@ static int check_link(const char *path, unsigned links, char *err, size_t err_by
     return check_path(whole, links + 1, err, err_bytes);
 }
 
-/* All of a path, which begins with a slash. */
+/* Checks all of a path, which begins with a slash. */
 static int check_path(const char *path, unsigned links, char *err, size_t err_bytes)
 {
     char part[PATH_MAX];

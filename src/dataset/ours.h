@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether files and folders are this user's alone. The cache is believed because of where it lies: another user who
- * could put a file, a link or a folder in its place would decide what programs read.
+ * Checks that files and folders belong to this user alone. The cache trusts its files because of their place: another
+ * user who could put a file, a link or a folder there would decide what programs read.
  *
- * Trusted are this user and root. In a user namespace, so is the owner whose number is not mapped: root of the
- * machine looks like that there.
+ * Trusted are this user and root. In a user namespace, so is the owner whose number is not mapped: the machine's root
+ * appears there under that number.
  *
  * Threads: any. The error is always -EPERM, with a text: what is wrong, what was expected, what to do.
  */
@@ -15,15 +15,15 @@
 
 #include "base/util.h"
 
-/* Every folder on the way to `path`, and behind links on it: it belongs to somebody trusted, and others cannot write
- * to it, or only with the sticky bit, which keeps them from replacing what is not theirs. A group may write if it is
- * root's (0). What does not exist is not looked at; `path` itself is not either. */
+/* Checks every folder on the way to `path`, including those behind links: it belongs to a trusted user, and others
+ * cannot write to it, or only with the sticky bit, which prevents them from replacing files of others. A group may
+ * write if it is root's (0). Missing folders and `path` itself are not checked. */
 VV_WARN_UNUSED int vv_ours_parents(const char *path, char *err, size_t err_bytes);
 
-/* An open folder: it is this user's, and others cannot write to it. */
+/* Checks an open folder: it belongs to this user, and others cannot write to it. */
 VV_WARN_UNUSED int vv_ours_folder(int fd, const char *path, char *err, size_t err_bytes);
 
-/* An open file: a regular one of this user, and others cannot write to it. */
+/* Checks an open file: a regular one of this user, and others cannot write to it. */
 VV_WARN_UNUSED int vv_ours_file(int fd, const char *path, char *err, size_t err_bytes);
 
 #endif

@@ -1,30 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A known file is a record of a path: which generation it was when it was last looked at, and when; and
- * whether somebody is working on it. One thread works on a path at a time; the others who ask for it
- * wait for that one and then look at the cache themselves. They never take over its result: what it got
- * may be gone, and what it could not get may be there.
+ * A record belongs to a path. It has the generation that the last check found, the time of that check, and whether a
+ * thread is working on the path. One thread works on a path at a time. Other threads that ask for it wait for
+ * that one and then look at the cache themselves. They never use its result: a file that it got may be gone, and a
+ * file that it could not get may be there.
  *
- * Why no mixture of two generations gets into the cache: the generation is taken from the open file
- * before the first byte is read and again after the last one, and has to be the same. A file that is changed
- * twice within one tick of the file system's times, keeping its size, looks the same; so none is read before
- * the tick of its last change is over. And a write takes its time when it begins: one that is under way changes bytes
- * for as long as it lasts, and the times no more. How long that is cannot be known, but a write of many bytes takes
- * long, and so does reading them. So a copy is kept only if the last change was older, when reading began, than
- * WRITE_TIMES as long as reading took. A file that is too young is read again when it is old enough, if that is soon;
- * if not, it is left to the caller. (All this as far as the clocks of this node and of the file system agree. A store
- * through a mapping has no time of its own at all; docs/dataset.md.)
+ * Mixtures of two generations must not get into the cache. So the generation is taken from the open file before the
+ * first byte is read and again after the last one, and must be the same. A file that is changed twice within one tick
+ * of the file system's times, without a change of its size, looks the same; so no file is read before the tick of its
+ * last change is over. And a write sets the time when it begins: it changes bytes for as long as it lasts, but not the
+ * time. Its duration is unknown, but a write of many bytes takes long, and so does reading them. So a copy is kept
+ * only if the last change was older, when reading began, than WRITE_TIMES the duration of the read. A file that is too
+ * young is read again when it is old enough, if that is soon; otherwise the caller reads the shared file system. (All
+ * this as far as the clocks of this node and of the file system agree. A store through a mapping sets no time of its
+ * own at all; docs/dataset.md.)
  *
- * A record is some two hundred bytes and the path, and programs may ask about paths without end. One that
- * tells nothing (there was no such file) goes with the last thread that uses it. Of the others at least
- * `records` are kept, and twice as many as there are files in the cache; beyond that each new one lets a
- * hand move on over the table, which takes out what nobody uses, nobody has asked for since it last came by,
- * and would have to be looked at anyway. (With files that never change nothing has to be: what goes then is
- * looked at once more if it is asked for again.) What was written to is remembered for as long as somebody
- * may still bring older news of it.
+ * A record takes some two hundred bytes and the path, and programs may ask for any number of paths. A record without
+ * information (there was no such file) is freed by the last thread that uses it. Of the others at least `records` are
+ * kept, and twice as many as there are files in the cache. Above that each new record moves a clock hand over the
+ * table. It removes records that no thread uses, that were not requested since it last passed them, and whose
+ * file would have to be checked anyway. (Files that never change need no check: after a removal they are checked
+ * once more on request.) A record of a changed file stays for as long as older reports about it may arrive.
  *
- * owner->lock protects records, is never held across a call of the cache or a system call, and so nests with
- * nothing.
+ * owner->lock protects records, is never held across a call of the cache or a system call, and so nests with no
+ * other lock.
  */
 #include "dataset/owner.h"
 
@@ -43,35 +42,35 @@
 #define READ_BYTES ((size_t)1 << 20)
 #define TRIES      3
 #define RECORDS    8192
-#define STEP       8 /* chains that the hand passes for one new record */
-/* How old the news of another node can be where files never change: a copy takes a minute at most. */
+#define STEP       8 /* chains that the clock hand passes for one new record */
+/* Greatest age of a report of another node where files never change: a copy takes a minute at most. */
 #define NEWS_NS (300 * VV_NS_PER_S)
 
-/* How long a change may look like the one before it: kernels take times from a clock that ticks a hundred times
- * a second or more; some file systems keep whole seconds. */
+/* Longest time in which two changes may get the same time: kernels take times from a clock that ticks a hundred times a
+ * second or more; some file systems keep whole seconds. */
 #define TICK_NS       (20 * VV_NS_PER_MS)
 #define SECOND_NS     (VV_NS_PER_S + TICK_NS)
 #define WRITE_TIMES   4
-#define UNSURE_NS     VV_NS_PER_S /* so long a look counts that does not for good */
-#define SETTLE_MAX_NS VV_NS_PER_S /* so long somebody may wait for a file to be old enough */
+#define UNSURE_NS     VV_NS_PER_S /* validity of a check that is not sure */
+#define SETTLE_MAX_NS VV_NS_PER_S /* longest wait for a file to be old enough */
 
 struct known {
     struct vvi_path path;
     /* Synchronization: owner->lock. */
     unsigned users;    /* threads that have a pointer to it */
-    bool asked;        /* since the hand came by */
-    bool working;      /* somebody is at it */
+    bool asked;        /* since the clock hand passed it */
+    bool working;      /* a thread works on it */
     uint64_t bringing; /* the size of the file that the working thread reads; 0: none */
-    bool looked;       /* the next two mean something */
+    bool looked;       /* the next two are valid */
     uint64_t looked_ns;
-    uint64_t doubts; /* of the owner, when the look was sure */
+    uint64_t doubts; /* value of the owner's counter when the check was sure */
     struct vv_shared_stat stat;
-    struct vv_dataset_gen young; /* was read, and had changed too short a time before ... */
-    uint64_t young_ns;   /* ... which it will not have from then on, by vv_now_ns; 0: none was */
-    uint64_t changes;    /* how often it was invalidated ... */
-    uint64_t changed_ns; /* ... and when last */
-    unsigned holds;      /* changes that have begun and not ended ... */
-    uint64_t held_ns;    /* ... which count until then */
+    struct vv_dataset_gen young; /* was read too short a time after its last change ... */
+    uint64_t young_ns;           /* ... and is old enough from then on, by vv_now_ns; 0: none */
+    uint64_t changes;            /* number of invalidations ... */
+    uint64_t changed_ns;         /* ... and time of the last one */
+    unsigned holds;              /* changes that have begun and not ended ... */
+    uint64_t held_ns;            /* ... which expire at this time */
     struct known **same_at, *same_next; /* files with about the same inode */
 };
 
@@ -80,14 +79,14 @@ struct known {
 struct vv_owner {
     struct vv_owner_opts opts; /* immutable */
     struct vv_mutex lock;
-    struct vv_cond ended; /* somebody has stopped working on something */
+    struct vv_cond ended; /* a thread has stopped working on a path */
     atomic_bool stop; /* Synchronization: relaxed; a thread that sees it late reads a little more */
     /* Synchronization: lock. */
     struct vvi_paths records;
-    uint64_t doubts;      /* how often nodes had been out of reach ... */
-    uint64_t sure_ns;     /* ... and from when on looks count for good */
-    size_t hand;          /* the chain that it comes to next */
-    struct known **inode; /* INODES lists: a file may be written to by another name */
+    uint64_t doubts;      /* number of times that nodes had been out of reach ... */
+    uint64_t sure_ns;     /* ... and the time from which checks are sure again */
+    size_t hand;          /* the clock hand: the chain to look at next */
+    struct known **inode; /* INODES lists: a file may be changed under another name */
     struct vv_owner_stats stats;
 };
 
@@ -144,7 +143,7 @@ static bool is_fresh(const struct vv_owner *o, const struct known *k, uint64_t n
     return k->looked && (is_for_good(o, k) || now_ns - k->looked_ns < counts_ns);
 }
 
-/* Somebody is changing it. */
+/* True while a change is under way. */
 static bool is_held(const struct known *k, uint64_t now_ns)
 {
     return k->holds > 0 && now_ns < k->held_ns;
@@ -185,7 +184,7 @@ static void remove_locked(struct vv_owner *o, struct known *k)
     free(k);
 }
 
-/* The hand comes by. */
+/* The clock hand passes this record. */
 static void pass_by(void *user, struct vvi_path *e)
 {
     struct vv_owner *o = user;
@@ -203,7 +202,7 @@ static void pass_by(void *user, struct vvi_path *e)
         k->asked = false;
 }
 
-/* The record of a path, made if there is none; NULL: out of memory. */
+/* Finds or makes the record of a path. NULL: out of memory. */
 static struct known *know_locked(struct vv_owner *o, const char *path)
 {
     struct known *k = vvi_paths_find(&o->records, path);
@@ -221,7 +220,7 @@ static struct known *know_locked(struct vv_owner *o, const char *path)
     return k;
 }
 
-/* This thread has no use for it any more. */
+/* Ends this thread's use of a record. */
 static void put_locked(struct vv_owner *o, struct known *k)
 {
     vv_assert(k->users > 0);
@@ -235,8 +234,8 @@ static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen
            a->inode == b->inode;
 }
 
-/* Whether a look of that time counts for good. `early_ns`: by how much earlier the node that looked may have begun to
- * doubt. The number for known.doubts. */
+/* The value for known.doubts: whether a check of that time is sure. `early_ns`: by how much earlier the node that
+ * checked may have begun to doubt. */
 static uint64_t sure_since_locked(const struct vv_owner *o, uint64_t looked_ns, uint64_t early_ns)
 {
     bool sure = o->doubts == 0 || (int64_t)(looked_ns + early_ns - o->sure_ns) >= 0;
@@ -244,7 +243,7 @@ static uint64_t sure_since_locked(const struct vv_owner *o, uint64_t looked_ns, 
     return o->doubts - !sure;
 }
 
-/* What a look found; `begun_ns` is when it began, and `changes` how things stood then. */
+/* Records the result of a check that began at `begun_ns`, when the path had `changes`. */
 static void note(struct vv_owner *o, struct known *k, const struct vv_shared_stat *st,
                  uint64_t begun_ns, uint64_t changes)
 {
@@ -253,7 +252,7 @@ static void note(struct vv_owner *o, struct known *k, const struct vv_shared_sta
     know_stat_locked(o, k, st);
     k->looked_ns = begun_ns - st->age_ns;
     k->doubts = sure_since_locked(o, k->looked_ns, 0);
-    /* What was invalidated meanwhile, or is being changed, may be older than that. */
+    /* If it was invalidated since, or is being changed, the result may be outdated. */
     k->looked = k->changes == changes && !is_held(k, o->opts.now_ns());
     vv_mutex_unlock(&o->lock);
 }
@@ -264,10 +263,10 @@ struct order {
     const char *path;
     uint64_t next_use;
     bool ahead;
-    uint64_t limit; /* a larger one is not brought: -EINPROGRESS; 0: there is none */
+    uint64_t limit; /* a larger file is not brought: -EINPROGRESS; 0: no limit */
 };
 
-/* Files on their way: so many more, their bytes, and how many of those are here. */
+/* Adds to the figures of files under way: their number, their bytes, and the bytes that are here. */
 static void progress(struct vv_owner *o, int64_t files, int64_t bytes, int64_t done)
 {
     vv_mutex_lock(&o->lock);
@@ -277,7 +276,7 @@ static void progress(struct vv_owner *o, int64_t files, int64_t bytes, int64_t d
     vv_mutex_unlock(&o->lock);
 }
 
-/* Reads all of an open file into a fill. -EAGAIN: it is not as long as it was. */
+/* Reads all of an open file into a fill. -EAGAIN: its length has changed. */
 static int copy(struct vv_owner *o, intptr_t file, uint64_t size, struct vv_dataset_fill *fill)
 {
     const struct vv_shared *s = o->opts.shared;
@@ -303,8 +302,8 @@ static int copy(struct vv_owner *o, intptr_t file, uint64_t size, struct vv_data
     return rc;
 }
 
-/* How long it takes until a file may be read, if reading takes so long; 0: no longer. Or how long it took, `ago_ns`
- * before now. */
+/* Time until a file is old enough for a read that takes `read_ns`; 0: it is. `ago_ns`: how long ago that read
+ * began. */
 static uint64_t unsettled_ns(const struct vv_dataset_gen *gen, uint64_t read_ns, uint64_t ago_ns)
 {
     int64_t tick_ns = (int64_t)(gen->ctime_ns % VV_NS_PER_S == 0 ? SECOND_NS : TICK_NS);
@@ -314,7 +313,7 @@ static uint64_t unsettled_ns(const struct vv_dataset_gen *gen, uint64_t read_ns,
     clock_gettime(CLOCK_REALTIME, &ts);
     age_ns = (int64_t)((uint64_t)ts.tv_sec * VV_NS_PER_S + (uint64_t)ts.tv_nsec - ago_ns -
                        gen->ctime_ns);
-    /* From far ahead: the clocks do not agree, and waiting for that would be waiting for ever. */
+    /* If the time lies far in the future, the clocks do not agree: do not wait. */
     return age_ns >= need_ns || age_ns < -tick_ns ? 0 : (uint64_t)(need_ns - age_ns);
 }
 
@@ -333,14 +332,14 @@ static int let_settle(struct vv_owner *o, intptr_t file, const struct vv_shared_
     return rc < 0 ? rc : same_gen(&st->gen, &after.gen) ? 0 : -EAGAIN;
 }
 
-/* What came of one attempt. */
+/* Result of one attempt. */
 struct attempt {
     bool brought;
-    bool young; /* it was read, and cannot be kept, because it had changed a moment before ... */
-    uint64_t wait_ns; /* ... and may be read again so much later */
+    bool young;       /* it was read, but is not kept, because it had changed shortly before ... */
+    uint64_t wait_ns; /* ... and may be read again after this time */
 };
 
-/* Brings the file that is open, unless it is here. */
+/* Brings an open file, unless it is here. */
 static int bring_open(struct vv_owner *o, const struct order *order, intptr_t file,
                       const struct vv_shared_stat *st, struct attempt *a)
 {
@@ -362,7 +361,7 @@ static int bring_open(struct vv_owner *o, const struct order *order, intptr_t fi
         rc = -EAGAIN;
     took_ns = vv_now_ns() - begun_ns;
     if (rc == 0 && !st->whole) {
-        /* By now it is older, by as long as it took. */
+        /* Its age at the beginning of the read decides. */
         a->young = unsettled_ns(gen, took_ns, took_ns) > 0;
         a->wait_ns = unsettled_ns(gen, took_ns, 0);
         rc = a->young ? -EAGAIN : 0;
@@ -380,7 +379,7 @@ static int bring_open(struct vv_owner *o, const struct order *order, intptr_t fi
     return rc;
 }
 
-/* Whether a generation was read before, and is still too young to be read again. */
+/* True if this generation was read before, and is still too young to be read again. */
 static bool is_young(struct vv_owner *o, const struct known *k, const struct vv_dataset_gen *gen)
 {
     bool young;
@@ -391,7 +390,7 @@ static bool is_young(struct vv_owner *o, const struct known *k, const struct vv_
     return young;
 }
 
-/* It will be old enough later. False: too late for somebody to wait for it. */
+/* Waits until the file is old enough. False: that takes too long. */
 static bool wait_for_age(struct vv_owner *o, struct known *k, const struct vv_dataset_gen *gen,
                          uint64_t wait_ns)
 {
@@ -407,7 +406,8 @@ static bool wait_for_age(struct vv_owner *o, struct known *k, const struct vv_da
     return true;
 }
 
-/* Lets others who ask see that they need not wait. -EAGAIN: it is too young; there is nothing to wait for. */
+/* Publishes the size, so that other threads see that they need not wait. -EAGAIN: the file is too young, do not read.
+ * */
 static int begin_reading(struct vv_owner *o, struct known *k, const struct order *order,
                          const struct vv_dataset_gen *gen)
 {
@@ -463,7 +463,7 @@ static int bring(struct vv_owner *o, struct known *k, const struct order *order)
     return rc;
 }
 
-/* Which generation is cached. -ENOENT: none that is any good. */
+/* The generation that is cached. -ENOENT: none, or a damaged one. */
 static int cached_gen(struct vv_owner *o, const char *path, struct vv_dataset_gen *ret_gen)
 {
     int fd, rc = vv_dataset_get(o->opts.cache, path, NULL, &fd, ret_gen);
@@ -473,7 +473,7 @@ static int cached_gen(struct vv_owner *o, const char *path, struct vv_dataset_ge
     return rc == -EBADMSG ? -ENOENT : rc;
 }
 
-/* Looks whether a cached generation is still the file's. 0: yes, or none was asked about; -ESTALE: no. */
+/* Checks that a cached generation is still the file's. 0: yes, or no generation was given; -ESTALE: no. */
 static int look(struct vv_owner *o, struct known *k, const char *path,
                 const struct vv_dataset_gen *cached)
 {
@@ -493,14 +493,14 @@ static int look(struct vv_owner *o, struct known *k, const char *path,
     return !cached || same_gen(&st.gen, cached) ? 0 : -ESTALE;
 }
 
-/* Gone, or not ours to give any more. */
+/* True if the file is gone, or must not be handed out any more. */
 static bool is_gone(int rc)
 {
     return rc == -ENOENT || rc == -EACCES || rc == -ENOTDIR || rc == -EISDIR || rc == -ELOOP;
 }
 
-/* The file is here, the generation that it is now; or an error. The caller is the one who works.
- * Bringing a file looks at it as well, so that what is not here need not be looked at before. */
+/* Makes sure that the file's current generation is here. The caller has begun work on the path. Bringing a file
+ * checks it as well, so a file that is not here is not checked before. */
 static int make_sure(struct vv_owner *o, struct known *k, const struct order *order)
 {
     struct vv_dataset_gen cached;
@@ -517,8 +517,8 @@ static int make_sure(struct vv_owner *o, struct known *k, const struct order *or
     return rc;
 }
 
-/* Becomes the one who works on a path, or waits for who does. 1: this thread works, and has the record
- * until end_work; 0: somebody else did, look again; or an error. */
+/* Begins to work on a path, or waits for the thread that does. 1: this thread works, and has the record until
+ * end_work; 0: another thread did, look again; or an error. */
 static int begin_work(struct vv_owner *o, struct known *k, uint64_t limit, uint64_t deadline_ns)
 {
     int rc = 0;
@@ -529,7 +529,7 @@ static int begin_work(struct vv_owner *o, struct known *k, uint64_t limit, uint6
         rc = 1;
     } else {
         o->stats.waits++;
-        /* What is found out while others wait already is for those who come later. */
+        /* A file that is too large to wait for is known while it is still being read. */
         if (limit && k->bringing > limit)
             rc = -EINPROGRESS;
         while (k->working && rc == 0)
@@ -543,7 +543,7 @@ static int begin_work(struct vv_owner *o, struct known *k, uint64_t limit, uint6
     return rc;
 }
 
-/* `rc` is what came of it. */
+/* Ends the work on a path. `rc` is its result. */
 static void end_work(struct vv_owner *o, struct known *k, int rc)
 {
     vv_mutex_lock(&o->lock);
@@ -556,8 +556,8 @@ static void end_work(struct vv_owner *o, struct known *k, int rc)
     vv_mutex_unlock(&o->lock);
 }
 
-/* The record of a path, which is the caller's until begin_work or put, and what it says if that still
- * counts. */
+/* Finds the record of a path, which is the caller's until begin_work or put. `ret_fresh`: its content is still
+ * valid. */
 static int look_up(struct vv_owner *o, const char *path, struct known **ret_known, bool *ret_fresh,
                    struct vv_shared_stat *ret_stat)
 {
@@ -586,7 +586,7 @@ static void put(struct vv_owner *o, struct known *k)
     vv_mutex_unlock(&o->lock);
 }
 
-/* Whether it is here, and all of a large file would have to be read before it is handed out. */
+/* True if it is here, but large, and would have to be read before it is handed out. */
 static bool is_long(const struct vv_owner *o, const char *path, uint64_t limit)
 {
     struct vv_dataset_gen gen;
@@ -596,7 +596,7 @@ static bool is_long(const struct vv_owner *o, const char *path, uint64_t limit)
            gen.size > limit;
 }
 
-/* No caller waits for a larger file, if he can read it elsewhere. */
+/* The size above which callers do not wait, if they can read the file elsewhere. */
 static uint64_t wait_max(const struct vv_owner *o, const char *path)
 {
     const struct vv_shared *s = o->opts.shared;
@@ -640,7 +640,7 @@ static int get(struct vv_owner *o, const char *path, uint64_t limit, uint64_t de
             st = k->stat;
             vv_mutex_unlock(&o->lock);
             rc = vv_dataset_get(o->opts.cache, path, &st.gen, ret_fd, NULL);
-            /* Out again already, or the disk does not give it back. The file itself is there. */
+            /* It was evicted again, or the disk cannot read it. The file itself exists. */
             if (rc == -ENOENT || rc == -EBADMSG)
                 rc = -ENOSPC;
         }
@@ -762,9 +762,9 @@ void vv_owner_show(struct vv_owner *o, const char *path, const char *client_path
         return;
     vv_shared_stat_to_wire(&st, &wire);
     wire.dev = wire.dev ? wire.dev : dev;
-    /* Written to since: it was dropped then, or will be, and with it what is shown. */
+    /* If it was changed since, the change has dropped it, or will, and its entry in the index too. */
     (void)vv_dataset_show(o->opts.cache, path, &st.gen, client_path, &wire, until_ns, st.direct);
-    /* Doubt is noted before it hides all: one of the two sees the other. */
+    /* Doubt is recorded before it hides all files: so one of the two threads sees the other. */
     vv_mutex_lock(&o->lock);
     fresh = doubts == o->doubts;
     vv_mutex_unlock(&o->lock);
@@ -793,7 +793,7 @@ uint64_t vv_owner_changes(struct vv_owner *o, const char *path)
     return changes;
 }
 
-/* News may be older than this machine is up; then its time is before the clock began. */
+/* A report may be from before this machine was started; then its time is before the clock began. */
 static bool is_later(uint64_t a_ns, uint64_t b_ns)
 {
     return (int64_t)(a_ns - b_ns) > 0;
@@ -810,8 +810,8 @@ bool vv_owner_heard(struct vv_owner *o, const char *path, uint64_t changes,
         return false;
     vv_mutex_lock(&o->lock);
     k = know_locked(o, path);
-    /* What was known before somebody wrote to it counts no more. By the time alone that cannot be told: an answer is
-     * on its way for a while. */
+    /* A check from before a change does not count. Its time alone cannot decide that: an answer takes a while to
+     * arrive. */
     if (k && k->changes == changes && !is_held(k, o->opts.now_ns()) &&
         (k->changes == 0 || is_later(then_ns, k->changed_ns))) {
         if (!k->looked || is_later(then_ns, k->looked_ns)) {
@@ -869,7 +869,7 @@ int vv_owner_bring(struct vv_owner *o, const char *path, uint64_t next_use)
 
 /* ---- changes ---- */
 
-/* Names that a change concerns besides the one that it was made by. */
+/* The other names of a file that was changed under one name. */
 struct others {
     struct vv_owner *o;
     const struct vv_owner_change *c;
@@ -895,7 +895,7 @@ static void changed_locked(struct vv_owner *o, struct known *k, bool begins)
     }
 }
 
-/* Without memory for its path, the cache keeps a copy that is looked at before it is handed out. */
+/* If there is no memory for its path, the cache keeps a copy that is checked before it is handed out. */
 static void add_other_locked(struct others *all, struct known *k)
 {
     if (strcmp(k->path.path, all->c->path) == 0)

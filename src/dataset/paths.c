@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths in a table by their hashes. */
+/* A table of paths, by hash. */
 #include "dataset/paths.h"
 
 #include <errno.h>

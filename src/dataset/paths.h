@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables with a path as the key. What is in one begins with a struct vvi_path. No lock of its own. */
+/* Tables with a path as the key. An entry begins with a struct vvi_path. No lock of its own. */
 #ifndef VV_DATASET_PATHS_H
 #define VV_DATASET_PATHS_H
 
@@ -11,7 +11,7 @@
 
 struct vvi_path {
     VV_TABLE_ITEM(hash);
-    char *path; /* the table's */
+    char *path; /* owned by the table */
 };
 
 /* All zero: empty. */
@@ -21,13 +21,13 @@ struct vvi_paths {
 
 /* NULL: not there. */
 void *vvi_paths_find(const struct vvi_paths *t, const char *path);
-/* Adds what is not there; copies the path. -ENOMEM, and `e` is still the caller's. */
+/* Adds an entry that is not there; copies the path. -ENOMEM: the caller still owns `e`. */
 VV_WARN_UNUSED int vvi_paths_add(struct vvi_paths *t, const char *path, struct vvi_path *e);
-/* Takes it out and frees its path; `e` is the caller's again. */
+/* Removes an entry and frees its path; the caller owns `e` again. */
 void vvi_paths_remove(struct vvi_paths *t, struct vvi_path *e);
-/* All of them, in no order; fn may remove the one it is called with. */
+/* Calls fn for all entries, in no order; fn may remove the entry that it gets. */
 void vvi_paths_each(struct vvi_paths *t, void (*fn)(void *user, struct vvi_path *e), void *user);
-/* Those of the next `chains` chains from `at` on; the same. Returns where to go on. */
+/* The same for the next `chains` chains from `at` on. Returns where to continue. */
 size_t vvi_paths_step(struct vvi_paths *t, size_t at, size_t chains,
                       void (*fn)(void *user, struct vvi_path *e), void *user);
 /* Frees the table, and each entry with fn (after its path). */

@@ -8,8 +8,8 @@
 
 #include "dataset/dataset.h"
 
-/* When a file is wanted: places, the first not yet come. Of those that the order has passed by, without
- * anybody asking for the file, one at most is kept: whoever reads may be a little behind. */
+/* The places at which a file is wanted, the next one first. At most one place is kept that the order has passed without
+ * a request for the file: the reader may be a little behind. */
 struct file {
     struct vvi_path path;
     uint64_t *place;
@@ -73,8 +73,8 @@ int vvi_places_add(struct vvi_places *p, const char *path, uint64_t place)
     return 0;
 }
 
-/* A use is that of the first place, which may have been passed; but not when the next one has come as well:
- * the file was read without asking. */
+/* A use takes the first place, even if it has passed. But if the next place has passed as well, it takes that one: the
+ * file was read without a request. */
 bool vvi_places_use(struct vvi_places *p, const char *path, uint64_t *ret_next)
 {
     struct file *f = p->paths.table.n ? vvi_paths_find(&p->paths, path) : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An order of use: at which places files are wanted, and how far it has come. No lock of its own. */
+/* An order of use: the places at which files are wanted, and the current place. No lock of its own. */
 #ifndef VV_DATASET_PLACES_H
 #define VV_DATASET_PLACES_H
 
@@ -8,14 +8,14 @@
 /* All zero: empty. */
 struct vvi_places {
     struct vvi_paths paths;
-    uint64_t now; /* the farthest place that a file was used at */
+    uint64_t now; /* the farthest place at which a file was used */
 };
 
-/* One place more of a file, behind those that it has. -ENOMEM. */
+/* Adds a place to a file, behind its other places. -ENOMEM. */
 VV_WARN_UNUSED int vvi_places_add(struct vvi_places *p, const char *path, uint64_t place);
-/* The first place of a file that is still to come, or `otherwise`. */
+/* The next place of a file, or `otherwise`. */
 uint64_t vvi_places_next(const struct vvi_places *p, const char *path, uint64_t otherwise);
-/* A file was used, which moves the order on. False: it is not in the order. ret_next: its next place, or
+/* Records a use, which moves the order on. False: the file is not in the order. ret_next: its next place, or
  * VV_DATASET_UNKNOWN. */
 bool vvi_places_use(struct vvi_places *p, const char *path, uint64_t *ret_next);
 void vvi_places_fini(struct vvi_places *p);

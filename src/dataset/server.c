@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening and closing the server: the socket, what clients are told of the roots, the threads. What is done
- * with requests is in server_loop.c and server_work.c.
+ * Opening and closing the server: the socket, the description of the roots for clients, the threads. Requests are
+ * handled in server_loop.c and server_work.c.
  *
- * The socket's mode is set before it has a name, so that there is no moment at which others could connect;
- * the user is asked of the kernel besides, for each connection. A socket that a killed daemon left
- * behind is replaced when nobody answers there; two daemons that start at the same instant are told apart
- * by a lock on a file beside it, which is held as long as the server is open.
+ * The socket's mode is set before it has a name, so that other users can never connect; besides, the kernel gives the
+ * user of each connection, which is checked. A socket that a killed daemon left behind is replaced if no process
+ * answers there. Of two daemons that start at the same instant, one gets the lock on a file beside the socket; it is
+ * held as long as the server is open.
  */
 #include "dataset/server.h"
 
@@ -30,7 +30,7 @@
 #define CLIENTS_MAX 4096
 #define WAIT_NS     (30 * VV_NS_PER_S)
 
-/* ---- what clients are told ---- */
+/* ---- the welcome for clients ---- */
 
 static int add_root(struct vv_server *d, const char *path, bool sole)
 {
@@ -58,8 +58,8 @@ static int add_root(struct vv_server *d, const char *path, bool sole)
     return 0;
 }
 
-/* Each root as it was given, and as the kernel spells it: that is what a program is told of the folder
- * it is in. */
+/* Each root as it was given, and as the kernel resolves it: from /proc and getcwd a program has the resolved
+ * form. */
 static int make_welcome(struct vv_server *d, char *err, size_t err_bytes)
 {
     struct vv_server_welcome welcome = {0};
@@ -97,7 +97,7 @@ static int make_welcome(struct vv_server *d, char *err, size_t err_bytes)
 
 /* ---- the socket ---- */
 
-/* Does somebody answer there? */
+/* True if a process answers there. */
 static bool is_answered(const struct sockaddr_un *addr)
 {
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -109,7 +109,7 @@ static bool is_answered(const struct sockaddr_un *addr)
     return yes;
 }
 
-/* A socket that a former daemon left is removed; anything else at that place is not ours. */
+/* Removes a socket that an earlier daemon left; any other file at that place is an error. */
 static int make_place(const struct sockaddr_un *addr)
 {
     struct stat st;
@@ -138,7 +138,7 @@ static int lock_place(struct vv_server *d)
     return 0;
 }
 
-/* Clients that cannot read it ask the socket. */
+/* Clients that cannot read this file ask the socket. */
 static void write_life(struct vv_server *d)
 {
     struct vv_server_life life = {.magic = VV_SERVER_LIFE_MAGIC,
@@ -265,7 +265,7 @@ int vv_server_open(const struct vv_server_opts *opts, char *err, size_t err_byte
     return 0;
 }
 
-/* Only if it is still the one that was made here. */
+/* Only if the socket is still the one that this server made. */
 static void remove_socket(struct vv_server *d)
 {
     struct stat st;
@@ -290,7 +290,7 @@ void vv_server_close(struct vv_server *d)
     if (d->listen_fd >= 0)
         close(d->listen_fd);
     if (d->lock_fd >= 0) {
-        if (d->socket_ino) /* else another daemon's */
+        if (d->socket_ino) /* otherwise the file is another daemon's */
             vvi_server_heartbeat(d, 0);
         close(d->lock_fd);
     }

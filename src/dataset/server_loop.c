@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The threads that talk to clients. Each has an epoll set of its own with the connections it accepted, which
- * nobody else touches. A connection has one request at a time: it is read, put to the table with
- * "now", and answered; most are, within the same turn, with three system calls. One that cannot be is given
- * to a worker; until it comes back nothing is read from that connection, and the client is told
- * from time to time that somebody is at it, so that it can tell a slow file from a stopped daemon.
+ * The threads that talk to clients. Each has its own epoll set with the connections that it accepted; no other thread
+ * uses these. A connection has one request at a time: the loop reads it, calls the table with `now`, and answers; most
+ * are answered in the same turn, with three system calls. Otherwise a worker gets the request. Until it comes back
+ * nothing is read from that connection, and the client gets a PENDING message from time to time, so that it can
+ * tell a slow file from a stopped daemon.
  *
- * A request that had to wait is answered by the thread that waited, so that its client need not wait for the loop as
- * well; then the job comes back. job->lock decides who speaks: a job that was taken back, because its client has
- * gone or has waited too long, is not answered by another thread.
+ * The thread that waited answers the request, so that its client need not wait for the loop as well; then the job comes
+ * back. job->lock decides which thread answers: a job that the loop took back, because its client has gone or has
+ * waited too long, is not answered by another thread.
  *
  * Nothing here waits for a client: a reply that does not fit into its socket ends the connection. With one
  * request at a time that is a client that does not read.
  *
- * A connection may end while a worker is at its request. The job is then nobody's, and its descriptor is
- * closed when it comes back. Connections are freed after the events of a turn, which may name them.
+ * A connection may end while a worker has its request. Then the job has no connection, and its descriptor is closed
+ * when it comes back. Connections are freed after the events of a turn, which may refer to them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,14 +30,14 @@
 #include "base/thread.h"
 #include "dataset/server_private.h"
 
-#define EVENTS  64
-#define TELL_NS (200 * VV_NS_PER_MS) /* how often a client that waits hears of it */
-#define TICK_MS 100
-#define BEAT_NS (250 * VV_NS_PER_MS)
+#define EVENTS     64
+#define PENDING_NS (200 * VV_NS_PER_MS) /* interval of PENDING messages */
+#define TICK_MS    100
+#define BEAT_NS    (250 * VV_NS_PER_MS)
 
 /* ---- connections ---- */
 
-/* No other thread answers a job from now on. False: it has been answered. */
+/* After this call no other thread answers a job. False: it has been answered. */
 static bool take_back_job(struct vvi_server_job *job)
 {
     bool open;
@@ -57,7 +57,7 @@ static void conn_end(struct vvi_server_conn *c)
         return;
     if (c->job)
         (void)take_back_job(c->job);
-    close(c->fd); /* takes it out of the epoll set as well: nobody has a copy */
+    close(c->fd); /* takes it out of the epoll set as well: there is no duplicate */
     c->fd = -1;
     if (c->job) {
         c->job->conn = NULL;
@@ -88,7 +88,7 @@ static int watch(struct vvi_server_conn *c, int op, uint32_t events)
     return epoll_ctl(c->loop->epoll_fd, op, c->fd, &ev) < 0 ? -errno : 0;
 }
 
-/* Whether requests are read from a connection. */
+/* Starts or stops reading requests from a connection. */
 static void listen_to(struct vvi_server_conn *c, bool on)
 {
     if (c->fd < 0 || c->deaf == !on)
@@ -121,7 +121,7 @@ static void accept_some(struct vvi_server_loop *loop)
         struct vvi_server_conn *c;
 
         if (fd < 0) {
-            /* Out of descriptors or memory: it stays in the queue, and we would be called at once. */
+            /* Out of descriptors or memory: the connection stays in the queue, and epoll would report it at once. */
             if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
                 vv_sleep_until_ns(vv_now_ns() + VV_NS_PER_MS);
             return;
@@ -152,7 +152,7 @@ static void accept_some(struct vvi_server_loop *loop)
 
 /* ---- replies ---- */
 
-/* Sends one message, perhaps with one or two descriptors, whole; or an error. */
+/* Sends one whole message, with up to two descriptors, or returns an error. */
 static int send_reply(int sock, const struct vv_server_reply *reply, const void *more,
                       size_t more_bytes, const int *fds, size_t nr_fds)
 {
@@ -187,7 +187,7 @@ static void end_after(struct vvi_server_conn *c, int rc)
         conn_break(c);
 }
 
-/* The same, or the connection ends. */
+/* The same, but ends the connection after an error. */
 static void say(struct vvi_server_conn *c, const struct vv_server_reply *reply, const void *more,
                 size_t more_bytes, const int *fds, size_t nr_fds)
 {
@@ -223,7 +223,7 @@ static struct vv_server_reply reply_of(const struct vvi_server_job *job)
     return reply;
 }
 
-/* Answers what a connection asked. The job is the caller's. */
+/* Answers a connection's request. The caller owns the job. */
 static void answer(struct vvi_server_conn *c, struct vvi_server_job *job)
 {
     struct vv_server_reply reply = reply_of(job);
@@ -235,8 +235,8 @@ static void answer(struct vvi_server_conn *c, struct vvi_server_job *job)
     job->fd = -1;
 }
 
-/* Not after the worker has said that it is done. */
-static void tell_pending(struct vvi_server_conn *c)
+/* Sends nothing after the worker has answered. */
+static void send_pending(struct vvi_server_conn *c)
 {
     struct vv_server_reply reply = {
         .magic = VV_SERVER_MAGIC,
@@ -255,7 +255,7 @@ static void tell_pending(struct vvi_server_conn *c)
 
 /* ---- requests ---- */
 
-/* What the header promises of a path: the client is not to be trusted with it. */
+/* Checks the path of a request, which a client may have sent malformed. */
 static bool path_is_good(const struct vv_server *d, const char *path, size_t bytes, bool *ret_sole)
 {
     if (bytes < 2 || path[0] != '/' || path[bytes - 1] == '/' || memchr(path, '\0', bytes))
@@ -312,7 +312,7 @@ static void give_index(struct vvi_server_conn *c, const struct vv_server_request
     say(c, &reply, NULL, 0, fds, index ? 2 : 0);
 }
 
-/* Puts the loop's job to the table, and hands it on if it has to wait. */
+/* Calls the table for the loop's job, and hands it to a worker if it has to wait. */
 static void serve(struct vvi_server_conn *c)
 {
     struct vvi_server_loop *loop = c->loop;
@@ -320,8 +320,8 @@ static void serve(struct vvi_server_conn *c)
     struct vvi_server_job *job = loop->job;
     int rc;
 
-    job->told_ns = vv_now_ns();
-    job->deadline_ns = job->sole ? UINT64_MAX / 2 : job->told_ns + d->opts.wait_ns;
+    job->pending_ns = vv_now_ns();
+    job->deadline_ns = job->sole ? UINT64_MAX / 2 : job->pending_ns + d->opts.wait_ns;
     vvi_server_do(d, job, true);
     if (job->rc != -EAGAIN) {
         answer(c, job);
@@ -331,7 +331,7 @@ static void serve(struct vvi_server_conn *c)
     job->sock = c->fd;
     job->taken_back = job->answered = false;
     job->send_rc = 0;
-    /* Once it is handed on, all of it but `conn` is the worker's. */
+    /* Once it is submitted, the worker owns all of it except `conn`. */
     rc = vvi_server_submit(d, job);
     if (rc < 0) {
         job->rc = rc;
@@ -350,7 +350,7 @@ static bool is_about_path(uint16_t op)
            op == VV_SERVER_OP_LIST;
 }
 
-/* One request, already in `msg`. False: it makes no sense. */
+/* Handles one request, already in `msg`. False: it is malformed. */
 static bool take(struct vvi_server_conn *c, const char *msg, size_t bytes)
 {
     struct vvi_server_loop *loop = c->loop;
@@ -415,7 +415,7 @@ static bool is_answered(struct vvi_server_job *job)
     return answered;
 }
 
-/* A connection whose job has been answered, which no thread uses from now on. */
+/* Frees a connection's job, which has been answered and which no other thread uses. */
 static void let_go(struct vvi_server_conn *c)
 {
     struct vvi_server_job *job = c->job;
@@ -440,13 +440,12 @@ static void on_conn(struct vvi_server_conn *c, uint32_t events)
         if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP))
             conn_end(c);
         else
-            listen_to(
-                c, false); /* one request at a time; hanging up is reported whatever we ask for */
+            listen_to(c, false); /* one request at a time; epoll reports hanging up in any case */
         return;
     }
     if (c->fd < 0)
         return;
-    /* Descriptors that somebody sends along are thrown away by the kernel: there is no place for them. */
+    /* The kernel discards descriptors that a client sends along: the call has no place for them. */
     n = recv(c->fd, msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -469,11 +468,11 @@ void vvi_server_loop_ended(struct vvi_server_loop *loop, struct vvi_server_job *
     vv_mutex_lock(&loop->lock);
     job->next = loop->ended;
     loop->ended = job;
-    /* Where the client has its answer, the loop sees it with the next request, or when it looks after all. */
+    /* If the client has its answer, the loop can wait for the next request, or for the next tick. */
     first = !loop->awake && !answered;
     loop->awake = loop->awake || first;
     vv_mutex_unlock(&loop->lock);
-    /* Counts up to 2^64 - 2, so that it cannot be full. */
+    /* The counter goes up to 2^64 - 2, so the write cannot block. */
     if (first && write(loop->event_fd, &one, sizeof(one)) < 0)
         vv_log(VV_LOG_WARNING, "server: cannot wake a thread");
 }
@@ -490,7 +489,8 @@ void vvi_server_loop_answer(struct vvi_server_job *job)
         job->send_rc = send_reply(job->sock, &reply, NULL, 0, &job->fd, job->fd >= 0);
     }
     vv_mutex_unlock(&job->lock);
-    /* Not under the lock: the client may have read it by now, and the loop be waiting with its next request. */
+    /* Outside of the lock: the client may have read the reply, and the loop may wait for the lock with the next
+     * request. */
     if (job->fd >= 0)
         close(job->fd);
     job->fd = -1;
@@ -530,7 +530,7 @@ static void take_back(struct vvi_server_loop *loop)
     }
 }
 
-/* Clients that wait hear of it; those that have waited too long need not any more. */
+/* Sends PENDING to clients that wait, and declines requests that have waited too long. */
 static void look_after(struct vvi_server_loop *loop)
 {
     uint64_t now_ns = vv_now_ns();
@@ -552,9 +552,9 @@ static void look_after(struct vvi_server_loop *loop)
             vvi_server_add(&loop->server->counts.late, 1);
             answer(c, &late);
             listen_to(c, true);
-        } else if (now_ns - job->told_ns >= TELL_NS) {
-            job->told_ns = now_ns;
-            tell_pending(c);
+        } else if (now_ns - job->pending_ns >= PENDING_NS) {
+            job->pending_ns = now_ns;
+            send_pending(c);
         }
     }
 }

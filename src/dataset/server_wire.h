@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes through the server: the messages between a daemon and the programs on its node, and the mark on
- * content files. docs/format/dataset-client.md says what they mean. Both ends are on one machine, so
- * numbers are in its byte order. preload/ includes this file and nothing else of the library.
+ * The messages between a daemon and the programs on its node, and the mark on content files.
+ * docs/format/dataset-client.md describes them. Both ends are on one machine, so numbers are in its byte order.
+ * preload/ includes this file and nothing else of the library.
  */
 #ifndef VV_DATASET_SERVER_WIRE_H
 #define VV_DATASET_SERVER_WIRE_H
@@ -18,7 +18,7 @@
 #define VV_SERVER_MSG_MAX   8192u /* the longest message, either way */
 #define VV_SERVER_ROOTS_MAX 64u
 
-/* A file as stat(2) tells it, on the shared file system. Times are seconds and nanoseconds. */
+/* The stat(2) of a file on the shared file system. Times are seconds and nanoseconds. */
 struct vv_server_time {
     int64_t sec;
     uint32_t nsec;
@@ -30,44 +30,46 @@ struct vv_server_stat {
     uint32_t mode, uid, gid, blksize;
     uint64_t nlink, size, blocks;
     struct vv_server_time atime, mtime, ctime;
-    struct vv_server_time btime; /* all 0: the file system does not tell */
+    struct vv_server_time btime; /* all 0: the file system does not report it */
 };
 _Static_assert(sizeof(struct vv_server_stat) == 128, "a format: docs/format/dataset-client.md");
 
 enum vv_server_op {
-    VV_SERVER_OP_HELLO = 1,      /* the first message of a connection, and no other */
+    VV_SERVER_OP_HELLO = 1,      /* the first message of a connection, and only that */
     VV_SERVER_OP_OPEN = 2,       /* answered with a descriptor */
-    VV_SERVER_OP_STAT = 3,       /* answered from what is known of the file */
-    VV_SERVER_OP_INVALIDATE = 4, /* somebody changes it */
+    VV_SERVER_OP_STAT = 3,       /* answered with the file's stat */
+    VV_SERVER_OP_INVALIDATE = 4, /* a program changes the file */
     VV_SERVER_OP_INDEX = 5,      /* no path; answered with the index: two descriptors */
     VV_SERVER_OP_LIST = 6,       /* a folder below a sole root: answered with a vv_server_folder */
 };
 
-/* Flags of a request: where the path ends must not be reached through any link. */
+/* Flag of a request: fail if a link is in the path. */
 #define VV_SERVER_NOFOLLOW 1u
-/* Of INVALIDATE: it is a folder or a link, and what is below it changes too; the change is about to be made, and
- * nobody is given the file until the same is said without this; its inode follows the path, in 8 bytes. */
+/* Flags of INVALIDATE: TREE: it is a folder or a link, and everything below it changes too. BEGINS: the change is
+ * about to be made, and the file is not handed out until the same request without this flag. INODE: the inode follows
+ * the path, in
+ * 8 bytes. */
 #define VV_SERVER_TREE   2u
 #define VV_SERVER_BEGINS 4u
 #define VV_SERVER_INODE  8u
 #define VV_SERVER_CHANGE (VV_SERVER_NOFOLLOW | VV_SERVER_TREE | VV_SERVER_BEGINS | VV_SERVER_INODE)
-/* Flags of a reply: the file can be read by the user. */
+/* Flag of a reply: the user can read the file. */
 #define VV_SERVER_READABLE 1u
 
 struct vv_server_request {
     uint32_t magic;
     uint16_t version;
     uint16_t op;
-    uint64_t id; /* comes back with each reply */
+    uint64_t id; /* repeated in each reply */
     uint32_t flags;
-    uint32_t path_bytes; /* that follow, without a NUL at the end or anywhere else */
+    uint32_t path_bytes; /* bytes that follow, without a NUL */
 };
 _Static_assert(sizeof(struct vv_server_request) == 24, "a format: docs/format/dataset-client.md");
 
 enum vv_server_kind {
     VV_SERVER_DONE = 1,    /* status 0; otherwise declined: the client makes the call itself */
-    VV_SERVER_PENDING = 2, /* still at it; DONE follows */
-    VV_SERVER_WELCOME = 3, /* of HELLO: vv_server_welcome follows */
+    VV_SERVER_PENDING = 2, /* still in progress; DONE follows */
+    VV_SERVER_WELCOME = 3, /* to HELLO: vv_server_welcome follows */
 };
 
 struct vv_server_reply {
@@ -81,41 +83,41 @@ struct vv_server_reply {
 };
 _Static_assert(sizeof(struct vv_server_reply) == 152, "a format: docs/format/dataset-client.md");
 
-/* What the daemon serves, and how it sees the world: a program that sees another one reads for itself. */
+/* Identity of the daemon, and of its name space: a program in another one reads the shared file system itself. */
 struct vv_server_welcome {
     uint64_t root_dev, root_ino; /* of the folder "/" */
     uint64_t mount_ns;           /* inode of its mount namespace; 0: not known */
-    uint64_t index;              /* which index it has (vv_server_index.boot); 0: none */
+    uint64_t index;              /* identity of the index (vv_server_index.boot); 0: none */
     uint32_t nr_roots, zero;
 };
 _Static_assert(sizeof(struct vv_server_welcome) == 40, "a format: docs/format/dataset-client.md");
 
-/* Then nr_roots of these, each followed by its path, with no NUL. */
+/* nr_roots of these follow, each with its path, without a NUL. */
 struct vv_server_root {
     uint64_t dev, ino;
     uint32_t path_bytes, flags;
 };
 _Static_assert(sizeof(struct vv_server_root) == 24, "a format: docs/format/dataset-client.md");
 
-/* Flags of a root: what is below it is in no file system. A request that is declined ends with its status there. */
+/* Flag of a root: files below it are in no file system. A declined request there fails with its status. */
 #define VV_SERVER_SOLE 1u
 
-/* Beside the socket, as SOCKET.lock: whether the daemon runs, and the roots, without asking it. vv_server_welcome and
- * what follows it come next. */
+/* SOCKET.lock, beside the socket: tells clients that the daemon runs, and its roots, without a request.
+ * vv_server_welcome and the roots follow. */
 #define VV_SERVER_LIFE_MAGIC UINT32_C(0x4c444456) /* "VDDL" */
 
 struct vv_server_life {
     uint32_t magic, version;
-    uint64_t alive_ns; /* when it last said so, by CLOCK_MONOTONIC; 0: it has ended */
+    uint64_t alive_ns; /* its last update, by CLOCK_MONOTONIC; 0: it has ended */
     uint32_t welcome_bytes, zero;
 };
 _Static_assert(sizeof(struct vv_server_life) == 24, "a format: docs/format/dataset-client.md");
 
 /* ---- folders ---- */
 
-/* What is in a folder below a sole root: a sealed memory file, whose name (vv_server_memory) says that it is a folder. The
- * folder's path follows, with a NUL, and from `at` on as many bytes of records as getdents64 gives them; the position
- * of each (d_off) is that of the next one. */
+/* The entries of a folder below a sole root: a sealed memory file, whose name (vv_server_memory) marks a folder. The
+ * folder's path follows, with a NUL, and from `at` on as many bytes of records as getdents64 returns; the position of
+ * each (d_off) is that of the next one. */
 #define VV_SERVER_FOLDER_MAGIC UINT32_C(0x46444456) /* "VDDF" */
 
 struct vv_server_folder {
@@ -130,36 +132,35 @@ struct vv_server_name {
     int64_t off;
     uint16_t reclen;
     uint8_t type;
-    char name[5]; /* and as many more as there are, with a NUL */
+    char name[5]; /* any length, with a NUL */
 };
 _Static_assert(sizeof(struct vv_server_name) == 24, "as the kernel has it");
 
 /* ---- the index ---- */
 
-/* Files that clients may open themselves. Two pieces of shared memory: this header and `nr_slots` slots, which
- * clients map for reading; and as many counters of 32 bits, to which they add one for each use. A path is in one
- * of VV_SERVER_WAYS slots, from (hash mod nr_slots / VV_SERVER_WAYS) * VV_SERVER_WAYS on. */
+/* Files that clients may open themselves. Two pieces of shared memory. Clients map the first for reading: this header
+ * and `nr_slots` slots. In the second, of as many counters of 32 bits, they add one for each use. A path is in one of
+ * VV_SERVER_WAYS slots, from (hash mod nr_slots / VV_SERVER_WAYS) * VV_SERVER_WAYS on. */
 #define VV_SERVER_INDEX_MAGIC UINT32_C(0x58444456) /* "VDDX" */
 #define VV_SERVER_WAYS        8u
-#define VV_SERVER_ALIVE_NS \
-    UINT64_C(1000000000) /* an index that is older than this is nobody's any more */
+#define VV_SERVER_ALIVE_NS    UINT64_C(1000000000) /* an older index is not valid */
 
 struct vv_server_index {
     uint32_t magic, version;
     uint32_t nr_slots, folder_bytes;
     uint64_t boot;
-    uint64_t alive_ns; /* atomic: when the daemon last said so, by CLOCK_MONOTONIC */
+    uint64_t alive_ns; /* atomic: the daemon's last update, by CLOCK_MONOTONIC */
     uint64_t enabled;  /* atomic */
     char folder[4056]; /* of the content files, with a NUL */
 };
 _Static_assert(sizeof(struct vv_server_index) == 4096, "a format: docs/format/dataset-client.md");
 
-/* A slot is so many words of 64 bits, each read and written at once. */
+/* A slot consists of words of 64 bits, each read and written atomically. */
 enum {
-    VV_SERVER_SLOT_SEQ,  /* odd: it is being written; changes with everything else */
+    VV_SERVER_SLOT_SEQ,  /* odd while it is being written; changes with every other word */
     VV_SERVER_SLOT_HASH, /* of the path; 0: empty */
     VV_SERVER_SLOT_ID,   /* the content file is FOLDER/%016x.data */
-    VV_SERVER_SLOT_UNTIL, /* CLOCK_MONOTONIC in ns: from then on the owner wants to look at the file again */
+    VV_SERVER_SLOT_UNTIL, /* CLOCK_MONOTONIC in ns: from then on the owner has to check the file again */
     VV_SERVER_SLOT_PATH_BYTES,
     VV_SERVER_SLOT_FLAGS, /* VV_SERVER_DIRECT */
     VV_SERVER_SLOT_STAT,
@@ -185,9 +186,9 @@ static inline size_t vv_server_set(uint64_t hash, uint32_t nr_slots)
     return (size_t)(hash % (nr_slots / VV_SERVER_WAYS)) * VV_SERVER_WAYS;
 }
 
-/* The mark on a content file: which file it is a copy of. It is one only if `own` is that of the file that
- * carries it, because programs copy attributes along with files. With one byte more ext4 would give each
- * content file a block for it, which nobody counts. */
+/* The mark on a content file: its original file. It is valid only if `own` belongs to the file that has it, because
+ * programs copy attributes along with files. One byte more, and ext4 would use a block for it in each content file,
+ * which no figure counts. */
 #define VV_SERVER_MARK_NAME  "user.varve.file"
 #define VV_SERVER_MARK_MAGIC UINT32_C(0x4d444456) /* "VDDM" */
 #define VV_SERVER_MARK_MASK  UINT32_C(0x00ffffff)
@@ -196,7 +197,7 @@ struct vv_server_mark {
     uint32_t magic; /* its last byte is the base-2 logarithm of blksize */
     uint32_t own;   /* of the content file: vv_server_own */
     uint32_t dev[2], ino[2];
-    uint32_t mtime_ns[2], ctime_ns[2]; /* since 1970; low half first, as all pairs */
+    uint32_t mtime_ns[2], ctime_ns[2]; /* since 1970; low half first, as in all pairs */
     uint32_t atime_s;
     uint32_t uid, gid;
     uint32_t blocks;      /* saturates */
@@ -248,7 +249,7 @@ static inline void vv_server_mark_make(const struct vv_server_stat *st, uint64_t
     };
 }
 
-/* What it says, of a content file with this inode and size; false: it is not its mark. */
+/* Reads the mark of a content file with this inode and size; false: it is another file's mark. */
 static inline bool vv_server_mark_read(const struct vv_server_mark *m, uint64_t own_ino,
                                        uint64_t size, struct vv_server_stat *ret_stat)
 {
@@ -274,9 +275,9 @@ static inline bool vv_server_mark_read(const struct vv_server_mark *m, uint64_t 
     return true;
 }
 
-/* A memory file has its mark in its name, which the kernel shows as "/memfd:NAME (deleted)" in /proc/self/fd:
- * attributes of memory files are younger than many kernels. The name is "varve:" and the structure below, six
- * bits to a character, the lowest first. */
+/* A memory file has its mark in its name, which the kernel shows as "/memfd:NAME (deleted)" in /proc/self/fd: many
+ * kernels have no attributes of memory files. The name is "varve:" and the structure below, six bits to a character,
+ * the lowest first. */
 #define VV_SERVER_MEMORY_PREFIX "varve:"
 
 struct vv_server_memory {
@@ -287,7 +288,7 @@ struct vv_server_memory {
 _Static_assert(sizeof(struct vv_server_memory) == 136, "a format: docs/format/dataset-client.md");
 
 #define VV_SERVER_MEMORY_CHARS ((sizeof(struct vv_server_memory) * 8 + 5) / 6)
-/* With a NUL; the kernel takes 249 characters. */
+/* Including the NUL; the kernel allows 249 characters. */
 #define VV_SERVER_MEMORY_NAME (sizeof(VV_SERVER_MEMORY_PREFIX) + VV_SERVER_MEMORY_CHARS)
 
 static inline void vv_server_memory_name(const struct vv_server_stat *stat,
@@ -302,13 +303,13 @@ static inline void vv_server_memory_name(const struct vv_server_stat *stat,
         size_t bit = i * 6, byte = bit / 8;
         unsigned two = from[byte] | (byte + 1 < sizeof(m) ? (unsigned)from[byte + 1] << 8 : 0u);
 
-        /* '0' to 'o': no slash, no space, all can be printed. */
+        /* '0' to 'o': all printable, without slash and space. */
         to[i] = (char)('0' + (two >> bit % 8 & 63));
     }
     to[VV_SERVER_MEMORY_CHARS] = '\0';
 }
 
-/* From the name of an open file, as the kernel shows it; false: it is no such file. */
+/* Reads the mark from the name of an open file, as the kernel shows it; false: it has none. */
 static inline bool vv_server_memory_named(const char *shown, size_t bytes,
                                           struct vv_server_stat *ret_stat)
 {
@@ -335,9 +336,9 @@ static inline bool vv_server_memory_named(const char *shown, size_t bytes,
     return true;
 }
 
-/* Where the socket is: as given (VARVE_CACHED_SOCKET, the key `socket`), else in the folder for such things
- * (XDG_RUNTIME_DIR), else in a folder of the user's in /tmp. Each may be NULL or empty. False: too long. Makes
- * no call but those of <string.h>. */
+/* The path of the socket: as given (VARVE_CACHED_SOCKET, the key `socket`), otherwise in the runtime folder
+ * (XDG_RUNTIME_DIR), otherwise in a folder of the user's in /tmp. Each may be NULL or empty. False: too long. Calls
+ * only functions of <string.h>. */
 static inline bool vv_server_socket(const char *given, const char *run_folder, unsigned long uid,
                                     char *buf, size_t buf_bytes)
 {
@@ -371,8 +372,8 @@ static inline bool vv_server_socket(const char *given, const char *run_folder, u
     return true;
 }
 
-/* Content files have this mode and no second name, memory files this mode and none: what looks otherwise has
- * no mark. */
+/* Content files have this mode and one name, memory files this mode and none. A file with another mode or more names
+ * has no mark. */
 #define VV_SERVER_CONTENT_MODE 0600u
 
 #endif

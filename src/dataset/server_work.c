@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Threads for requests that have to wait: for a disk, a fetch, another node. One is started when a
- * request finds none idle, up to a limit; beyond it requests queue, and when the queue is full the
- * client is told to read for itself, unless it cannot: each connection has one request at a time. They live as long as
- * the server.
+ * Threads for requests that have to wait: for a disk, a fetch, another node. A request that finds none idle starts one,
+ * up to a limit. Above it requests queue. When the queue is full, requests are declined, unless the client has no other
+ * way to the file: each connection has one request at a time. The threads run as long as the server.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +58,7 @@ static bool same_file(const struct vv_server_stat *a, const struct vv_server_sta
            vv_server_ns(&a->ctime) == vv_server_ns(&b->ctime);
 }
 
-/* Whether its name is its mark. A file of the cache that was dropped has no name either, and needs one. */
+/* True if the mark is in its name. A dropped file of the cache has no name either, and needs an attribute. */
 static bool is_memory_file(int fd, const struct stat *st)
 {
     int seals = st->st_nlink == 0 ? fcntl(fd, F_GET_SEALS) : -1;
@@ -110,9 +109,9 @@ void vvi_server_do(struct vv_server *d, struct vvi_server_job *job, bool now)
         if (job->rc < 0)
             job->fd = -1;
         job->readable = job->rc == 0;
-        /* Without the mark a program that inherits it sees the content file's inode, and no more. Before
-         * others can find it in the index: they set none. A file that was fetched ahead of its use comes here
-         * with `now` from the first time on, so that it is marked by this thread, once. */
+        /* Without the mark, a program that inherits the descriptor sees the content file's inode. Set it before the
+         * file enters the index: other programs that open it there do not set it. A file that was fetched ahead of
+         * its use comes here with `now` from the first request on, so this thread marks it, once. */
         if (job->rc == 0)
             (void)vv_server_mark(job->fd, &job->stat);
         if (job->rc == 0 && d->opts.index && d->opts.show)
@@ -121,7 +120,7 @@ void vvi_server_do(struct vv_server *d, struct vvi_server_job *job, bool now)
     case VV_SERVER_OP_STAT:
         if (ops->stat)
             job->rc = ops->stat(d->opts.user, &ask, &job->stat, &job->readable);
-        /* Somebody has looked at it again: what is here is good for as long as that. */
+        /* The file was just checked again: renew its entry in the index. */
         if (job->rc == 0 && d->opts.index && d->opts.show)
             d->opts.show(d->opts.user, job->path);
         break;
@@ -141,7 +140,7 @@ void vvi_server_do(struct vv_server *d, struct vvi_server_job *job, bool now)
         break;
     }
     if (!now && job->rc == -EAGAIN)
-        job->rc = -EBUSY; /* it may wait: there is nobody to ask once more */
+        job->rc = -EBUSY; /* this thread may wait: another call would not help */
 }
 
 static void *work(void *arg)
@@ -184,7 +183,7 @@ int vvi_server_submit(struct vv_server *d, struct vvi_server_job *job)
     int rc = 0;
 
     vv_mutex_lock(&d->lock);
-    /* Threads that were woken for requests of before are still counted as idle. */
+    /* Threads that were woken up for earlier requests are still counted as idle. */
     if (d->nr_idle <= d->nr_queued && d->nr_workers < d->opts.workers_max) {
         if (vv_thread_start(&d->workers[d->nr_workers], work, d) == 0)
             d->nr_workers++;
@@ -200,7 +199,7 @@ int vvi_server_submit(struct vv_server *d, struct vvi_server_job *job)
         d->nr_queued++;
     }
     vv_mutex_unlock(&d->lock);
-    /* A thread that wakes up finds the lock free. */
+    /* After the unlock, so that the thread that wakes up finds the lock free. */
     if (rc == 0)
         vv_cond_signal(&d->work);
     return rc;

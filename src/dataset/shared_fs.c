@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of the real shared file system, and only those below the roots. Whether a path is allowed is
- * decided from what it led to, never from how it is written, nor from what it led to a moment ago:
- * the path is opened without access (O_PATH), which neither waits nor does anything to what is there;
- * the kernel is asked where that descriptor is; and then the same object is opened for reading, through
- * the descriptor. A link that is changed in between changes nothing.
+ * Files of the real shared file system, and only those below the roots. The place that a path led to decides whether
+ * it is allowed, not its spelling. The path is opened without access (O_PATH), which neither waits nor touches the
+ * file. The kernel gives the place of that descriptor. Then the same object is opened for reading, through the
+ * descriptor. So a link that is changed in between has no effect.
  *
  * Immutable once made; any thread.
  */
@@ -64,8 +63,8 @@ static void stat_of(const struct statx *from, struct vv_shared_stat *st)
     };
 }
 
-/* What is open, as its server says now. Network file systems remember what they were told for seconds, or a
- * minute, and fstat gives that: a change would be seen late, and one in the middle of reading not at all. */
+/* The state of an open file, as its server has it now. Network file systems cache attributes for seconds, or a
+ * minute, and fstat returns these: a change would be seen late, and one during a read not at all. */
 static int ask(int fd, struct vv_shared_stat *ret_stat)
 {
     struct statx st;
@@ -107,7 +106,7 @@ void vv_shared_stat_to_wire(const struct vv_shared_stat *st, struct vv_server_st
     };
 }
 
-/* Finds what a path leads to. The descriptor gives no access. */
+/* Resolves a path. The descriptor gives no access. */
 static int find(const struct real *r, const char *path, int *ret_fd, struct vv_shared_stat *found)
 {
     char link[40], where[PATH_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Roots: folders of the shared file system, and addresses in object stores with the folders that programs see them
- * as. With both there is one source that hands each path to the backend of its root.
+ * Roots: folders of the shared file system, and addresses in object stores with the folders at which programs see them.
+ * With both kinds, one table passes each path to the backend of its root.
  *
  * Immutable once made; any thread.
  */
@@ -15,7 +15,7 @@
 #include "dataset/shared_fs.h"
 #include "s3/s3.h"
 
-#define DEV_MINOR UINT64_C(0x80000) /* file systems without a device count from 1 on */
+#define DEV_MINOR UINT64_C(0x80000) /* file systems without a device use numbers from 1 on */
 
 /* ---- names ---- */
 
@@ -92,7 +92,7 @@ int vv_root_parse(const char *text, struct vv_root *ret_root, char *err, size_t 
     if (vv_s3_is_url(text)) {
         rc = parse_address(text, &r, err, err_bytes);
     } else if (text[0] != '/') {
-        snprintf(err, err_bytes, "roots: %s has to be a whole path, from / on", text);
+        snprintf(err, err_bytes, "roots: %s has to be an absolute path", text);
         rc = -EINVAL;
     } else {
         r.path = strdup(text);
@@ -132,7 +132,7 @@ struct roots {
     size_t nr;
 };
 
-/* An open file, and of which backend. */
+/* An open file and its backend. */
 struct opened {
     const struct vv_shared *source;
     intptr_t file;
@@ -236,7 +236,7 @@ static int roots_list(const struct vv_shared *s, const char *path,
     return source && source->list ? source->list(source, path, visit, user) : -ENOTSUP;
 }
 
-/* The addresses go into r; folders into a list of their own. */
+/* Adds addresses to r, and folders to a list of their own. */
 static int add_root(struct roots *r, const char *text, const char **folders, size_t *nr_folders,
                     uint64_t revalidate_ns, char *err, size_t err_bytes)
 {
@@ -294,7 +294,7 @@ int vv_shared_roots_new(const char *const *roots, size_t nr_roots, uint64_t reva
             roots_free(&r->ops);
         return rc;
     }
-    /* Folders alone need no source that chooses between roots. */
+    /* If all roots are folders, no table has to choose. */
     if (r->nr == 0) {
         *ret_shared = r->folders;
         r->folders = NULL;

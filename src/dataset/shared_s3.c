@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects of a store as files. A slash in a key ends the name of a folder, and a folder is there while an object is
+ * Objects of a store as files. A slash in a key ends the name of a folder, and a folder exists while an object is
  * below it.
  *
- * What there is comes from listings alone, a folder at a time, each of them made by one thread while others that want
- * it wait. An object is the same as long as its key, size, time and tag (ETag) are; key and tag together are its
- * inode. So a stat costs no request while its folder's listing counts, and reading an object costs those for its bytes.
+ * Files are found only by listings, a folder at a time. One thread makes a listing while others that need it wait. An
+ * object is unchanged as long as its key, size, time and tag (ETag) are; key and tag together are its inode. So a stat
+ * costs no request while its folder's listing is valid, and reading an object costs only the requests for its bytes.
  *
- * Why no mixture of two objects of one key is ever read: the store gives each range of one object, whole, and says its
- * tag and length with it. Both have to be those of the listing, in every range; otherwise the file has changed
- * (-EAGAIN), and its folder is listed again. The request itself has no condition: few stores know them.
+ * Mixtures of two objects of one key are never read: the store returns each range from one object, with that object's
+ * tag and length. In every range both have to equal those of the listing; otherwise the file has changed (-EAGAIN), and
+ * its folder is listed again. The request itself has no condition, because few stores support it.
  *
- * A file is read in ranges, several at a time, ahead of the thread that reads it in order. Each byte is asked for once.
+ * A file is read in ranges, several at a time, ahead of the thread that reads it in order. Each byte is requested once.
  *
  * s3->lock protects the folders and is held across no request. An open file belongs to one thread.
  */
@@ -35,14 +35,14 @@
 #define KEY_MAX     1024u
 #define RANGE_BYTES (UINT64_C(4) << 20)
 #define WINDOW      16u /* ranges of one file at a time ... */
-#define MORE_MAX    48u /* ... and of all files, besides one of each */
+#define MORE_MAX    48u /* ... and of all files, besides one for each */
 #define FOLDERS_MAX 4096u
 #define STEP        8u
-#define MISSING_NS  VV_NS_PER_S /* so long a name that is not there is not looked for again */
-#define SHARE       10u         /* of the time, one part for listing a folder at most */
+#define MISSING_NS  VV_NS_PER_S /* a missing name is not looked for again within this time */
+#define SHARE       10u         /* one part of the time, at most, is for listing a folder */
 #define LOG_NS      (10 * VV_NS_PER_S)
 
-/* What is in a folder. Immutable; freed with its last reference. */
+/* The entries of a folder. Immutable; freed with its last reference. */
 struct content {
     atomic_uint refs;
     uint64_t looked_ns, took_ns;
@@ -61,7 +61,7 @@ struct folder {
     /* Synchronization: source->lock. */
     unsigned users;
     bool loading, used;
-    uint64_t turn; /* how often it was listed, and how that ended the last time */
+    uint64_t turn; /* number of listings; rc: result of the last one */
     int rc;
     struct content *content; /* NULL: not known */
 };
@@ -89,7 +89,7 @@ struct file {
     struct source *s;
     char *key;
     struct vv_shared_stat st;
-    uint64_t next; /* the first byte that was not asked for */
+    uint64_t next; /* the first byte that was not requested */
     unsigned first, nr;
     struct range {
         struct vv_s3_req req;
@@ -109,7 +109,7 @@ static void unref(struct content *c)
     free(c);
 }
 
-/* A tag without what differs between stores and answers. */
+/* From the key and the tag, without a weak mark and quotes: these differ between stores and answers. */
 static uint64_t inode_of(const char *key, const char *etag)
 {
     char text[KEY_MAX + VV_S3_ETAG_MAX + 2];
@@ -146,8 +146,8 @@ static int grow(void **at, size_t *room, size_t need, size_t size)
     return 0;
 }
 
-/* Names that no path can have are left out, and so is an object that stands for the folder itself; but where there is one
- * of these, there is a folder. */
+/* Leaves out names that a path cannot have, and an object that stands for the folder itself. But any entry shows that
+ * the folder exists. */
 static int take_entry(void *user, const struct vv_s3_entry *e)
 {
     struct loading *l = user;
@@ -186,7 +186,7 @@ static int by_name(const void *a, const void *b, void *text)
     return d ? d : (int)y->folder - (int)x->folder;
 }
 
-/* An object whose key is also a folder's cannot be reached: the folder is. */
+/* If a key is also a folder's, the folder hides the object. */
 static void sort_names(struct content *c)
 {
     size_t nr = 0;
@@ -199,7 +199,7 @@ static void sort_names(struct content *c)
     c->nr = nr;
 }
 
-/* Programs see an error, and the log why: not all of them. */
+/* Logs the reason of an error, but not of each one. */
 static void complain(struct source *s, const char *key, const char *why)
 {
     uint64_t now_ns = vv_now_ns();
@@ -214,7 +214,7 @@ static void complain(struct source *s, const char *key, const char *why)
         vv_log(VV_LOG_WARNING, "s3://%s/%s: %s", s->bucket, key, why);
 }
 
-/* `prefix` is a folder's, or "". -ENOENT: there is nothing below it. */
+/* `prefix` is a folder's, or "". -ENOENT: no object is below it. */
 static int load(struct source *s, const char *prefix, struct content **ret_content)
 {
     struct content *c = calloc(1, sizeof(*c));
@@ -286,7 +286,7 @@ static void put_locked(struct source *s, struct folder *f)
     }
 }
 
-/* One thread lists, those that want the same folder wait for it. */
+/* One thread lists; others that need the same folder wait for it. */
 static int list_locked(struct source *s, struct folder *f, const char *prefix)
 {
     struct content *c = NULL;
@@ -307,7 +307,8 @@ static int list_locked(struct source *s, struct folder *f, const char *prefix)
     return rc;
 }
 
-/* What is in a folder, no older than that (0: however old), unless listing it takes long. The reference is the caller's. */
+/* The entries of a folder, no older than `max_age_ns` (0: any age), unless listing takes long. The caller owns the
+ * reference. */
 static int content_of(struct source *s, const char *prefix, uint64_t max_age_ns,
                       struct content **ret_content)
 {
@@ -343,7 +344,7 @@ static int content_of(struct source *s, const char *prefix, uint64_t max_age_ns,
     return rc;
 }
 
-/* The store says otherwise: it is listed again. */
+/* The store contradicts the listing: the folder has to be listed again. */
 static void distrust(struct source *s, const char *key)
 {
     char path[KEY_MAX + 4];
@@ -406,7 +407,7 @@ static void stat_of(const struct source *s, const struct name *e, uint64_t age_n
     };
 }
 
-/* The key of a path below the root, and of its folder as far as `*ret_slash`. "": the root itself. */
+/* The key of a path below the root; its folder's ends at `*ret_slash`. "": the root itself. */
 static int key_of(const struct source *s, const char *path, char key[KEY_MAX + 2],
                   size_t *ret_slash)
 {
@@ -430,7 +431,7 @@ static int key_of(const struct source *s, const char *path, char key[KEY_MAX + 2
     return 0;
 }
 
-/* What a path is, folder or file, and its key. */
+/* Resolves a path: a folder or a file, and its key. */
 static int find(struct source *s, const char *path, char key[KEY_MAX + 2],
                 struct vv_shared_stat *st)
 {
@@ -456,7 +457,7 @@ static int find(struct source *s, const char *path, char key[KEY_MAX + 2],
         unref(c);
         if (e)
             return e->folder ? -EISDIR : 0;
-        /* Of files that never change one may still be new. */
+        /* Files that never change: a new one may still have appeared. */
         if (max_age_ns != 0)
             return -ENOENT;
         max_age_ns = MISSING_NS;
@@ -497,7 +498,7 @@ static int s3_open(const struct vv_shared *shared, const char *path, intptr_t *r
     f->st = st;
     *ret_file = (intptr_t)f;
     *ret_stat = st;
-    /* Its bytes will say. */
+    /* Reading its bytes confirms the listing. */
     if (st.gen.size > 0)
         ret_stat->age_ns = 0;
     return 0;
@@ -511,7 +512,7 @@ static bool take_more(struct source *s)
     return false;
 }
 
-/* Asks for ranges until enough are under way. The first of a file always is. */
+/* Requests ranges until enough are under way, and always the first of a file. */
 static int ask_ranges(struct file *f)
 {
     while (f->nr < WINDOW && f->next < f->st.gen.size) {
@@ -542,7 +543,7 @@ static int ask_ranges(struct file *f)
     return 0;
 }
 
-/* The first range is done with. Its buffer goes, too: kept, those of a file read in order would be WINDOW of them. */
+/* Ends the first range and frees its buffer: kept buffers of a file read in order would be WINDOW. */
 static void pop_range(struct file *f)
 {
     struct range *r = &f->range[f->first];
@@ -564,7 +565,7 @@ static void drop_ranges(struct file *f)
     }
 }
 
-/* Whether a range is of the object that was listed. */
+/* Checks that a range is of the object that was listed. */
 static int check_range(struct file *f, const struct vv_s3_req *req)
 {
     int rc = req->rc;
@@ -574,7 +575,7 @@ static int check_range(struct file *f, const struct vv_s3_req *req)
         rc = -EAGAIN;
     else if (rc == 0 && req->got != req->bytes)
         rc = -EIO;
-    if (rc == -ENODATA) /* it is shorter by now */
+    if (rc == -ENODATA) /* it is shorter now */
         rc = -EAGAIN;
     if (rc == -EAGAIN || rc == -ENOENT)
         distrust(f->s, f->key);
@@ -617,7 +618,7 @@ static int64_t s3_read(const struct vv_shared *shared, intptr_t file, void *buf,
     return (int64_t)n;
 }
 
-/* All that was read was of one object. */
+/* All ranges were checked: they are of one object. */
 static int s3_look_again(const struct vv_shared *shared, intptr_t file,
                          struct vv_shared_stat *ret_stat)
 {
@@ -653,7 +654,7 @@ static int s3_list(const struct vv_shared *shared, const char *path,
     struct content *c;
     int rc = find(s, path, key, &st);
 
-    /* A name of a folder, or of none: that there is nothing below it, its own listing says. */
+    /* A folder's name, or no name: the folder's own listing shows if no object is below it. */
     if (rc == 0)
         return -ENOTDIR;
     if (rc != -EISDIR)

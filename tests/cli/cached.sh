@@ -66,7 +66,7 @@ says "roots: $dir/data/f1 is not a folder"
 expect 1 --roots "$dir/data" --cache "$dir/cache" --capacity 10M --log "$dir/none/log"
 says "log: $dir/none/log: No such"
 expect 1 --roots data --cache "$dir/cache" --capacity 10M
-says "roots: data has to be a whole path"
+says "roots: data has to be an absolute path"
 printf '[cached]\nroots = %s\ncapasity = 3\n' "$dir/data" >"$dir/conf"
 expect 2 --config "$dir/conf"
 says "conf:3: unknown key 'capasity'; did you mean 'capacity'?"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are brought before they are asked for: to their homes, in the order of the job, and to the node whose programs
- * will read them, in its own. */
+/* Files that are brought before they are requested: to their homes, in the order of the job, and to the node whose
+ * programs will read them, in that node's order. */
 #include "nodes.h"
 
-/* Brought before they are asked for; in order, with less room than files. */
+/* Brought before they are requested; in order, with less room than files. */
 static void ahead(void)
 {
     const char *paths[64];
@@ -18,7 +18,7 @@ static void ahead(void)
     }
     start_all(&j);
     T_OK(vv_node_bring(j.node[2], paths, 64, VV_DATASET_UNKNOWN));
-    while (SUM(&j, counters.ahead) < 64) { /* counted after it has come */
+    while (SUM(&j, counters.ahead) < 64) { /* counted after the file has come */
         T_CHECK(vv_now_ns() < limit_ns);
         usleep(1000);
     }
@@ -29,7 +29,7 @@ static void ahead(void)
     T_EQ(SUM(&j, owner.fetches), 64);
     end(&j);
 
-    /* One node with room for 16 of 64 files of two blocks: what is read next is there. */
+    /* One node with room for 16 of 64 files of two blocks: the next files to be read are there. */
     begin(&j, 1, 64);
     j.opts.dataset.capacity = 17 * 8192;
     for (unsigned i = 0; i < 64; i++) {
@@ -43,7 +43,7 @@ static void ahead(void)
         struct vv_shared_stat st;
         int fd, rc;
 
-        /* Nobody asks for what is not there yet: it comes by itself. */
+        /* With `now` no request fetches it: it comes by itself. */
         ask.now = true;
         while ((rc = vv_node_get(j.node[0], &ask, &fd, &st)) == -EAGAIN) {
             usleep(1000);
@@ -53,13 +53,13 @@ static void ahead(void)
         check_fd(fd, i, 0, 8000);
         close(fd);
     }
-    /* Of two that are fetched at once the one that is wanted later may go again. */
+    /* Of two files fetched at once, the one that is wanted later may be evicted again. */
     T_CHECK(SUM(&j, owner.fetches) >= 64 && SUM(&j, owner.fetches) < 96);
     end(&j);
 }
 
-/* Room for 16 files below the low watermark, which are all there because they were ordered, file 0 twice: first, and
- * `again` places after that. Somebody reads `reads`, and then two others, for which files have to go. */
+/* Room for 16 files below the low watermark. All of them are there because they were ordered, file 0 twice: first, and
+ * `again` places after that. A program reads `reads`, and then two others, for which files are evicted. */
 static void expected_twice(unsigned again, int reads)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
@@ -87,12 +87,12 @@ static void expected_twice(unsigned again, int reads)
     T_EQ(SUM(&j, cache.files), 16);
     if (reads >= 0)
         T_OK(read_at(&j, 0, (unsigned)reads, 0, 8000));
-    /* As long as they are open they stay. */
+    /* Open files stay. */
     for (unsigned i = 0; i < 2; i++) {
         ask = ask_for(text[16 + i]);
         T_OK(get_settled(j.node[0], &ask, &others[i], &st));
     }
-    /* What went does not come back as long as there is no room for it. */
+    /* An evicted file does not come back while there is no room for it. */
     T_CHECK(SUM(&j, cache.evicted) > 0);
     T_EQ(SUM(&j, owner.fetches), 18);
     ask = ask_for(text[0]);
@@ -115,7 +115,7 @@ static void ordered_twice(void)
 #define BYTES  8000 /* of a file: two blocks */
 #define BLOCKS 8192
 #define ORDER  64 /* files of an order */
-#define KEEPS  8  /* brought and not yet asked for */
+#define KEEPS  8  /* brought and not yet requested */
 
 #define MISSED 3 /* files that no thread brings again */
 
@@ -127,7 +127,7 @@ struct order {
     unsigned file[2 * ORDER];
 };
 
-/* Two nodes that have little more room than their files take; what is at home at the other one goes through memory. */
+/* Two nodes with little more room than their files take. Files of the other home go through memory. */
 static void begin_orders(struct job *j, struct order *o, unsigned files)
 {
     missed = 0;
@@ -143,13 +143,13 @@ static void begin_orders(struct job *j, struct order *o, unsigned files)
         o->paths[i] = o->text[i];
     }
     start_all(j);
-    /* All are at their homes, and old enough to be given to others. */
+    /* All are at their homes, and old enough to be copied. */
     T_OK(vv_node_bring(j->node[0], o->paths, files, VV_DATASET_UNKNOWN));
     wait_for_copies(j, files);
 }
 
-/* The file at one place, which comes by itself: no program asks for what is not there. One that came as a copy on disk may
- * have made room for another copy, which happens to one in 64. */
+/* Waits for the file at one place, which comes by itself: no program requests it before. A copy on disk may have
+ * evicted another copy, which happens to one in 64. */
 static void expect(struct job *j, const struct order *o, unsigned i)
 {
     struct vv_server_ask ask = ask_for(o->paths[i]);
@@ -174,7 +174,7 @@ static void expect(struct job *j, const struct order *o, unsigned i)
     free(s);
 }
 
-/* The order of one node, twice: each file is there before it is asked for, and no program waits for another node. */
+/* The order of one node, twice: each file is there before it is requested, and no program waits for another node. */
 static void to_this_node(void)
 {
     static struct order o;
@@ -193,14 +193,14 @@ static void to_this_node(void)
     T_CHECK(s->counters.memory > ORDER / 4);
     T_CHECK(s->counters.remote <= missed);
     T_EQ(s->waiting, 0);
-    /* None came and went again before it was asked for. */
+    /* No file came and was dropped before it was requested. */
     T_CHECK(s->counters.remote_bytes < 2 * ORDER * BYTES);
     free(s);
     T_EQ(SUM(&j, owner.fetches), ORDER);
     end(&j);
 }
 
-/* What was brought and no program wants makes room for what is. */
+/* Files that were brought and that no program wants are evicted for files that one wants. */
 static void given_up(void)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
@@ -218,14 +218,14 @@ static void given_up(void)
         T_CHECK(vv_now_ns() < limit_ns);
         usleep(1000);
     }
-    /* The first half is passed over. */
+    /* The order passes the first half. */
     T_OK(read_at(&j, 0, o.file[ORDER], 0, BYTES));
     for (unsigned i = ORDER + 1; i < 2 * ORDER; i++)
         expect(&j, &o, i);
     end(&j);
 }
 
-/* Without memory for them files of other nodes have no place to wait in. */
+/* Without memory, files of other nodes cannot be kept until they are requested. */
 static void no_memory(void)
 {
     static struct order o;

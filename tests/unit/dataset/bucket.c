@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Objects of a store as files: what there is, reading them, objects that change, and a store that fails. */
+/* Objects of a store as files: listings, reads, objects that change, and a store that fails. */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include "t.h"
 #include "t_s3.h"
 
-#define LARGE (9000000u) /* more than one range, and no multiple of any */
+#define LARGE (9000000u) /* more than one range, and not a multiple of a range */
 
 static struct vv_shared *s;
 
@@ -86,7 +86,7 @@ static int read_all(const char *path, size_t piece, char *buf, uint64_t *ret_byt
     return 0;
 }
 
-/* "": all listings. */
+/* Number of requests sent for a key; "": of all listings. */
 static unsigned long sent(const char *key)
 {
     char name[200];
@@ -132,9 +132,9 @@ static void names(void)
     put("b-", "before the slash");
     put("f", "shadowed by a folder");
     put("f/g", "four");
-    put("f/", "of whoever made the folder");
+    put("f/", "an object that stands for the folder");
     put("h//i", "no path leads here");
-    put("j/../k", "nor here");
+    put("j/../k", "nor to this one");
     put("l/", "an empty folder");
     open_source(0);
     T_STREQ(list("/data"), "a b/ b- f/ h/ j/ l/ ");
@@ -179,7 +179,7 @@ static void many(void)
         T_OK(s->look(s, name, &st));
     }
     T_EQ(t_s3_requests(NULL), 2);
-    /* What is not there may be new; it is looked for once a second at most. */
+    /* A missing name may be new; it is looked for once a second at most. */
     put("many/new", "y");
     while (s->look(s, "/data/many/new", &st) < 0)
         vv_sleep_until_ns(vv_now_ns() + 10 * VV_NS_PER_MS);
@@ -188,7 +188,7 @@ static void many(void)
     close_source();
 }
 
-/* A listing counts for a while, and the age of what it says is known. */
+/* A listing is valid for a while, and the age of its information is known. */
 static void ages(void)
 {
     struct vv_shared_stat st, later;
@@ -233,7 +233,7 @@ static void reads(void)
     T_EQ(sent("large"), LARGE);
     T_OK(read_all("/data/empty", 10, buf, &bytes));
     T_EQ(bytes, 0);
-    /* Anywhere, and behind the end. */
+    /* Reads anywhere, and behind the end. */
     T_OK(s->open(s, "/data/large", &file, &st));
     T_EQ(s->read(s, file, buf, 16, LARGE - 8), 8);
     T_CHECK(memcmp(buf, text + LARGE - 8, 8) == 0);
@@ -244,7 +244,7 @@ static void reads(void)
     T_CHECK(memcmp(buf, text + 8, 16) == 0);
     T_OK(s->look_again(s, file, &st));
     s->close(s, file);
-    /* Closed while ranges are under way. */
+    /* The file is closed while ranges are under way. */
     T_OK(s->open(s, "/data/large", &file, &st));
     T_EQ(s->read(s, file, buf, 16, 0), 16);
     s->close(s, file);
@@ -290,7 +290,7 @@ static void *read_one(void *arg)
     return NULL;
 }
 
-/* Several threads list a folder once, and their files share the ranges that there are. */
+/* Several threads list a folder once, and their files share the available ranges. */
 static void together(void)
 {
     struct vv_shared_stat st;
@@ -314,7 +314,7 @@ static void together(void)
 
 /* ---- changes ---- */
 
-/* The object becomes another one of the same length after the first piece was read. */
+/* The object is replaced by one of the same length after the first piece was read. */
 static void replaced(void)
 {
     struct vv_shared_stat st, now;
@@ -324,7 +324,7 @@ static void replaced(void)
 
     put_numbers("pre/fix/changing", LARGE, 0);
     open_source(0);
-    /* One range or more waits until the object is another one. */
+    /* At least one range waits until the object is replaced. */
     t_s3_fault("{\"what\": \"hold\", \"method\": \"GET\", \"match\": \"changing bytes=8388608\", "
                "\"skip\": 1, \"count\": 1}");
     T_OK(s->open(s, "/data/changing", &file, &st));
@@ -338,12 +338,12 @@ static void replaced(void)
     T_EQ(n, 4194304 - 8);
     T_ERR(s->read(s, file, buf, 1 << 20, 8388608), -EAGAIN);
     s->close(s, file);
-    /* Files never change here, but this one has. */
+    /* Files never change with revalidate 0, but this one has. */
     T_OK(s->look(s, "/data/changing", &now));
     T_CHECK(now.gen.inode != st.gen.inode);
     T_OK(read_all("/data/changing", 1 << 20, buf, &bytes));
     T_CHECK(memcmp(buf, "0000005 ", 8) == 0);
-    /* Shorter, longer, gone: before its bytes are asked for. */
+    /* Shorter, longer, gone: before its bytes are requested. */
     put_numbers("pre/fix/changing", 4000, 5);
     T_ERR(read_all("/data/changing", 1 << 20, buf, &bytes), -EAGAIN);
     T_OK(read_all("/data/changing", 1 << 20, buf, &bytes));
@@ -387,12 +387,12 @@ static void failures(void)
         rc = read_all("/data/large", 1 << 20, buf, &bytes);
         T_CHECK(faults[i].passes ? rc == 0 : rc < 0 && rc != -EAGAIN);
         T_CHECK(rc < 0 || memcmp(buf, text, LARGE) == 0);
-        /* The next one finds it as it is. */
+        /* The next read finds the new object. */
         T_OK(read_all("/data/large", 1 << 20, buf, &bytes));
         T_CHECK(memcmp(buf, text, LARGE) == 0);
         close_source();
     }
-    /* A range that is answered with the whole object does not fit. */
+    /* A range that is answered with the whole object is refused. */
     open_source(0);
     t_s3_fault("{\"what\": \"whole\", \"match\": \"large\", \"count\": 1}");
     T_ERR(read_all("/data/large", 1 << 20, buf, &bytes), -EIO);
@@ -400,7 +400,7 @@ static void failures(void)
     free(text);
 }
 
-/* No listing: an error, and the next one is tried. */
+/* If a listing fails, the caller gets an error, and the next call tries again. */
 static void no_listing(void)
 {
     struct vv_shared_stat st;
@@ -504,7 +504,7 @@ static void several(void)
     s->close(s, file);
     T_ERR(s->list(s, list[0], take_name, NULL), -ENOTSUP);
     close_source();
-    /* Alone. */
+    /* An object store alone. */
     T_OK(vv_shared_roots_new(list + 1, 1, 0, err, sizeof(err), &s));
     T_OK(s->look(s, "/data/a", &st));
     T_ERR(s->look(s, path, &st), -EACCES);

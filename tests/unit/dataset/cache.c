@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dataset cache of one node: whole files or none, never more than its capacity, nothing that is
- * open goes. */
+/* The dataset cache of one node: whole files only, never more than its capacity, and open files are not
+ * removed. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ static void round_trip(void)
     vv_dataset_close(NULL);
 }
 
-/* Nothing but a whole file with the right checksum gets in, and only one of them at a time. */
+/* Only a whole file with the right checksum is stored, and one fill of it at a time. */
 static void half_files(void)
 {
     const char *folder = t_tmpdir();
@@ -112,7 +112,7 @@ static bool is_there(struct vv_dataset *d, const char *path)
     return rc == 0;
 }
 
-/* Ten files of 10% each: the least recently used go, down to the low watermark. */
+/* Ten files of 10% each: the least recently used are evicted, down to the low watermark. */
 static void least_recently_used(void)
 {
     const char *folder = t_tmpdir();
@@ -126,7 +126,7 @@ static void least_recently_used(void)
     T_EQ(ds_stats(d).evicted, 0);
     T_OK(ds_check(d, "/0"));
     T_OK(ds_check(d, "/2"));
-    /* 900 + 100 > 950: down to 900 with it, that is, one goes. */
+    /* 900 + 100 > 950: down to 900 including the new file, so one is evicted. */
     T_OK(ds_put(d, "/9", 0, 100 * DS_KIB));
     T_EQ(ds_stats(d).evicted, 1);
     T_OK(ds_put(d, "/10", 0, 200 * DS_KIB));
@@ -137,7 +137,7 @@ static void least_recently_used(void)
     vv_dataset_close(d);
 }
 
-/* The order is known: what is wanted last goes first, and before that what nobody is known to want. */
+/* A known order: files of unknown use are evicted first, then the ones that are wanted last. */
 static void next_use(void)
 {
     struct vv_dataset *d = ds_open(t_tmpdir(), 1000 * DS_KIB, NULL);
@@ -150,7 +150,7 @@ static void next_use(void)
         want.next_use = i == 4 ? VV_DATASET_UNKNOWN : 100 - i;
         T_OK(ds_put_want(d, &want));
     }
-    /* Nobody waits for it, and it is wanted after all others: only the one of unknown use goes. */
+    /* No request waits for it, and it is wanted after all others: only the file of unknown use is evicted. */
     want.path = "/late";
     want.next_use = 1000;
     want.ahead = true;
@@ -159,12 +159,12 @@ static void next_use(void)
     want.path = "/later";
     want.next_use = 1001;
     T_ERR(ds_put_want(d, &want), -ENOSPC);
-    /* Nearer: takes the place of the farthest. */
+    /* It is wanted earlier: the file that is wanted last is evicted. */
     want.path = "/soon";
     want.next_use = 50;
     T_OK(ds_put_want(d, &want));
     T_CHECK(!is_there(d, "/late"));
-    /* Somebody waits for it: whatever it is. */
+    /* A request waits for it: any file may be evicted. */
     want.path = "/now";
     want.next_use = 1002;
     want.ahead = false;
@@ -187,7 +187,7 @@ static uint64_t expected_again(void *user, const char *path)
     return strcmp(path, "/again") == 0 ? 150 : VV_DATASET_UNKNOWN;
 }
 
-/* What the order has passed over is not what nobody wants: it may be wanted again. */
+/* A file whose place has passed may be wanted again. */
 static void passed_over(void)
 {
     struct vv_dataset_opts opts = {.capacity = 400 * DS_KIB, .passed = expected_again};
@@ -220,7 +220,7 @@ static void passed_over(void)
     vv_dataset_close(d);
 }
 
-/* A descriptor keeps its file, in this process and in others; the rest is not more than capacity. */
+/* A descriptor keeps its file, in this process and in others; all files together stay within the capacity. */
 static void in_use(void)
 {
     const char *folder = t_tmpdir();
@@ -237,13 +237,13 @@ static void in_use(void)
     close(fd);
     T_OK(ds_check(d, "/b"));
     T_OK(ds_check(d, "/c"));
-    T_OK(ds_put(d, "/d", 0, 200 * DS_KIB)); /* /a is the oldest, and open */
+    T_OK(ds_put(d, "/d", 0, 200 * DS_KIB)); /* /a is the least recently used, and open */
     T_CHECK(is_there(d, "/a") && !is_there(d, "/b") && !is_there(d, "/c"));
     T_CHECK(ds_stats(d).refused_busy > 0);
     T_ERR(ds_put(d, "/e", 0, 301 * DS_KIB), -ENOSPC);
     T_CHECK(ds_is(copy, "/a", &gen));
 
-    /* In a child, after everybody here has closed it. */
+    /* A child has it open after this process has closed it. */
     T_EQ(pipe(pipes), 0);
     child = fork();
     if (child == 0) {
@@ -257,7 +257,7 @@ static void in_use(void)
     T_OK(vv_dataset_drop(d, "/a"));
     T_ERR(ds_check(d, "/a"), -ENOENT);
     T_EQ(ds_stats(d).waiting, 1);
-    T_ERR(ds_put(d, "/e", 0, 301 * DS_KIB), -ENOSPC); /* what is open counts */
+    T_ERR(ds_put(d, "/e", 0, 301 * DS_KIB), -ENOSPC); /* open files count */
     T_CHECK(ds_on_disk(folder, NULL) == ds_stats(d).used);
     close(pipes[1]);
     T_EQ(waitpid(child, &status, 0), child);
@@ -278,7 +278,7 @@ static void generations(void)
     int fd, later;
 
     T_OK(ds_put(d, "/a", 1, 5000));
-    T_OK(vv_dataset_begin(d, &want, &f)); /* the old one is there until the new one is */
+    T_OK(vv_dataset_begin(d, &want, &f)); /* the old one is there until the commit */
     T_OK(vv_dataset_get(d, "/a", &old, &fd, NULL));
     vv_dataset_abort(f);
     T_OK(ds_put(d, "/a", 2, 9000));
@@ -287,7 +287,7 @@ static void generations(void)
     T_EQ(ds_stats(d).waiting, 1);
     T_EQ(ds_stats(d).files, 1);
     close(later);
-    /* Not even after a restart does the old one come back. */
+    /* The old one does not come back after a restart either. */
     vv_dataset_close(d);
     d = ds_open(folder, BIG, NULL);
     T_OK(vv_dataset_get(d, "/a", NULL, &later, &got));
@@ -299,7 +299,7 @@ static void generations(void)
     vv_dataset_close(d);
 }
 
-/* A system that lets others act between two calls, and can fail to unlink. */
+/* A system that runs other code between two calls, and can fail to unlink. */
 struct hooked {
     struct vv_os os; /* first: the functions get a pointer to it */
     struct vv_dataset *d;
@@ -325,7 +325,7 @@ static int hooked_unlinkat(const struct vv_os *os, int dirfd, const char *path)
     return h->keep ? -EIO : vv_os_posix()->unlinkat(os, dirfd, path);
 }
 
-/* Room is made while somebody has found a file and not opened it yet: another one has to go. */
+/* Room is made while a thread has found a file and not opened it yet: another file is evicted. */
 static void found_is_not_evicted(void)
 {
     struct hooked h = {.os = *vv_os_posix()};
@@ -334,14 +334,14 @@ static void found_is_not_evicted(void)
     h.d = ds_open(t_tmpdir(), 100 * DS_KIB, &h.os);
     T_OK(ds_put(h.d, "/a", 0, 40 * DS_KIB));
     T_OK(ds_put(h.d, "/other", 0, 40 * DS_KIB));
-    T_OK(vv_dataset_expect(h.d, "/other", 1)); /* or else it would go first */
+    T_OK(vv_dataset_expect(h.d, "/other", 1)); /* otherwise it would be evicted first */
     h.evict = true;
     T_OK(ds_check(h.d, "/a"));
     T_CHECK(is_there(h.d, "/b") && !is_there(h.d, "/other"));
     vv_dataset_close(h.d);
 }
 
-/* A file that could not be removed takes its space as long as it is there. */
+/* A file that could not be removed counts as long as it is there. */
 static void what_stays_counts(void)
 {
     const char *folder = t_tmpdir();
@@ -411,14 +411,14 @@ static int put_another(void *user, const struct vv_dataset_entry *e)
     struct visit *v = user;
     char path[16];
 
-    T_CHECK(e->path[0] == '/' && e->gen.size == 10 * DS_KIB); /* gone or not */
+    T_CHECK(e->path[0] == '/' && e->gen.size == 10 * DS_KIB); /* evicted or not */
     snprintf(path, sizeof(path), "/new%u", v->put++);
     T_OK(ds_put(v->d, path, 1, 10 * DS_KIB));
     v->seen++;
     return 0;
 }
 
-/* Somebody goes through a long list: there is room for new files all the same. */
+/* During a long listing there is still room for new files. */
 static void listing_keeps_nothing(void)
 {
     const char *folder = t_tmpdir();

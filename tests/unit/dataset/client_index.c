@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The index that clients read: what they open through it is what the cache would have handed out, and what the
- * cache does not hand out any more they do not get. The client is the preloaded library's own code. */
+/* The index that clients read: they can open exactly the files that the cache would have handed out. The client is the
+ * preloaded library's own code. */
 #include "dataset/client_index.h"
 
 #include <fcntl.h>
@@ -18,8 +18,8 @@
 
 #define VIEW 1u
 
-/* Whose daemon says that it is alive whenever a client looks: a machine may be so busy that a test takes longer
- * than that counts. NULL: it is dead. */
+/* The index that is marked as alive whenever a client looks: on a busy machine a test may take longer than a mark is
+ * valid. NULL: the daemon is dead. */
 static struct vv_index *alive;
 
 static void map_index(struct vv_index *x)
@@ -57,7 +57,7 @@ static struct vv_dataset *open_with(const char *folder, uint64_t capacity, struc
     return d;
 }
 
-/* The inode tells the generation. */
+/* A different inode for each generation. */
 static struct vv_server_stat stat_of(const struct vv_dataset_gen *gen)
 {
     return (struct vv_server_stat){.ino = gen->mtime_ns, .size = gen->size, .mode = 0100644};
@@ -140,21 +140,21 @@ static void test_shown(void)
     T_CHECK(client_has("/a", "/a", &gen) && client_has("/through/link", "/a", &gen));
     T_CHECK(!client_has("/ab", "/a", &gen) && !client_has("/", "/a", &gen));
     T_EQ(ds_stats(d).direct, 2);
-    /* A link was on the way. */
+    /* With a link on the way. */
     T_OK(vv_dataset_show(d, "/a", &gen, "/a", &st, UINT64_MAX, false));
     T_CHECK(!client_has("/a", "/a", &gen));
     T_CHECK(client_stat("/a", &st) && st.size == 5000);
-    /* The owner wants to look at it. */
+    /* The owner has to check it again. */
     T_OK(vv_dataset_show(d, "/a", &gen, "/a", &st, vv_now_ns(), true));
     T_CHECK(!client_has("/a", "/a", &gen));
     T_OK(show(d, "/a", &gen, "/a"));
-    /* Another view of the file system; switched off. */
+    /* A program in another view of the file system; an index that is switched off. */
     T_CHECK(!client_open("/a", false, VIEW + 1, &fd, &st));
     vv_index_enable(x, false);
     T_CHECK(!client_has("/a", "/a", &gen));
     vv_index_enable(x, true);
     T_CHECK(client_has("/a", "/a", &gen));
-    /* Replaced: the former one under none of its names. */
+    /* Replaced: the old one is not found under any of its names. */
     T_OK(ds_put(d, "/a", 2, 6000));
     T_CHECK(!client_has("/a", "/a", &gen) && !client_has("/through/link", "/a", &gen));
     T_OK(show(d, "/a", &next, "/a"));
@@ -165,7 +165,7 @@ static void test_shown(void)
     index_free(x);
 }
 
-/* A daemon that says nothing any more; and the next one, over the former. */
+/* A daemon that stopped marking itself alive; and the next one, in place of it. */
 static void test_dead(void)
 {
     struct vv_dataset_gen gen = ds_gen(1, 500);
@@ -186,7 +186,7 @@ static void test_dead(void)
     T_CHECK(!client_has("/a", "/a", &gen));
     y = index_new(folder, 64);
     d = open_with(folder, 1 << 20, y);
-    T_ERR(show(d, "/a", &gen, "/a"), -EAGAIN); /* not verified in this life */
+    T_ERR(show(d, "/a", &gen, "/a"), -EAGAIN); /* not verified in this run */
     T_OK(ds_check(d, "/a"));
     T_OK(show(d, "/a", &gen, "/a"));
     T_CHECK(client_has("/a", "/a", &gen));
@@ -194,7 +194,7 @@ static void test_dead(void)
     index_free(y);
 }
 
-/* What clients have open stays, what they used last stays longest. */
+/* Files that clients have open stay, and files that they used last are evicted last. */
 static void test_evicted(void)
 {
     struct vv_dataset_gen gen = ds_gen(1, 100 * DS_KIB);
@@ -214,7 +214,7 @@ static void test_evicted(void)
     T_CHECK(client_has("/a", "/a", &gen));
     T_OK(ds_put(d, "/e", 1, 100 * DS_KIB));
     T_CHECK(client_has("/a", "/a", &gen));  /* used */
-    T_CHECK(!client_has("/c", "/c", &gen)); /* the oldest */
+    T_CHECK(!client_has("/c", "/c", &gen)); /* the least recently used */
     T_CHECK(ds_is(fd, "/b", &gen));
     T_OK(ds_check(d, "/b"));
     close(fd);
@@ -272,12 +272,12 @@ static void test_bad(void)
     folder[0] = '/';
     folder[499] = '\0';
     T_ERR(vv_index_new(folder, 64, &x), -ENAMETOOLONG);
-    /* Things that are no index. */
+    /* Descriptors that are not an index. */
     fds[0] = fds[1] = open("/dev/zero", O_RDONLY);
     vvi_preload_index_map(fds, VIEW);
     T_EQ(vvi_preload_index_mapped(), 0);
     close(fds[0]);
-    /* It cannot be written by whoever gets it. */
+    /* A client cannot write to it. */
     T_OK(vv_index_new(t_tmpdir(), 64, &x));
     vv_index_fds(x, fds);
     T_CHECK(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0) == MAP_FAILED);
@@ -310,7 +310,7 @@ static void *reader(void *arg)
 
         if (!client_open(path, true, VIEW, &fd, &st))
             continue;
-        /* Whichever generation it is: that one, whole. */
+        /* Any generation, but that one whole. */
         for (unsigned n = 1;; n++) {
             struct vv_dataset_gen gen = ds_gen(n, st.size);
 
@@ -366,7 +366,7 @@ static void test_threads(void)
 
 static _Atomic uint64_t looked;
 
-/* What is found is of the one index or of the other: the size tells, and so does the inode. */
+/* Each result is of one index or of the other: both the size and the inode show which. */
 static void *looker(void *arg)
 {
     (void)arg;
@@ -385,8 +385,8 @@ static void *looker(void *arg)
     return NULL;
 }
 
-/* The index of the next daemon takes the place of the former while a client looks at a slot, and both have
- * been written equally often: never words of both. */
+/* The index of the next daemon replaces the old one while a client reads a slot, and both slots have the same sequence
+ * number: the client never mixes words of both. */
 static void test_replaced(void)
 {
     uint64_t rounds = t_cases(3000, 100000);

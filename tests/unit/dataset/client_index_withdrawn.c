@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client that opens a file by the index while the daemon withdraws it: at each system call of the client in turn.
- * The content file stays where it is, as it does while somebody else has it open, so that nothing but the slot says
- * that it counts no more.
+ * The daemon withdraws a file while a client opens it by the index: before each system call of the client in turn. The
+ * content file stays in place, as it does while another process has it open, so only the slot shows that it is not
+ * valid any more.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static struct vv_index *daemon_index;
 static struct vvi_entry entry, newer;
 static const char path[] = "/shared/file";
 static struct vv_server_stat of_file = {.size = 5, .mode = 0100644};
-static int before_call; /* of the client; -1: never */
+static int before_call; /* index of the client's call; -1: never */
 static int calls, way, open_now;
 
 static void go_away(void)
@@ -101,7 +101,7 @@ static void withdrawn_meanwhile(void)
         close(a.fd);
         open_now = 0;
         nr = calls;
-        T_CHECK(nr >= 3); /* opens, locks, looks */
+        T_CHECK(nr >= 3); /* open, lock, look again */
         for (before_call = 0; before_call < nr; before_call++) {
             T_CHECK(!open_by_index(&a));
             T_EQ(open_now, 0);

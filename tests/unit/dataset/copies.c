@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of files that other nodes keep: they go first, take nothing from files that are kept, are no load, and are
- * what they were in the next life. */
+/* Copies of files that other nodes keep: they are evicted first, evict no kept files, add no load, and stay copies in
+ * the next run. */
 #include "dataset/dataset.h"
 
 #include <stdio.h>
@@ -37,8 +37,8 @@ static void check_space(struct vv_dataset *d, const char *folder)
     T_EQ(vv_dataset_load(d), s.used - s.copy_bytes);
 }
 
-/* Copies fill free room up to the low watermark; files that are kept take their place, the least recently used first,
- * and no other file goes as long as there is a copy. */
+/* Copies fill free room up to the low watermark. Kept files evict them, the least recently used first, and no other
+ * file is evicted as long as there is a copy. */
 static void go_first(void)
 {
     const char *folder = t_tmpdir();
@@ -51,7 +51,7 @@ static void go_first(void)
     T_EQ(ds_stats(d).copies, 8);
     T_EQ(ds_stats(d).evicted, 0);
     check_space(d, folder);
-    /* Used last, but no copy; and the first copy is used after the second. */
+    /* Used last, but not a copy; and the first copy is used after the second. */
     T_OK(ds_check(d, "/copy0"));
     for (unsigned i = 1; i <= 8; i++) {
         T_OK(put(d, "own", i, false, i % 2));
@@ -62,14 +62,14 @@ static void go_first(void)
     }
     T_EQ(ds_stats(d).copies, 0);
     T_EQ(ds_stats(d).files, 9);
-    /* None is left: now the least recently used file goes. */
+    /* No copy is left: now the least recently used file is evicted. */
     T_OK(put(d, "own", 9, false, false));
     T_CHECK(!is_there(d, "/own0"));
     check_space(d, folder);
     vv_dataset_close(d);
 }
 
-/* A copy takes nothing from files that are kept, however often it is tried; of copies, some change now and then. */
+/* A copy evicts no kept files, however often it is tried; sometimes it replaces other copies. */
 static void take_nothing(void)
 {
     const char *folder = t_tmpdir();
@@ -87,7 +87,7 @@ static void take_nothing(void)
         taken += rc == 0;
         check_space(d, folder);
     }
-    /* One in 64 that find no room, each in the place of one. */
+    /* One in 64 that find no room, each replacing one. */
     T_EQ(taken, 1998 / 64);
     T_EQ(ds_stats(d).evicted, taken);
     T_EQ(ds_stats(d).copies, 2);
@@ -98,7 +98,7 @@ static void take_nothing(void)
         T_OK(ds_check(d, path));
     }
     vv_dataset_close(d);
-    /* And with files only. */
+    /* The same with kept files only. */
     d = ds_open(t_tmpdir(), CAPACITY, NULL);
     for (unsigned i = 0; i < 9; i++)
         T_OK(put(d, "own", i, false, false));
@@ -108,7 +108,7 @@ static void take_nothing(void)
     vv_dataset_close(d);
 }
 
-/* A large file takes free room and that of copies, and no other. */
+/* A large file takes free room and evicts copies only. */
 static void large(void)
 {
     struct vv_dataset_opts opts = {.capacity = CAPACITY, .big_file = 150 * DS_KIB};
@@ -138,7 +138,7 @@ static int count_copies(void *user, const struct vv_dataset_entry *e)
     return 0;
 }
 
-/* One that is kept from now on is no copy any more, now and in the next life. */
+/* A copy that is kept from now on is not a copy any more, in this run and in the next. */
 static void next_life(void)
 {
     const char *folder = t_tmpdir();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With revalidate 0, while a node doubts what it hears: a file of another node that is too large for memory is served as it
+/* With revalidate 0, while a node doubts reports: a file of another node that is too large for memory is served as it
  * comes, and is not kept; nor is one that is brought while programs read the shared file system. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #define NODES   2
 #define FILES   16
 #define BYTES   20000
-#define LIMIT_S 60 /* after which a test that waits has failed */
+#define LIMIT_S 60 /* a test that waits longer has failed */
 
 static const char token[] = "a token of this test";
 static char root[512];
@@ -128,23 +128,23 @@ static void served_and_not_kept(void)
 
     start_both(0);
     read_all(node[0]);
-    own = files_of(1, &bytes); /* those whose home it is */
+    own = files_of(1, &bytes); /* those of which it is the home */
     T_CHECK(own < FILES);
     T_EQ(bytes, 0);
     doubted_ns = vv_now_ns();
     vv_owner_doubt(node[1]->owner);
     read_all(node[1]);
     files = files_of(1, &bytes);
-    /* Each travels once; on a busy machine an answer may come too late. */
+    /* Each is sent once; on a busy machine an answer may come too late. */
     T_CHECK(bytes >= (FILES - own) * BYTES && bytes <= 4 * (FILES - own) * BYTES);
-    /* Later than that it trusts what it hears. */
+    /* After that time it trusts reports again. */
     if (vv_now_ns() - doubted_ns < VV_OWNER_DOUBT_NS / 2)
         T_EQ(files, own);
     for (unsigned i = 0; i < NODES; i++)
         vv_node_close(node[i]);
 }
 
-/* Asks for a file as often as it takes until `done` says so. */
+/* Requests a file until `done` returns true. */
 static void ask_until(struct vv_node *n, unsigned file, bool (*done)(int rc))
 {
     char path[600];
@@ -193,7 +193,7 @@ static void await_brought(struct vv_node *n, unsigned file)
         usleep(1000);
 }
 
-/* A large file that was dropped when it had come is not counted as brought. */
+/* A large file that was dropped on arrival is not counted as brought. */
 static void brought_and_not_kept(void)
 {
     uint64_t own, files, behind, brought, bytes, doubted_ns;
@@ -213,7 +213,7 @@ static void brought_and_not_kept(void)
     brought = behind_of(1) - behind;
     files = files_of(1, &bytes);
     T_CHECK(bytes >= (FILES - own) * BYTES);
-    /* Later than that it trusts what it hears. */
+    /* After that time it trusts reports again. */
     if (vv_now_ns() - doubted_ns < VV_OWNER_DOUBT_NS / 2) {
         T_EQ(files, own);
         T_EQ(brought, 0);

@@ -108,7 +108,7 @@ uint64_t ds_on_disk(const char *folder, unsigned *ret_files)
     for (struct dirent *e; (e = readdir(dir));) {
         struct stat st;
 
-        /* It may go while we look. */
+        /* It may be removed meanwhile. */
         if (!is_content(e->d_name) || fstatat(dirfd(dir), e->d_name, &st, 0) < 0)
             continue;
         bytes += ((uint64_t)st.st_size + 4095) / 4096 * 4096;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the dataset cache share: files whose bytes follow from path and generation. */
+/* Shared by the tests of the dataset cache: files whose bytes follow from path and generation. */
 #ifndef DS_H
 #define DS_H
 
@@ -8,22 +8,22 @@
 
 #define DS_KIB UINT64_C(1024)
 
-/* The n-th generation of a path, so large. */
+/* The n-th generation of a path, of this size. */
 struct vv_dataset_gen ds_gen(unsigned n, uint64_t size);
 
 struct vv_dataset *ds_open(const char *folder, uint64_t capacity, const struct vv_os *os);
 
-/* Takes a file in. Returns what begin, write or commit did. */
+/* Stores a file. Returns the result of begin, write or commit. */
 int ds_put_want(struct vv_dataset *d, const struct vv_dataset_want *want);
 int ds_put(struct vv_dataset *d, const char *path, unsigned n, uint64_t size);
 
-/* Whether a descriptor has the bytes of this generation, all of them and no more. */
+/* True if a descriptor has exactly the bytes of this generation. */
 bool ds_is(int fd, const char *path, const struct vv_dataset_gen *gen);
 
-/* Gets a file and compares every byte. Returns what get did. */
+/* Gets a file and compares every byte. Returns the result of get. */
 int ds_check(struct vv_dataset *d, const char *path);
 
-/* Bytes of content files in a folder, in blocks; and their number. */
+/* Bytes of content files in a folder, in blocks; ret_files: their number. */
 uint64_t ds_on_disk(const char *folder, unsigned *ret_files);
 
 /* The path of the only content file of this size in a folder; lives until the next call. */

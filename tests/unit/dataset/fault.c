@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One workload on the dataset cache with every system call failing in turn, once and from then on, and
- * with the process killed before every one of them. Whatever is handed out is whole and right, in this
- * life and the next; no descriptor is lost; the folder never has more than its capacity. */
+/* One workload on the dataset cache with every system call failing in turn, once and from then on, and with the process
+ * killed before each of them. Files that are handed out are whole and right, in this run and the next; no descriptor is
+ * leaked; the folder never exceeds its capacity. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -22,7 +22,7 @@ static const char *path_of(unsigned i)
     return path;
 }
 
-/* Whatever can be had has the right bytes. */
+/* Every file that can be opened has the right bytes. */
 static void look(struct vv_dataset *d, const struct vv_os *os)
 {
     for (unsigned i = 0; i < FILES; i++) {
@@ -50,7 +50,7 @@ static void workload(const char *folder, const struct vv_os *os)
         for (unsigned i = 0; i < FILES; i++)
             (void)ds_put(d, path_of(i), (unsigned)life, (i + 1) * 5 * DS_KIB);
         if (vv_dataset_get(d, path_of(6), NULL, &fd, NULL) == 0) {
-            (void)ds_put(d, path_of(6), 10, 3 * DS_KIB); /* while the former one is open */
+            (void)ds_put(d, path_of(6), 10, 3 * DS_KIB); /* while the old one is open */
             os->close(os, fd);
         }
         look(d, os);
@@ -62,7 +62,7 @@ static void workload(const char *folder, const struct vv_os *os)
     }
 }
 
-/* Afterwards, with a sound system. */
+/* Checks the folder afterwards, with a system that does not fail. */
 static void aftermath(const char *folder)
 {
     struct vv_dataset *d = ds_open(folder, CAPACITY, NULL);
@@ -139,17 +139,18 @@ static void killed(void)
 
 /* ---- a full disk ---- */
 
-static unsigned told; /* Synchronization: written by one sink at a time, read when it is gone */
+static unsigned logged; /* Synchronization: written by one sink at a time, read after its end */
 
 static void sink(void *user, enum vv_log_level level, const char *text)
 {
     (void)user;
-    told += level == VV_LOG_WARNING && strstr(text, "before 100 KiB of files are cached") != NULL &&
-            strstr(text, strerror(ENOSPC)) != NULL;
+    logged += level == VV_LOG_WARNING &&
+              strstr(text, "before 100 KiB of files are cached") != NULL &&
+              strstr(text, strerror(ENOSPC)) != NULL;
 }
 
-/* However many files find no room, and wherever that shows, it is told once. A cache that is full as it should be
- * is no reason to tell anything. */
+/* However many files find no room, and wherever that shows, there is one message. A cache that is full as intended logs
+ * none. */
 static void full_disk(void)
 {
     static const unsigned calls[] = {1u << FAULT_OPENAT, 1u << FAULT_FALLOCATE, 1u << FAULT_PWRITE};
@@ -162,23 +163,23 @@ static void full_disk(void)
 
         fault_os_init(&f);
         d = ds_open(folder, CAPACITY, &f.os);
-        told = 0;
+        logged = 0;
         vv_log_set_sink(sink, NULL, VV_LOG_DEBUG);
         for (unsigned i = 0; i < FILES; i++)
             T_OK(ds_put(d, path_of(i), 0, 30 * DS_KIB));
-        T_EQ(told, 0);
+        T_EQ(logged, 0);
         f.mode = FAULT_FOREVER;
         f.calls = calls[k];
         f.err = ENOSPC;
         for (unsigned i = 0; i < FILES; i++)
             T_ERR(ds_put(d, path_of(i), 1, 20 * DS_KIB), -ENOSPC);
         f.mode = FAULT_NONE;
-        /* Nothing is left of what did not come in. */
+        /* No part of failed fills is left. */
         T_EQ(ds_on_disk(folder, &files), ds_stats(d).used);
         T_EQ(files, ds_stats(d).files);
         T_OK(ds_put(d, path_of(0), 2, 20 * DS_KIB));
         vv_log_set_sink(NULL, NULL, VV_LOG_DEBUG);
-        T_EQ(told, 1);
+        T_EQ(logged, 1);
         vv_dataset_close(d);
     }
 }

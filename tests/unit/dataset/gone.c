@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cache folder that is deleted while the cache is open: it is made again, empty, or if that cannot be, files find no
- * room until it can. Nothing counts as damaged, and the capacity holds. */
+/* A cache folder is deleted while the cache is open: it is made again, empty. If that fails, files find no room until
+ * it succeeds. Nothing counts as damaged, and the capacity holds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -37,7 +37,7 @@ static void comes_back(void)
     T_OK(ds_put(d, "/b", 1, 9000));
     T_OK(vv_dataset_get(d, "/a", NULL, &fd, NULL));
     delete_all(folder);
-    /* A descriptor that was handed out is good; a new one cannot be had. */
+    /* A descriptor that was handed out stays valid; a new one cannot be had. */
     T_CHECK(ds_is(fd, "/a", &(struct vv_dataset_gen){3000, 1001, 2001, 7}));
     T_ERR(ds_check(d, "/b"), -ENOENT);
     T_ERR(ds_check(d, "/a"), -ENOENT);
@@ -54,14 +54,14 @@ static void comes_back(void)
     }
     T_EQ(ds_stats(d).used, ds_on_disk(folder, &files));
     vv_dataset_close(d);
-    /* What it has from then on is there in the next life. */
+    /* Files stored from then on are there in the next run. */
     d = ds_open(folder, CAPACITY, NULL);
     T_EQ(ds_stats(d).files, files);
     T_OK(ds_check(d, "/n19"));
     vv_dataset_close(d);
 }
 
-/* Found by a file that comes in, by the scrub, and in the middle of a fill. */
+/* A fill, the scrub, or a write in the middle of a fill finds the folder gone. */
 static void found_by(void)
 {
     struct vv_dataset_want want = {"/x", ds_gen(1, 5000), VV_DATASET_UNKNOWN, false, false};

@@ -102,7 +102,7 @@ static void add(struct node *n, uint64_t id, const char *addr)
     T_CHECK(rc == 0 || rc == -EEXIST);
 }
 
-/* Waits until so many are in this state, and returns the epoch. */
+/* Waits until `count` members are in this state, and returns the epoch. */
 static uint64_t await(struct node *n, enum vv_member_state state, unsigned count)
 {
     for (;;) {
@@ -131,7 +131,7 @@ struct child {
     char addr[VV_NET_ADDR_MAX + 1];
 };
 
-/* Tells its address, is told another's, and lives until it is told an empty one, when it leaves. */
+/* Sends its address, receives those of others, and runs until it receives an empty one; then it leaves. */
 static void child_main(int in, int out, uint64_t id)
 {
     char addr[VV_NET_ADDR_MAX + 1];
@@ -187,8 +187,8 @@ static void test_lives(void)
     life = 10;
     for (unsigned i = 2; i <= NODES; i++)
         spawn(&child[i], i);
-    /* One that waits until its elder brother is gone, in the same life by its clock. Made now, because nobody forks
-     * with a node open. */
+    /* The replacement of a killed child, with the same life by its clock: it waits until that is gone. Forked now,
+     * before this process opens a node. */
     spawn(&again, 2);
     open_node(&n, 1);
     for (unsigned i = 2; i <= NODES; i++)
@@ -199,7 +199,7 @@ static void test_lives(void)
     killed = vv_now_ns();
     kill(child[2].pid, SIGKILL);
     next = await(&n, VV_MEMBER_GONE, 1);
-    t_note("%s: killed, and known to be gone after %.1f ms", vv_net_transport_name(transport),
+    t_note("%s: killed, and seen as gone after %.1f ms", vv_net_transport_name(transport),
            (double)(vv_now_ns() - killed) / 1e6);
     T_CHECK(next > epoch && !vv_gossip_fenced(n.gossip));
     end(&child[2], 0);
@@ -211,14 +211,14 @@ static void test_lives(void)
     killed = vv_now_ns();
     kill(child[3].pid, SIGSTOP);
     next = await(&n, VV_MEMBER_DEAD, 1);
-    t_note("%s: frozen, and known to be dead after %.1f ms (period 60 ms)",
+    t_note("%s: frozen, and seen as dead after %.1f ms (period 60 ms)",
            vv_net_transport_name(transport), (double)(vv_now_ns() - killed) / 1e6);
     T_CHECK(next > epoch);
     kill(child[3].pid, SIGCONT);
     epoch = await(&n, VV_MEMBER_ALIVE, NODES);
     T_CHECK(epoch > next);
 
-    end(&child[4], 0); /* leaves in good order */
+    end(&child[4], 0); /* leaves regularly */
     (void)await(&n, VV_MEMBER_GONE, 1);
     close_node(&n, true);
     end(&child[3], SIGKILL);
@@ -231,7 +231,7 @@ int main(void)
 
     signal(SIGPIPE, SIG_IGN);
     if (t_sanitized())
-        setenv("UCX_MEM_EVENTS", "n", 0); /* its hooks and the sanitizer's do not get on */
+        setenv("UCX_MEM_EVENTS", "n", 0); /* its hooks conflict with the sanitizer's */
     for (size_t i = 0; i < VV_ARRAY_SIZE(all); i++) {
         char err[256];
         transport = all[i];

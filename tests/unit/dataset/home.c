@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a home remembers of files has an end, and decisions go when they have been carried out. */
+/* The records of a home are limited, and decisions are removed when they have been carried out. */
 #include "dataset/node_private.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ static void tell(struct vv_node *n, int number)
     vvi_node_home_will(n, 2, body, p.at);
 }
 
-/* Names that are told again stay; the others make room for new ones. */
+/* Names that are sent again stay; the others are dropped for new ones. */
 static void wills(void)
 {
     struct vv_node *n = begin();
@@ -55,7 +55,7 @@ static void wills(void)
     end(n);
 }
 
-/* A file that is said to be somewhere, or decided to be here. */
+/* Adds a file that a node reported, or that was placed here. */
 static void add(struct vv_node *n, const char *path, uint64_t holder, bool fetching)
 {
     struct vvi_record *r = calloc(1, sizeof(*r));

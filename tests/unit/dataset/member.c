@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Membership in virtual time: any number of members, messages that are late, lost or cut off, members that freeze,
- * die, leave and come back, each time at another address. What is asserted of time is asserted of virtual time.
+ * Membership in virtual time: any number of members, messages that are late, lost or cut off, members that freeze, die,
+ * leave and come back, each time at another address. Assertions on time are on virtual time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +13,10 @@
 
 #define MS        VV_NS_PER_MS
 #define NODES_MAX 64
-#define FENCE_NS  (20 * 300 * MS) /* the least, with the default period */
+#define FENCE_NS  (20 * 300 * MS) /* the minimum, with the default period */
 
-struct letter {
-    uint64_t at_ns, order; /* ties in the order of sending */
+struct message {
+    uint64_t at_ns, order; /* order: of sending, for equal times */
     unsigned to;
     size_t bytes;
     uint8_t *msg;
@@ -29,12 +29,12 @@ static struct world {
     struct vv_member *m[NODES_MAX];
     bool frozen[NODES_MAX], dead[NODES_MAX];
     unsigned side[NODES_MAX];     /* messages pass within a side only */
-    unsigned port[NODES_MAX + 4]; /* where it listens: another one after each start */
+    unsigned port[NODES_MAX + 4]; /* of its address: another one after each start */
     unsigned loss_pct;            /* of messages */
     uint64_t latency, jitter;
     uint64_t epoch[NODES_MAX]; /* the last seen: it never goes back */
-    struct letter *heap;
-    size_t nr_letters, room;
+    struct message *heap;
+    size_t nr_messages, room;
     uint64_t sent;
 } w;
 
@@ -54,40 +54,40 @@ static unsigned node_of(uint64_t id)
 
 /* ---- the post ---- */
 
-static bool before(const struct letter *a, const struct letter *b)
+static bool before(const struct message *a, const struct message *b)
 {
     return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
 }
 
 static void swap(size_t a, size_t b)
 {
-    struct letter l = w.heap[a];
+    struct message l = w.heap[a];
 
     w.heap[a] = w.heap[b];
     w.heap[b] = l;
 }
 
-static void push(struct letter l)
+static void push(struct message l)
 {
-    if (w.nr_letters == w.room) {
+    if (w.nr_messages == w.room) {
         w.room = w.room ? 2 * w.room : 1024;
         w.heap = realloc(w.heap, w.room * sizeof(*w.heap));
         T_CHECK(w.heap != NULL);
     }
-    w.heap[w.nr_letters++] = l;
-    for (size_t i = w.nr_letters - 1; i && before(&w.heap[i], &w.heap[(i - 1) / 2]);
+    w.heap[w.nr_messages++] = l;
+    for (size_t i = w.nr_messages - 1; i && before(&w.heap[i], &w.heap[(i - 1) / 2]);
          i = (i - 1) / 2)
         swap(i, (i - 1) / 2);
 }
 
-static struct letter pop(void)
+static struct message pop(void)
 {
-    struct letter first = w.heap[0];
+    struct message first = w.heap[0];
 
-    w.heap[0] = w.heap[--w.nr_letters];
+    w.heap[0] = w.heap[--w.nr_messages];
     for (size_t i = 0;;) {
         size_t least = i;
-        for (size_t k = 2 * i + 1; k <= 2 * i + 2 && k < w.nr_letters; k++)
+        for (size_t k = 2 * i + 1; k <= 2 * i + 2 && k < w.nr_messages; k++)
             least = before(&w.heap[k], &w.heap[least]) ? k : least;
         if (least == i)
             return first;
@@ -96,8 +96,8 @@ static struct letter pop(void)
     }
 }
 
-/* What is sent to a stranger, or to where it listened in a former life, is lost. */
-static bool knows_the_way(unsigned from, unsigned to)
+/* False if the address that `from` has is unknown or of a former life: then a message is lost. */
+static bool has_address(unsigned from, unsigned to)
 {
     struct vv_member_info info = info_of(to);
     struct vv_member_row row;
@@ -117,15 +117,15 @@ static void collect(unsigned from)
         T_CHECK(to != from && out.bytes <= VV_MEMBER_MSG_MAX);
         w.sent++;
         if (to >= w.nr)
-            continue; /* a name that is nowhere */
-        if (w.side[from] != w.side[to] || w.dead[to] || !knows_the_way(from, to) ||
+            continue; /* a name without a member */
+        if (w.side[from] != w.side[to] || w.dead[to] || !has_address(from, to) ||
             t_rng_below(&w.rng, 100) < w.loss_pct)
             continue;
-        struct letter l = {.at_ns = w.now + w.latency + t_rng_below(&w.rng, w.jitter + 1),
-                           .order = w.sent,
-                           .to = to,
-                           .bytes = out.bytes,
-                           .msg = malloc(out.bytes)};
+        struct message l = {.at_ns = w.now + w.latency + t_rng_below(&w.rng, w.jitter + 1),
+                            .order = w.sent,
+                            .to = to,
+                            .bytes = out.bytes,
+                            .msg = malloc(out.bytes)};
         memcpy(l.msg, out.msg, out.bytes);
         push(l);
     }
@@ -146,11 +146,11 @@ static void run(uint64_t until)
                 who = i;
             }
         }
-        if (w.nr_letters && w.heap[0].at_ns <= due && w.heap[0].at_ns < until) {
-            struct letter l = pop();
+        if (w.nr_messages && w.heap[0].at_ns <= due && w.heap[0].at_ns < until) {
+            struct message l = pop();
             w.now = VV_MAX(w.now, l.at_ns);
             if (w.frozen[l.to] && !w.dead[l.to]) {
-                /* Its kernel keeps it. */
+                /* Its kernel keeps the message. */
                 l.at_ns = w.now + 50 * MS;
                 push(l);
                 continue;
@@ -171,7 +171,7 @@ static void run(uint64_t until)
     w.now = until;
 }
 
-static uint64_t next_fence; /* of members that are made; 0: the least */
+static uint64_t next_fence; /* of members that are made from now on; 0: the minimum */
 
 static void start(unsigned i, uint32_t life)
 {
@@ -193,7 +193,7 @@ static void introduce(unsigned i, unsigned to)
     collect(i);
 }
 
-/* n members; each knows the first, or all. */
+/* n members; each has the first on its list, or all. */
 static void make_world(unsigned n, uint64_t seed, bool list)
 {
     w = (struct world){.rng = {seed}, .nr = n, .now = 1000 * MS, .latency = MS / 10, .jitter = MS};
@@ -209,7 +209,7 @@ static void end_world(void)
 {
     for (unsigned i = 0; i < w.nr; i++)
         vv_member_free(w.m[i]);
-    while (w.nr_letters)
+    while (w.nr_messages)
         free(pop().msg);
     free(w.heap);
 }
@@ -219,7 +219,7 @@ static bool runs(unsigned i)
     return !w.dead[i] && !w.frozen[i];
 }
 
-/* All that run have `who` in this state. */
+/* True if all that run have `who` in this state. */
 static bool all_say(unsigned who, enum vv_member_state state)
 {
     struct vv_member_row row;
@@ -232,7 +232,7 @@ static bool all_say(unsigned who, enum vv_member_state state)
     return true;
 }
 
-/* All that run have each other as ALIVE, and equal epochs. */
+/* True if all that run have each other as ALIVE, and equal epochs. */
 static bool agree(void)
 {
     uint64_t epoch = 0;
@@ -247,7 +247,7 @@ static bool agree(void)
     return true;
 }
 
-/* How long until it holds, looking every millisecond; fails after `limit`. */
+/* Runs until `holds` returns true, checked every millisecond; returns how long it took; fails after `limit`. */
 static uint64_t until(bool (*holds)(void), uint64_t limit)
 {
     uint64_t begin = w.now;
@@ -289,7 +289,7 @@ static void test_start(void)
         make_world((unsigned)n, seed, seed % 2);
         took = until(agree, 10000 * MS);
         worst = VV_MAX(worst, took);
-        /* And so it stays: nobody is suspected while nothing happens. */
+        /* And it stays so: no member is suspected while nothing happens. */
         uint64_t epoch = vv_member_epoch(w.m[0]), version = vv_member_version(w.m[0]);
         run(w.now + 5000 * MS);
         T_CHECK(agree());
@@ -298,7 +298,7 @@ static void test_start(void)
         T_CHECK(!vv_member_fenced(w.m[n - 1]));
         end_world();
     }
-    t_note("all knew each other after at most %llu ms", (unsigned long long)(worst / MS));
+    t_note("all had each other's records after at most %llu ms", (unsigned long long)(worst / MS));
 }
 
 static void test_frozen(void)
@@ -321,7 +321,7 @@ static void test_frozen(void)
         for (unsigned i = 0; i < n; i++)
             T_CHECK(i == victim || !vv_member_fenced(w.m[i]));
         run(w.now + t_rng_below(&w.rng, 10000 * MS));
-        /* It goes on: comes back in a new life, and kills nobody. */
+        /* It continues: it comes back in a new life, and makes no other member dead. */
         w.frozen[victim] = false;
         until(agree, 5000 * MS);
         T_OK(vv_member_row(w.m[(victim + 1) % n], info_of(victim).id, &row));
@@ -336,7 +336,7 @@ static void test_frozen(void)
            (unsigned long long)(worst / MS));
 }
 
-/* Its process is gone, and those who were connected to it are told so. */
+/* Its process is gone, and the members that were connected to it get that as evidence. */
 static void test_killed(void)
 {
     uint64_t worst = 0, took;
@@ -355,7 +355,7 @@ static void test_killed(void)
         collect(witness);
         took = until(victim_gone, 50 * MS);
         worst = VV_MAX(worst, took);
-        /* It starts again, by the same clock: a life that was. */
+        /* It starts again with the same clock: a life that was used before. */
         vv_member_free(w.m[victim]);
         start(victim, 5);
         introduce(victim, (victim + 1) % (unsigned)n);
@@ -369,7 +369,7 @@ static void test_killed(void)
            (unsigned long long)(worst / VV_NS_PER_US));
 }
 
-/* Evidence that was wrong: the connection broke, the process did not. */
+/* Wrong evidence: the connection broke, the process did not end. */
 static void test_broken(void)
 {
     EACH_SIZE(n, seed)
@@ -403,7 +403,7 @@ static bool sides_settled(void)
     return true;
 }
 
-static bool nobody_fenced(void)
+static bool none_fenced(void)
 {
     for (unsigned i = 0; i < w.nr; i++) {
         if (!w.dead[i] && vv_member_fenced(w.m[i]))
@@ -414,7 +414,7 @@ static bool nobody_fenced(void)
 
 static bool healed(void)
 {
-    return nobody_fenced() && agree();
+    return none_fenced() && agree();
 }
 
 static void test_partition(void)
@@ -432,11 +432,11 @@ static void test_partition(void)
         worst = VV_MAX(worst, took);
         run(w.now + t_rng_below(&w.rng, FENCE_NS / 2));
         T_CHECK(sides_settled());
-        /* The fence has an end; what is mended heals before it as after it. */
+        /* The fence has an end; a repaired link heals the job before it and after it. */
         if (seed % 2) {
-            until(nobody_fenced, FENCE_NS + 1000 * MS);
+            until(none_fenced, FENCE_NS + 1000 * MS);
             run(w.now + t_rng_below(&w.rng, 120000 * MS));
-            T_CHECK(nobody_fenced());
+            T_CHECK(none_fenced());
         }
         for (unsigned i = 0; i < n; i++)
             w.side[i] = 0;
@@ -446,8 +446,8 @@ static void test_partition(void)
     t_note("the smaller part was fenced after at most %llu ms", (unsigned long long)(worst / MS));
 }
 
-/* One after the other, until one is left: nobody who remains is fenced, because the others are known to
- * be gone. */
+/* All but one end, one after the other: the remaining ones are not fenced, because the others are known to be
+ * gone. */
 static void test_one_after_the_other(void)
 {
     make_world(4, t_seed(), true);
@@ -461,8 +461,8 @@ static void test_one_after_the_other(void)
             T_CHECK(!vv_member_fenced(w.m[i]));
     }
     end_world();
-    /* Frozen ones may be running: with two of four dead the rest is the larger part only once the first
-     * was forgotten. */
+    /* Frozen ones may be running: with two of four dead, the rest is the larger part only after the first was
+     * forgotten. */
     make_world(4, t_seed() + 1, true);
     until(agree, 10000 * MS);
     victim = 0;
@@ -477,7 +477,7 @@ static void test_one_after_the_other(void)
     end_world();
 }
 
-/* ---- who goes on when others are silent ---- */
+/* ---- members that continue while others are silent ---- */
 
 static void restart(unsigned i, uint32_t life)
 {
@@ -487,7 +487,7 @@ static void restart(unsigned i, uint32_t life)
         introduce(i, k);
 }
 
-/* Two, of which one dies without a word: the other may be fenced, but not for long. */
+/* One of two dies without a message: the other may be fenced, but not for long. */
 static void test_two_silent(void)
 {
     for (unsigned dies = 0; dies < 2; dies++) {
@@ -496,21 +496,21 @@ static void test_two_silent(void)
         victim = dies;
         w.dead[dies] = true;
         until(victim_dead, 3000 * MS);
-        /* The one with the smaller number goes on at once. */
+        /* The one with the smaller number continues at once. */
         T_EQ(vv_member_fenced(w.m[1 - dies]), dies == 0);
         run(w.now + FENCE_NS - 400 * MS);
         T_EQ(vv_member_fenced(w.m[1 - dies]), dies == 0);
-        until(nobody_fenced, 1000 * MS);
+        until(none_fenced, 1000 * MS);
         run(w.now + 300000 * MS);
-        T_CHECK(nobody_fenced());
-        /* It comes back, and all is as before. */
+        T_CHECK(none_fenced());
+        /* It comes back, and both are up again. */
         restart(dies, 6);
         until(healed, 5000 * MS);
         end_world();
     }
 }
 
-/* Time during which it did not run itself is no time in which others could have been heard. */
+/* Time during which a member did not run itself is no evidence against others. */
 static void test_fence_frozen(void)
 {
     make_world(2, t_seed(), true);
@@ -529,15 +529,15 @@ static void test_fence_frozen(void)
     end_world();
 }
 
-/* One file, and what each member has of it, by the rules of the daemons: an edit is reported to the members that are up at
- * the writer; a copy counts for `revalidate` after somebody has looked; a member that is fenced leaves reading to the
- * shared file system. */
+/* One file, and the state of each member's copy, by the rules of the daemons: an edit is reported to the members that
+ * the writer sees as up; a copy is valid for `revalidate` after a check; a fenced member leaves reading to the shared
+ * file system. */
 #define REVALIDATE (9000 * MS)
 
 static struct {
     unsigned now;                 /* the file's generation */
     unsigned has[NODES_MAX];      /* of each member's copy ... */
-    uint64_t looked[NODES_MAX];   /* ... and when somebody looked; 0: it has none */
+    uint64_t looked[NODES_MAX];   /* ... and when it was checked; 0: it has none */
     uint64_t replaced[NODES_MAX]; /* when each generation ended */
 } file;
 
@@ -557,7 +557,7 @@ static void edit(unsigned by)
     }
 }
 
-/* Which generation a program there gets; whether it was given one that the file no longer has is checked. */
+/* Returns the generation that a program there gets, and checks that it was current within `revalidate`. */
 static unsigned read_file(unsigned at)
 {
     if (vv_member_fenced(w.m[at]))
@@ -578,7 +578,8 @@ static void read_everywhere(void)
 
 static void split(unsigned low, unsigned n, uint64_t seed)
 {
-    unsigned first = (unsigned)(seed % 2) * low, last = seed % 2 ? n : low; /* whose side edits */
+    unsigned first = (unsigned)(seed % 2) * low,
+             last = seed % 2 ? n : low; /* the side that edits */
 
     next_fence = REVALIDATE;
     make_world(n, seed, true);
@@ -592,11 +593,11 @@ static void split(unsigned low, unsigned n, uint64_t seed)
     cut = low;
     until(sides_settled, 3000 * MS);
     edit(last - 1);
-    while (!nobody_fenced()) {
+    while (!none_fenced()) {
         read_everywhere();
         run(w.now + 50 * MS);
     }
-    /* The part that was fenced has not one old byte left, since no look from before the cut counts any more. */
+    /* The part that was fenced has no old content left: all checks from before the cut have expired. */
     for (unsigned i = 0; i < n; i++)
         T_EQ(read_file(i), file.now);
     for (unsigned step = 0; step < 60; step++) {
@@ -625,7 +626,7 @@ static void test_edit_while_split(void)
     }
 }
 
-/* Names that lead nowhere, as a mistyped join has them. */
+/* Adds names without members, as a mistyped join does. */
 static void mistype(unsigned at, unsigned nr)
 {
     for (unsigned i = 0; i < nr; i++) {
@@ -666,11 +667,11 @@ static void test_mistyped(void)
         until(agree, 10000 * MS);
         mistype(n - 1, 3);
         for (end = w.now + 30000 * MS; w.now < end;) {
-            T_CHECK(nobody_fenced());
+            T_CHECK(none_fenced());
             run(w.now + 50 * MS);
         }
         T_CHECK(typos_dead());
-        /* They are forgotten, wherever it is said, and stay so. */
+        /* One member forgets them: then all do, and it stays so. */
         epoch = vv_member_epoch(w.m[0]);
         for (unsigned k = 0; k < 3; k++) {
             T_OK(vv_member_forget(w.m[0], w.now, info_of(NODES_MAX + k).id));
@@ -690,7 +691,8 @@ static bool victim_forgotten(void)
     return all_say(victim, VV_MEMBER_FORGOTTEN);
 }
 
-/* One of three dies, is forgotten, and comes back: in a new life, in the same by its clock, or in one that has been. */
+/* One of three dies, is forgotten, and comes back: in a new life, in the same one by its clock, or in an earlier one.
+ * */
 static void test_forget(void)
 {
     for (uint32_t life = 4; life <= 6; life++) {
@@ -705,9 +707,9 @@ static void test_forget(void)
         T_OK(vv_member_forget(w.m[2], w.now, info_of(1).id));
         collect(2);
         until(victim_forgotten, 50 * MS);
-        /* It does not count: of the two that are left one may die, and the first goes on at once. */
+        /* It does not count: one of the two that are left may die, and the first continues at once. */
         run(w.now + 10000 * MS);
-        T_CHECK(victim_forgotten() && nobody_fenced());
+        T_CHECK(victim_forgotten() && none_fenced());
         restart(1, life);
         until(healed, 5000 * MS);
         run(w.now + 10000 * MS);
@@ -716,7 +718,7 @@ static void test_forget(void)
     }
 }
 
-/* One that was cut off and is forgotten runs all the while: when the link is mended it is back, and a member that has not
+/* A member that was cut off and forgotten still runs: when the link is repaired it is back, and a member that has not
  * heard of any of it agrees with the others. */
 static void test_forgotten_runs(void)
 {
@@ -730,7 +732,7 @@ static void test_forgotten_runs(void)
         collect((who + 1) % 4);
         until(victim_forgotten, 1000 * MS);
         run(w.now + 20000 * MS);
-        T_CHECK(victim_forgotten() && nobody_fenced());
+        T_CHECK(victim_forgotten() && none_fenced());
         w.side[who] = 0;
         until(healed, 10000 * MS);
         end_world();
@@ -752,10 +754,10 @@ static void test_leave(void)
     end_world();
 }
 
-/* A copy of something that one says to another. */
-static struct letter letter_of(unsigned from, unsigned to)
+/* A copy of a message from one member to another. */
+static struct message message_of(unsigned from, unsigned to)
 {
-    struct letter l = {.to = to};
+    struct message l = {.to = to};
     struct vv_member_out out;
 
     vv_member_differs(w.m[from], w.now, info_of(to).id);
@@ -770,19 +772,19 @@ static struct letter letter_of(unsigned from, unsigned to)
     return l;
 }
 
-/* A letter of a former life comes when the next one has begun. */
-static void test_late_letter(void)
+/* A message of a former life arrives when the next one has begun. */
+static void test_late_message(void)
 {
     EACH_SIZE(n, seed)
     {
         struct vv_member_row row;
-        struct letter l;
+        struct message l;
         uint64_t epoch;
         make_world((unsigned)n, seed, true);
         until(agree, 10000 * MS);
         run(w.now + 1000 * MS);
         victim = 1;
-        l = letter_of(victim, 0);
+        l = message_of(victim, 0);
         w.dead[victim] = true;
         vv_member_evidence(w.m[2], w.now, info_of(victim).id, VV_MEMBER_ENDED);
         collect(2);
@@ -805,7 +807,7 @@ static void test_late_letter(void)
     }
 }
 
-/* What a member did not answer when it was not there is not held against it when it is there again. */
+/* A ping that a member did not answer while it was down does not count against its next life. */
 static void test_late_suspicion(void)
 {
     EACH_SIZE(n, seed)
@@ -816,7 +818,8 @@ static void test_late_suspicion(void)
         run(w.now + t_rng_below(&w.rng, 1000 * MS));
         victim = (unsigned)t_rng_below(&w.rng, n);
         w.dead[victim] = true;
-        run(w.now + t_rng_below(&w.rng, 280 * MS)); /* less than a period: nobody is sure yet */
+        run(w.now +
+            t_rng_below(&w.rng, 280 * MS)); /* less than a period: it is not suspected yet */
         restart(victim, 6);
         run(w.now + 2000 * MS);
         T_CHECK(agree());
@@ -828,7 +831,7 @@ static void test_late_suspicion(void)
     }
 }
 
-/* Bad links: whatever is believed meanwhile, it is put right when they are good again. */
+/* Bad links: false states are corrected when the links are good again. */
 static void test_loss(void)
 {
     for (uint64_t seed = t_seed(), end = seed + t_cases(4, 200); seed < end; seed++) {
@@ -845,7 +848,7 @@ static void test_loss(void)
     }
 }
 
-/* Anything at all, then quiet. */
+/* Random events, then quiet. */
 static void test_anything(void)
 {
     for (uint64_t seed = t_seed() + 77, end = seed + t_cases(8, 2000); seed < end; seed++) {
@@ -893,7 +896,7 @@ static void test_anything(void)
             w.side[i] = 0;
             w.frozen[i] = false;
         }
-        /* Two who each think the other gone need a third; or somebody to introduce them. */
+        /* Two members that each see the other as gone need a third member, or an introduction. */
         for (unsigned i = 0; i < n; i++) {
             introduce(i, (i + 1) % n);
             vv_member_differs(w.m[i], w.now, info_of((i + 1) % n).id);
@@ -913,7 +916,7 @@ static void test_any_order(void)
     uint8_t *msg[LETTERS];
     size_t bytes[LETTERS], nr = 0;
 
-    /* Letters of six members to whom different things have happened. */
+    /* Messages of six members with different histories. */
     make_world(6, t_seed(), true);
     until(agree, 10000 * MS);
     for (unsigned i = 0; i < 6; i++)
@@ -924,7 +927,7 @@ static void test_any_order(void)
             vv_member_evidence(w.m[i], w.now, info_of((i + k + 1) % 6).id,
                                (enum vv_member_evidence)k);
             if (!vv_member_next_out(w.m[i], &out))
-                continue; /* it knew that already */
+                continue; /* it had that already */
             bytes[nr] = out.bytes;
             msg[nr] = malloc(out.bytes);
             memcpy(msg[nr++], out.msg, out.bytes);
@@ -969,7 +972,7 @@ static void test_any_order(void)
     end_world();
 }
 
-/* Letters that were changed on the way: refused without a trace, or taken; never a crash. */
+/* Messages that were changed on the way: refused without effect, or accepted; never a crash. */
 static void test_mutated(void)
 {
     struct t_rng rng = {t_seed() + 5};
@@ -1053,7 +1056,7 @@ int main(void)
     T_RUN(test_forget);
     T_RUN(test_forgotten_runs);
     T_RUN(test_leave);
-    T_RUN(test_late_letter);
+    T_RUN(test_late_message);
     T_RUN(test_late_suspicion);
     T_RUN(test_loss);
     T_RUN(test_anything);

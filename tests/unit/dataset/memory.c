@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of other nodes in memory, from the inside: an invalidation in the one moment in which it could be missed, a
- * newer generation, and many who wait for one file. */
+ * newer generation, and many threads that wait for one file. */
 #include "dataset/node_private.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ static void put_late(struct vv_node *n, const char *path, int memfd,
 #define PATHS   2
 #define LIMIT_S 30
 
-static bool overtake; /* the next file that enters memory is written to just before */
+static bool overtake; /* the next file that enters memory is changed just before */
 
 static void put_late(struct vv_node *n, const char *path, int memfd,
                      const struct vv_shared_stat *st, uint64_t age_ns, uint64_t place)
@@ -59,7 +59,7 @@ static struct vv_node *open_node(char root[512], uint64_t revalidate_ns)
     return n;
 }
 
-/* As if another node had sent it. */
+/* Adds a file as if another node had sent it. */
 static void arrive(struct vv_node *n, const char *path)
 {
     struct want w = {.n = n, .path = path, .fd = -1};
@@ -75,7 +75,7 @@ static void arrive(struct vv_node *n, const char *path)
     close(fd);
 }
 
-/* Between the news that a file is good and its entering memory it is written to: it does not stay there. */
+/* A file is changed after it was found valid and before it enters memory: it does not stay there. */
 static void overtaken(void)
 {
     char root[512], path[600];
@@ -95,7 +95,7 @@ static void overtaken(void)
     vv_node_close(n);
 }
 
-/* The owner has heard of another generation since: the one in memory does not count any more. */
+/* The owner has a report of another generation since: the one in memory is not valid any more. */
 static void other_generation(void)
 {
     struct vv_shared_stat st, newer = {.gen = {4, 5, 6, 7}, .mode = 0100644};
@@ -140,7 +140,7 @@ static unsigned waiting_for(struct vv_node *n, const char *path)
     return nr;
 }
 
-/* A file lands: all who wait for it go on, and who waits for another one does not. */
+/* A file lands: all threads that wait for it continue, and one that waits for another file does not. */
 static void all_go_on(void)
 {
     static const char *const paths[PATHS] = {"/a", "/b"};

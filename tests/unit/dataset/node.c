@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several nodes in one process, over loopback: every file from every node, each fetched from the shared file
- * system once, whoever comes and goes. */
+/* Several nodes in one process, over loopback: every file from every node, each fetched from the shared file system
+ * once, while nodes come and go. */
 #include "nodes.h"
 
 #include <pthread.h>
@@ -10,7 +10,7 @@
 
 /* ---- tests ---- */
 
-/* No others: files, what they are, what they become; what is not served. */
+/* One node alone: files, their stat, their changes; paths that are not served. */
 static void alone(void)
 {
     char path[600], link[600], err[256], outside[600];
@@ -35,7 +35,7 @@ static void alone(void)
     file_path(&j, 1, path, sizeof(path));
     T_OK(vv_node_stat(j.node[0], &ask, &st));
     T_EQ(st.gen.size, file_size(1));
-    /* Without waiting: what is here, and nothing else. */
+    /* Without waiting: only files that are here. */
     ask.now = true;
     T_OK(get_settled(j.node[0], &ask, &fd, &st));
     close(fd);
@@ -55,7 +55,7 @@ static void alone(void)
     ask.nofollow = true;
     T_ERR(vv_node_get(j.node[0], &ask, &fd, &st), -ELOOP);
     ask.nofollow = false;
-    /* Outside, missing, and no file. */
+    /* Outside of the roots, missing, and not a file. */
     snprintf(outside, sizeof(outside), "%s/x", t_tmpdir());
     ask.path = outside;
     T_ERR(vv_node_get(j.node[0], &ask, &fd, &st), -EINVAL);
@@ -74,7 +74,7 @@ static void alone(void)
     end(&j);
 }
 
-/* Each file from each node, fetched once; and not far from evenly spread. */
+/* Each file from each node, fetched once; the files are spread almost evenly. */
 static void everywhere(void)
 {
     uint64_t most = 0, all = 0;
@@ -100,7 +100,7 @@ static void everywhere(void)
     }
     t_note("fullest node: %.2f of the mean", (double)most * NODES / (double)all);
     T_CHECK(most * NODES < 2 * all);
-    /* Again: from memory and disk, nothing travels. */
+    /* Again: from memory and disk, without transfers. */
     all = SUM(&j, counters.remote);
     for (unsigned n = 0; n < NODES; n++)
         read_all(&j, n);
@@ -123,7 +123,7 @@ static void *read_one(void *arg)
     return NULL;
 }
 
-/* Many ask at once, on all nodes: it is fetched once. */
+/* Many requests at once, on all nodes: it is fetched once. */
 static void together(void)
 {
     struct reader r[4 * NODES];
@@ -140,15 +140,15 @@ static void together(void)
     }
     for (unsigned i = 0; i < 4 * NODES; i++)
         pthread_join(r[i].thread, NULL);
-    /* If one was taken for gone meanwhile, another home may have fetched it too. */
+    /* If a node was taken for gone meanwhile, another home may have fetched it too. */
     if (SUM(&j, counters.views) == views)
         T_EQ(SUM(&j, owner.fetches), 1);
     else
-        t_note("who is there has changed meanwhile");
+        t_note("the view has changed meanwhile");
     end(&j);
 }
 
-/* A node goes: each file that it had is fetched at most once more, whichever node asks; it comes back with what it had, and
+/* A node goes: each of its files is fetched at most once more, whichever node asks; it comes back with its files, and
  * nothing is fetched. */
 static void one_goes(void)
 {
@@ -171,9 +171,9 @@ static void one_goes(void)
     for (unsigned n = 1; n < NODES; n++)
         read_all(&j, n);
     wait_until_quiet(&j);
-    /* Those that node 1 inherits it has already. */
+    /* Node 1 has fetched the files that it inherited. */
     T_CHECK(SUM(&j, owner.fetches) >= before && SUM(&j, owner.fetches) <= before + lost);
-    T_EQ(kept(&j), 48 + SUM(&j, counters.copied)); /* by homes that found them at another node */
+    T_EQ(kept(&j), 48 + SUM(&j, counters.copied)); /* by homes that found them on another node */
     start(&j, 0);
     wait_for_all(&j);
     before = SUM(&j, owner.fetches);
@@ -194,7 +194,7 @@ static void one_goes(void)
     end(&j);
 }
 
-/* Two copies: what one node has another has too, and the loss of one costs no fetch, again and again. */
+/* Two copies of each file are on different nodes, and the loss of one node costs no fetch, again and again. */
 static void two_copies(void)
 {
     uint64_t before;
@@ -223,7 +223,7 @@ static void two_copies(void)
     end(&j);
 }
 
-/* With redirect the files of a node that is gone are left to the caller, and no others. */
+/* With redirect, exactly the files of a node that is gone are left to the caller. */
 static void redirect(void)
 {
     unsigned left = 0;
@@ -259,8 +259,8 @@ static void redirect(void)
     end(&j);
 }
 
-/* A program on one node writes to a file: programs on all others see it. Changes that nobody told of are seen
- * after the interval. */
+/* A program on one node writes to a file: programs on all others see it. Changes without a report are seen after the
+ * interval. */
 static void changed(void)
 {
     char path[600];
@@ -301,7 +301,7 @@ struct looker {
     pthread_t thread;
 };
 
-/* Reads file 1 again and again: whichever generation, whole. Its size tells. */
+/* Reads file 1 again and again: any generation, but whole. The size shows which. */
 static void *look_on(void *arg)
 {
     struct looker *l = arg;
@@ -313,7 +313,7 @@ static void *look_on(void *arg)
         struct vv_shared_stat st;
         int fd;
 
-        /* Dropped between being brought and being handed out: it is left to the program. */
+        /* Dropped between the fetch and the hand-out: the program has to read the shared file system. */
         if (vv_node_get(l->j->node[l->node], &ask, &fd, &st) < 0)
             continue;
         check_fd(fd, 1, (unsigned)(st.gen.size - LOOKED_AT), st.gen.size);
@@ -333,8 +333,8 @@ static void replace(const struct job *j, unsigned i, unsigned generation, size_t
     T_EQ(rename(from, to), 0);
 }
 
-/* It is written to while all nodes read it: what is on its way then is kept by nobody, so that whoever opens it
- * after the others were told sees it, at any node. */
+/* A file is changed while all nodes read it: no node keeps a transfer that was under way. So an open after the report,
+ * at any node, gets the new content. */
 static void written_while_read(void)
 {
     struct looker l[NODES];
@@ -365,7 +365,7 @@ static void written_while_read(void)
     end(&j);
 }
 
-/* While a program on one node changes a file, no node gives it to anybody; nor what is below a folder that was
+/* While a program on one node changes a file, no node hands it out; nor the files below a folder that was
  * moved. */
 static void being_changed(void)
 {
@@ -419,8 +419,8 @@ static uint64_t remote_bytes(struct job *j)
     return SUM(j, counters.remote_bytes);
 }
 
-/* There is room for all: from the second epoch on nothing travels. What is written to is seen on all nodes, by those
- * who hear of it at once and by those who look after the interval. */
+/* There is room for all: from the second epoch on no file is transferred. Changes are seen on all nodes: at once
+ * after a report, or after the interval. */
 static void copies_stay(void)
 {
     uint64_t travelled;
@@ -448,7 +448,7 @@ static void copies_stay(void)
             T_OK(read_at(&j, n, i, 1, 500 + i));
     }
     end(&j);
-    /* A node that has to look learns in a few bytes that a copy is good. */
+    /* A node that has to check gets the confirmation of a copy in a few bytes. */
     begin(&j, NODES, 20);
     j.opts.revalidate_ns = 1;
     j.opts.memory = 0;
@@ -470,7 +470,7 @@ static void copies_stay(void)
     end(&j);
 }
 
-/* A change that is reported drops copies on all nodes: by another name of the file, and by a folder above it. */
+/* A reported change drops copies on all nodes: by another name of the file, and by a folder above it. */
 static void copies_obey(void)
 {
     struct vv_owner_change c = {0};
@@ -508,8 +508,8 @@ static void copies_obey(void)
     end(&j);
 }
 
-/* A node goes and comes back with copies in its manifest, and they are good if the files are. One that leaves gives its
- * own files away, and no copies. */
+/* A node goes and comes back with copies in its manifest, which are valid if the files are. A node that leaves gives
+ * away its own files, and no copies. */
 static void copies_of_former_lives(void)
 {
     uint64_t travelled, fetched;
@@ -517,7 +517,7 @@ static void copies_of_former_lives(void)
     struct job j;
 
     begin(&j, 3, 30);
-    j.opts.revalidate_ns = 1; /* every node looks, and asks the one that has looked */
+    j.opts.revalidate_ns = 1; /* every node checks, and asks the node that has checked */
     j.opts.memory = 0;
     start_all(&j);
     read_all(&j, 0);
@@ -546,7 +546,7 @@ static void copies_of_former_lives(void)
     stop(&j, 1);
     stop(&j, 2);
     wait_for_all(&j);
-    /* Node 0 has copies of all files, alone as well. */
+    /* Node 0 has copies of all files, even when it is alone. */
     fetched = SUM(&j, owner.fetches);
     for (unsigned i = 0; i < 30; i++)
         if (i != 7)
@@ -556,8 +556,8 @@ static void copies_of_former_lives(void)
     end(&j);
 }
 
-/* Less room than files: what nodes keep stays where it is, however much passes through, and no node has more than
- * its capacity. */
+/* Less room than files: files stay on the nodes that keep them, however many pass through, and no node exceeds its
+ * capacity. */
 static void copies_without_room(void)
 {
     struct job j;
@@ -585,7 +585,7 @@ static void copies_without_room(void)
     end(&j);
 }
 
-/* Until it need not be left to the program any more. */
+/* Reads a large file again and again until it is handed out. */
 static void read_large(struct job *j, unsigned node, unsigned i, size_t size)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
@@ -598,7 +598,7 @@ static void read_large(struct job *j, unsigned node, unsigned i, size_t size)
     T_OK(rc);
 }
 
-/* The index of a file's home, of two nodes. */
+/* The index of a file's home, with two nodes. */
 static unsigned home_of(struct job *j, unsigned i)
 {
     char path[600];
@@ -609,8 +609,8 @@ static unsigned home_of(struct job *j, unsigned i)
     return home == vv_place_node_id("node1");
 }
 
-/* No program waits for a large file: it is left to the program, and brought behind it, to its home and to each node that
- * wants it; after that it is handed out. The same when it was verified in a former life only. */
+/* No program waits for a large file: it reads the shared file system, while the file is brought to its home and to each
+ * node that wants it; after that it is handed out. The same for a file that was verified only in an earlier run. */
 static void large_files(void)
 {
     const size_t size = 33 * MIB;
@@ -634,7 +634,7 @@ static void large_files(void)
     T_EQ(SUM(&j, counters.behind), 6);
     end(&j);
     start_all(&j);
-    /* The home is asked first: asked by the other node, it begins to verify its copy and may be done. */
+    /* The home comes first: a request of the other node would start the verification of its copy, which might end. */
     for (unsigned i = 0; i < 3; i++) {
         unsigned home = home_of(&j, i);
 
@@ -674,7 +674,7 @@ static void sizes(void)
     end(&j);
 }
 
-/* A node leaves in good order, and gives its files away first. */
+/* A node leaves regularly, and gives its files away first. */
 static void drained(void)
 {
     struct vv_node_status *s;
@@ -699,7 +699,7 @@ static void drained(void)
     end(&j);
 }
 
-/* One that is told to stop gives no more away, however long it might. */
+/* After vv_node_hurry no more files are given away, even with time left. */
 static void hurried(void)
 {
     struct vv_node_status *s;
@@ -719,23 +719,23 @@ static void hurried(void)
     end(&j);
 }
 
-/* Somebody who says what the test has him say, and hears nothing of what the node says. */
-struct puppet {
+/* A peer that sends what the test chooses, and ignores messages of the node. */
+struct fake_peer {
     struct vv_net *net;
     struct vv_member *member;
     struct vv_member_info info;
 };
 
-#define LONG_NS (1000 * VV_NS_PER_S) /* nobody loses patience meanwhile */
+#define LONG_NS (1000 * VV_NS_PER_S) /* longer than the test */
 
-static void puppet_open(struct puppet *p, const char *name)
+static void fake_peer_open(struct fake_peer *p, const char *name)
 {
     struct vv_net_opts net = {
         .listen = "127.0.0.1:0", .token = token, .token_bytes = sizeof(token)};
     struct vv_member_opts member = {.life = 5, .period_ns = LONG_NS};
     char err[256];
 
-    *p = (struct puppet){.info = {.id = vv_place_node_id(name), .weight = MIB}};
+    *p = (struct fake_peer){.info = {.id = vv_place_node_id(name), .weight = MIB}};
     snprintf(p->info.name, sizeof(p->info.name), "%s", name);
     net.self = p->info.id;
     if (vv_net_open(&net, err, sizeof(err), &p->net) < 0)
@@ -745,14 +745,14 @@ static void puppet_open(struct puppet *p, const char *name)
     T_OK(vv_member_new(&member, 0, &p->member));
 }
 
-static void puppet_close(struct puppet *p)
+static void fake_peer_close(struct fake_peer *p)
 {
     vv_net_free(p->net);
     vv_member_free(p->member);
 }
 
-/* What it has to say goes to the node, and to another puppet unless that is NULL. */
-static void puppet_says(struct puppet *p, uint64_t node, struct puppet *other)
+/* Sends its messages to the node, and to another fake peer unless that is NULL. */
+static void send_all(struct fake_peer *p, uint64_t node, struct fake_peer *other)
 {
     struct vv_member_out out;
 
@@ -780,11 +780,11 @@ static void wait_for_state(struct job *j, uint64_t id, enum vv_member_state stat
     }
 }
 
-/* Suspicion and its end are shown, though they change nothing about where files are. */
+/* The status shows a suspicion and its end, although homes do not change. */
 static void suspected(void)
 {
     struct vv_member_info node = {.name = "node0", .weight = MIB};
-    struct puppet a, b;
+    struct fake_peer a, b;
     struct job j;
 
     begin(&j, 1, 0);
@@ -792,30 +792,30 @@ static void suspected(void)
     start(&j, 0);
     node.id = vv_place_node_id(node.name);
     snprintf(node.addr, sizeof(node.addr), "%s", j.addr[0]);
-    puppet_open(&a, "a");
-    puppet_open(&b, "b");
+    fake_peer_open(&a, "a");
+    fake_peer_open(&b, "b");
     T_OK(vv_net_peer_set(a.net, node.id, node.addr, 0));
     T_OK(vv_net_peer_set(b.net, node.id, node.addr, 0));
     T_OK(vv_member_add(a.member, 0, &b.info));
     T_OK(vv_member_add(a.member, 0, &node));
     T_OK(vv_member_add(b.member, 0, &node));
-    puppet_says(&a, node.id, &b);
-    puppet_says(&b, node.id, &a);
+    send_all(&a, node.id, &b);
+    send_all(&b, node.id, &a);
     wait_for_state(&j, a.info.id, VV_MEMBER_ALIVE);
     wait_for_state(&j, b.info.id, VV_MEMBER_ALIVE);
-    /* Suspected by one who then leaves, which makes a new view. */
+    /* The member that reports the suspicion then leaves, which makes a new view. */
     vv_member_evidence(b.member, 0, a.info.id, VV_MEMBER_BROKEN);
-    puppet_says(&b, node.id, &a);
+    send_all(&b, node.id, &a);
     wait_for_state(&j, a.info.id, VV_MEMBER_SUSPECT);
     vv_member_leave(b.member, 0);
-    puppet_says(&b, node.id, NULL);
+    send_all(&b, node.id, NULL);
     wait_for_state(&j, b.info.id, VV_MEMBER_GONE);
     wait_for_state(&j, a.info.id, VV_MEMBER_SUSPECT);
-    /* It objects, which makes none. */
-    puppet_says(&a, node.id, NULL);
+    /* It refutes the suspicion, which makes none. */
+    send_all(&a, node.id, NULL);
     wait_for_state(&j, a.info.id, VV_MEMBER_ALIVE);
-    puppet_close(&a);
-    puppet_close(&b);
+    fake_peer_close(&a);
+    fake_peer_close(&b);
     end(&j);
 }
 

@@ -17,7 +17,7 @@
 
 #define NODES   4
 #define MIB     (UINT64_C(1) << 20)
-#define LIMIT_S 60 /* after which a test that waits has failed */
+#define LIMIT_S 60 /* a test that waits longer has failed */
 
 static const char token[] = "a token of this test";
 
@@ -43,7 +43,7 @@ static inline size_t file_size(unsigned i)
     return i == 0 ? 0 : 1000 + 37 * (size_t)i;
 }
 
-/* A word of the file's own in each eight bytes. */
+/* Each eight bytes have a word of this file. */
 static inline char *content(unsigned i, unsigned generation, size_t size)
 {
     char word[16], *buf = malloc(size + 8);
@@ -151,7 +151,7 @@ static inline unsigned running(const struct job *j)
     return n;
 }
 
-/* All see the same nodes up, and none of them anything else. */
+/* Waits until all nodes see all as up. */
 static inline void wait_for_all(struct job *j)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
@@ -172,13 +172,13 @@ static inline void wait_for_all(struct job *j)
     }
 }
 
-/* Files that nodes keep: without copies of those that others keep. */
+/* Files that nodes keep, without copies of files that others keep. */
 static inline uint64_t kept(struct job *j)
 {
     return SUM(j, cache.files) - SUM(j, cache.copies);
 }
 
-/* Nothing is under way any more: no copy is taken, no file brought. */
+/* Waits until nothing is under way: no copies, no fetches. */
 static inline void wait_until_quiet(struct job *j)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S, last = 0, now = 1;
@@ -191,7 +191,7 @@ static inline void wait_until_quiet(struct job *j)
     }
 }
 
-/* Copies are made after what they are copies of was read, by threads that may have to wait for their turn. */
+/* Waits for copies: threads make them after the originals were read, and may have to queue. */
 static inline void wait_for_copies(struct job *j, uint64_t files)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
@@ -247,7 +247,8 @@ static inline void begin(struct job *j, unsigned nr, unsigned files)
         .memory = 16 * MIB,
         .memory_file = 4 * MIB,
         .patience_ns = 20 * VV_NS_PER_S,
-        .period_ns = VV_NS_PER_S, /* who goes says so: a busy machine shall not make it look so */
+        .period_ns =
+            VV_NS_PER_S, /* nodes announce that they leave; a busy one must not look gone */
     };
     for (unsigned i = 0; i < nr; i++)
         snprintf(j->folder[i], sizeof(j->folder[i]), "%s", t_tmpdir());

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of a sampler, from its seed: as PyTorch draws it. */
+/* The order of a sampler, from its seed: equal to PyTorch's. */
 #include "dataset/order.h"
 
 #include <stdlib.h>
 
 #include "t.h"
 
-/* torch.manual_seed(seed); torch.randperm(10), of PyTorch 1.13 and 2.x on the CPU. */
+/* Results of torch.manual_seed(seed); torch.randperm(10), of PyTorch 1.13 and 2.x on the CPU. */
 static void known(void)
 {
     static const uint64_t zero[10] = {4, 1, 7, 5, 3, 9, 0, 8, 6, 2};

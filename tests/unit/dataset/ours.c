@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A cache folder that is not this user's alone, or holds what somebody else has put there: refused, or dropped, with
- * a text that says why. What needs a second user runs as root only. */
+/* A cache folder that does not belong to this user alone, or has files of another user: refused, or dropped, with a
+ * text that gives the reason. Cases with a second user run as root only. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "dataset/ours.h"
 #include "unit/dataset/ds.h"
 
-#define OTHER 65534 /* a user, and a group, that this process is not */
+#define OTHER 65534 /* number of another user, and of another group */
 
 static char base[512];
 
@@ -25,7 +25,7 @@ static const char *in(const char *name)
     return p;
 }
 
-/* Opens it, and has to be refused with a text that has both parts in it; NULL: it has to open. */
+/* Opening has to be refused with a text that contains both parts; NULL: it has to succeed. */
 static void expect(const char *folder, const char *what, const char *where)
 {
     struct vv_dataset_opts opts = {.capacity = 64 * DS_KIB};
@@ -77,7 +77,7 @@ static void parent_mode(void)
     T_EQ(chmod(in("p"), 01777), 0);
     expect(in("p/c"), NULL, NULL);
     expect(in("p/q/c"), NULL, NULL);
-    /* A group: only root's. */
+    /* A group may write only if it is root's. */
     T_EQ(mkdir(in("g"), 0700), 0);
     T_EQ(chmod(in("g"), 0770), 0);
     if (geteuid() == 0) {
@@ -103,14 +103,14 @@ static void links(void)
     T_EQ(symlink("loop", in("loop")), 0);
     expect(in("link"), "is a link", "name the folder itself");
     expect(in("link/c"), NULL, NULL);
-    /* What it leads through counts, not how it is written. */
+    /* The folders behind a link count, not its spelling. */
     expect(in("away/c"), "other users can write to", in("open "));
     expect(in("twice/c"), "other users can write to", in("open "));
     expect(in("loop/c"), "too many links", "name the folder");
     T_CHECK(access(in("open/sub/c"), F_OK) < 0);
 }
 
-/* A link in place of a file of the cache is not followed: what it leads to stays what it is. */
+/* A link in place of a file of the cache is not followed: its target stays unchanged. */
 static void links_inside(void)
 {
     struct vv_dataset *d;
@@ -124,7 +124,7 @@ static void links_inside(void)
     vv_dataset_close(d);
     f = fopen(in("precious"), "w");
     T_CHECK(f && fputs("precious", f) >= 0 && fclose(f) == 0);
-    /* A content file: dropped, as damage. */
+    /* A content file: dropped as damaged. */
     snprintf(file, sizeof(file), "%s", ds_file_of(in("c"), 3000));
     T_EQ(rename(file, in("copy")), 0);
     T_EQ(symlink(in("copy"), file), 0);
@@ -134,14 +134,14 @@ static void links_inside(void)
     T_EQ(ds_stats(d).damaged, 1);
     vv_dataset_close(d);
     T_CHECK(access(file, F_OK) < 0 && access(in("copy"), F_OK) == 0);
-    /* A FIFO, which would hold up the opening. */
+    /* A FIFO, which would block an open. */
     snprintf(file, sizeof(file), "%s", ds_file_of(in("c"), 5000));
     T_EQ(unlink(file), 0);
     T_EQ(mkfifo(file, 0600), 0);
     d = ds_open(in("c"), 64 * DS_KIB, NULL);
     T_ERR(ds_check(d, "/b"), -EBADMSG);
     vv_dataset_close(d);
-    /* The lock, the manifest, and the one that is being written. */
+    /* The lock, the manifest, and the new manifest that is being written. */
     T_EQ(unlink(in("c/lock")), 0);
     T_EQ(symlink(in("precious"), in("c/lock")), 0);
     expect(in("c"), "lock is a link", "remove it");
@@ -176,7 +176,7 @@ static void of_others(void)
     T_EQ(mkdir(in("p"), 0755), 0);
     T_EQ(chown(in("p"), OTHER, OTHER), 0);
     expect(in("p/c"), "belongs to user 65534", "choose a folder elsewhere");
-    /* In a folder like /tmp anybody can leave a folder or a link. */
+    /* In a folder like /tmp any user can leave a folder or a link. */
     T_EQ(mkdir(in("t"), 0700), 0);
     T_EQ(chmod(in("t"), 01777), 0);
     T_EQ(mkdir(in("t/left"), 0700), 0);
@@ -187,7 +187,7 @@ static void of_others(void)
     T_EQ(symlink(in("own"), in("t/link")), 0);
     T_EQ(lchown(in("t/link"), OTHER, OTHER), 0);
     expect(in("t/link/c"), "belongs to user 65534", in("t/link"));
-    /* Files in a folder that could once be written by others. */
+    /* Files in a folder that others could write to earlier. */
     d = ds_open(in("f"), 64 * DS_KIB, NULL);
     T_OK(ds_put(d, "/a", 1, 3000));
     T_OK(ds_put(d, "/b", 1, 5000));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Owners of files: each is brought once, looked at no more often than agreed, and never mixed. */
+/* Owners of files: each file is fetched once, checked no more often than set, and never mixed. */
 #include "dataset/owner.h"
 
 #include <fcntl.h>
@@ -19,27 +19,27 @@
 #define FILES   4
 #define RECORDS 2048
 
-/* A shared file system in memory. File "/n" has `size` bytes of value `letter`, and a generation for
- * each of its letters. */
+/* A shared file system in memory. File "/n" has `size` bytes of value `letter`, and a generation for each of its
+ * letters. */
 struct fake {
     struct vv_shared ops; /* first: the functions get a pointer to it */
     struct {
         char letter; /* 0: no such file */
         uint64_t size;
     } file[FILES];
-    int fail;          /* the next read gives this */
-    int change_at;     /* this many reads from now the file becomes the next letter */
+    int fail;          /* error of the next read */
+    int change_at;     /* after this many reads the file becomes the next letter */
     int changes;       /* how often that shall happen */
     uint64_t ctime_ns; /* of all files; 0: long ago */
     uint64_t
         write_ns; /* a write began at ctime_ns and takes so long, from the first byte to the last */
     uint64_t pause_ns;   /* before each read */
-    uint64_t read_at_ns; /* by the real clock: when the last of them began to be read */
+    uint64_t read_at_ns; /* by the real clock: begin of the last read from offset 0 */
     struct vv_owner *
-        overtake; /* the next look is overtaken: the file becomes the next letter, and this hears of it */
+        overtake; /* during the next check the file becomes the next letter, and this owner is notified */
     pthread_mutex_t *hold; /* reads take it first */
     bool sole;       /* files are in no file system that programs see, and replaced as a whole */
-    uint64_t age_ns; /* of what a look says */
+    uint64_t age_ns; /* of the result of a check */
     atomic_int looks, opens, reads, open_now, waiting;
 };
 
@@ -130,7 +130,7 @@ static int fake_open(const struct vv_shared *s, const char *path, intptr_t *ret_
     return 0;
 }
 
-/* What a write that is under way has not come to yet is as it was. */
+/* Restores bytes that a write under way has not reached yet. */
 static void leave_unwritten(const struct fake *f, intptr_t file, char *buf, size_t bytes,
                             uint64_t offset)
 {
@@ -224,7 +224,7 @@ static void end(struct setup *u)
     vv_dataset_close(u->cache);
 }
 
-/* The letter that a file consists of; all of it. */
+/* Reads all of a file and returns the letter that it consists of. */
 static int read_letter(struct vv_owner *o, const char *path, char *ret_letter)
 {
     struct vv_shared_stat st;
@@ -258,7 +258,7 @@ static struct vv_owner_stats stats(struct setup *u)
     return s;
 }
 
-/* Read once; looked at once in an interval, and with an interval of 0 never. */
+/* Fetched once; checked once in an interval, and with an interval of 0 never. */
 static void once(void)
 {
     struct setup u;
@@ -287,7 +287,7 @@ static void once(void)
     end(&u);
 }
 
-/* A change is seen after the interval, not before; a file that is gone is gone. */
+/* A change is seen after the interval, not before; a missing file gives an error. */
 static void changes(void)
 {
     struct setup u;
@@ -312,14 +312,14 @@ static void changes(void)
     u.fake.file[1].letter = 'c';
     T_EQ(letter_of(&u, "/1"), 'c');
     T_ERR(read_letter(u.owner, "/none", &c), -ENOENT);
-    /* Told of a change: not after the interval but at once. */
+    /* A reported change is seen at once, not after the interval. */
     u.fake.file[1].letter = 'd';
     vv_owner_invalidate(u.owner, "/1");
     T_EQ(letter_of(&u, "/1"), 'd');
     end(&u);
 }
 
-/* Asking what a file is brings nothing, and agrees with what is handed out. */
+/* A stat fetches nothing, and agrees with the file that is handed out. */
 static void stats_of_files(void)
 {
     struct vv_shared_stat st;
@@ -346,8 +346,8 @@ static void stats_of_files(void)
     end(&u);
 }
 
-/* Without waiting: only what is here, verified, and looked at not too long ago. What others know counts
- * for as long as if it had been found out here, unless the file was written to since. */
+/* Without waiting: only files that are here, verified, and checked recently enough. A check by another node counts
+ * for as long as one made here, unless the file was changed since. */
 static void now_or_never(void)
 {
     struct vv_shared_stat st;
@@ -370,7 +370,7 @@ static void now_or_never(void)
     T_OK(vv_owner_get_now(u.owner, "/1", &fd, &st, &age));
     close(fd);
     T_EQ(age, SECOND);
-    T_CHECK(vv_owner_heard(u.owner, "/1", 0, &st, 3 * SECOND)); /* older than what is known */
+    T_CHECK(vv_owner_heard(u.owner, "/1", 0, &st, 3 * SECOND)); /* older than the record */
     T_OK(vv_owner_recall(u.owner, "/1", &st, &age));
     T_EQ(age, SECOND);
     vv_owner_invalidate(u.owner, "/1");
@@ -381,7 +381,7 @@ static void now_or_never(void)
     end(&u);
 }
 
-/* News that was asked for before a file was written to does not count, however young it is when it arrives. */
+/* A report that was requested before a file was changed does not count, however young it is. */
 static void late_news(void)
 {
     struct vv_shared_stat st = {.gen = {10, 1, 2, 3}}, other = {.gen = {10, 1, 3, 3}};
@@ -394,17 +394,17 @@ static void late_news(void)
     now += SECOND;
     T_CHECK(!vv_owner_heard(u.owner, "/1", changes, &st, 0));
     T_ERR(vv_owner_recall(u.owner, "/1", &st, &age), -ENOENT);
-    /* Asked for after it, and old; then not. */
+    /* A report that was requested after the change: one counts, one is too old. */
     changes = vv_owner_changes(u.owner, "/1");
     T_CHECK(!vv_owner_heard(u.owner, "/1", changes, &st, 2 * SECOND));
     T_CHECK(!vv_owner_heard(u.owner, "/1", changes, &st, VV_OWNER_TOO_OLD));
     T_CHECK(vv_owner_heard(u.owner, "/1", changes, &st, SECOND / 2));
     T_OK(vv_owner_recall(u.owner, "/1", &st, &age));
     T_EQ(age, SECOND / 2);
-    /* Another generation, which was there before. */
+    /* Another generation, from before. */
     T_CHECK(!vv_owner_heard(u.owner, "/1", changes, &other, SECOND * 3 / 4));
     T_CHECK(vv_owner_heard(u.owner, "/1", changes, &other, SECOND / 4));
-    /* Older than the clock. */
+    /* A report from before the clock began. */
     T_CHECK(vv_owner_heard(u.owner, "/2", 0, &st, now + SECOND));
     T_OK(vv_owner_recall(u.owner, "/2", &st, &age));
     T_EQ(age, now + SECOND);
@@ -413,7 +413,7 @@ static void late_news(void)
     end(&u);
 }
 
-/* It changes while it is read: read again, and never a mixture. */
+/* A file that changes while it is read is read again, and never mixed. */
 static void never_mixed(void)
 {
     struct setup u;
@@ -435,8 +435,8 @@ static void never_mixed(void)
     end(&u);
 }
 
-/* A file that has just been changed may be changed once more without a sign of it: it is not read before that is
- * over, by a clock of ten milliseconds, or of seconds where there are no parts of them. */
+/* A file that was just changed may change again without a sign. It is not read before the tick is over, of ten
+ * milliseconds, or of a second where times have no fractions. */
 static void just_changed(void)
 {
     uint64_t at, tick;
@@ -453,7 +453,7 @@ static void just_changed(void)
         T_CHECK(u.fake.read_at_ns >= at + tick);
     }
     T_EQ(stats(&u).fetches, 2);
-    /* Nobody waits for a clock that is ahead. */
+    /* A time in the future, by another clock, is not waited for. */
     u.fake.ctime_ns = wall_ns() + 3600 * SECOND;
     now += 6 * SECOND;
     T_EQ(letter_of(&u, "/1"), 'a');
@@ -461,7 +461,7 @@ static void just_changed(void)
     end(&u);
 }
 
-/* What a look has found, and an invalidation has overtaken, may be older than that: the next who asks looks again. */
+/* The file is invalidated during a check: the result may be outdated, and the next request checks again. */
 static void overtaken(void)
 {
     struct vv_shared_stat st;
@@ -472,7 +472,7 @@ static void overtaken(void)
     now += 6 * SECOND;
     u.fake.overtake = u.owner;
     T_OK(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st));
-    T_EQ(st.gen.mtime_ns, 'a'); /* it was, when this was asked */
+    T_EQ(st.gen.mtime_ns, 'a'); /* current when the check began */
     T_ERR(vv_owner_stat_now(u.owner, "/1", &st, NULL), -EAGAIN);
     T_OK(vv_owner_stat(u.owner, "/1", VV_NEVER_NS, &st));
     T_EQ(st.gen.mtime_ns, 'b');
@@ -480,8 +480,8 @@ static void overtaken(void)
     end(&u);
 }
 
-/* A write takes its time when it begins, and goes on changing bytes. What is read meanwhile is not kept; and who
- * asks waits for the end of it only if that is soon. */
+/* A write sets the time when it begins, and goes on changing bytes. A read during the write is not kept. A request
+ * waits for its end only if that is soon. */
 static void slowly_written(void)
 {
     uint64_t reads;
@@ -498,13 +498,13 @@ static void slowly_written(void)
         u.fake.write_ns = (uint64_t)(100 + 100 * i) * VV_NS_PER_MS;
         u.fake.ctime_ns = wall_ns() | 1;
         now += 6 * SECOND;
-        while ((rc = read_letter(u.owner, "/1", &c)) == -EAGAIN) /* on a machine that is busy */
+        while ((rc = read_letter(u.owner, "/1", &c)) == -EAGAIN) /* on a busy machine */
             usleep(1000);
         T_OK(rc);
         T_EQ(c, 'b' + i);
     }
     T_EQ(stats(&u).fetches, 3);
-    /* It would take too long: read it yourself. It is not read here again before it is time. */
+    /* It would take too long: -EAGAIN. The owner does not read it again before it is old enough. */
     u.fake.pause_ns = 150 * VV_NS_PER_MS;
     u.fake.file[1].letter++;
     u.fake.write_ns = 2 * SECOND;
@@ -515,7 +515,7 @@ static void slowly_written(void)
     T_ERR(read_letter(u.owner, "/1", &c), -EAGAIN);
     T_EQ(atomic_load(&u.fake.reads), reads);
     T_EQ(stats(&u).fetches, 3);
-    /* Another change, long ago: at once. */
+    /* Another change, long ago: fetched at once. */
     u.fake.write_ns = 0;
     u.fake.ctime_ns = 0;
     now += 6 * SECOND;
@@ -523,8 +523,8 @@ static void slowly_written(void)
     end(&u);
 }
 
-/* Files of an object store: no write is under way, however young they are; whoever wants a large one waits; and what a
- * listing said of one counts from then on. */
+/* Files of an object store: there are no writes under way, however young they are; requests wait for a large one; and
+ * the age of a listing counts. */
 static void of_a_store(void)
 {
     struct vv_owner_stats stats;
@@ -574,7 +574,7 @@ static void errors(void)
     u.fake.fail = 0;
     T_EQ(ds_stats(u.cache).used, 0);
     T_EQ(letter_of(&u, "/1"), 'a');
-    /* What cannot be kept is not read either. */
+    /* A file that cannot be kept is not read either. */
     u.fake.file[2].size = 8193;
     T_ERR(read_letter(u.owner, "/2", &c), -EFBIG);
     T_EQ(stats(&u).passed, 1);
@@ -582,7 +582,7 @@ static void errors(void)
     end(&u);
 }
 
-/* Damaged on disk, or evicted: brought again, and nobody notices. */
+/* A copy that is damaged on disk, or evicted, is fetched again, without an error for the caller. */
 static void lost_copies(void)
 {
     struct setup u;
@@ -601,7 +601,7 @@ static void lost_copies(void)
         T_OK(vv_owner_new(&opts, &u.owner));
         T_EQ(letter_of(&u, "/1"), 'a');
         T_EQ(stats(&u).fetches, life != 1);
-        T_EQ(stats(&u).looks, life == 1); /* after a restart it may be another one */
+        T_EQ(stats(&u).looks, life == 1); /* after a restart the generation may be another one */
         T_OK(vv_dataset_drop(u.cache, "/1"));
         T_EQ(letter_of(&u, "/1"), 'a');
         T_EQ(stats(&u).fetches, 1 + (life != 1));
@@ -624,7 +624,8 @@ static void ahead(void)
     T_OK(vv_owner_bring(u.owner, "/1", 5));
     T_EQ(letter_of(&u, "/1"), 'a');
     T_EQ(stats(&u).fetches, 1);
-    T_ERR(vv_owner_bring(u.owner, "/2", 6), -ENOSPC); /* 95% is its limit, and /1 comes before it */
+    T_ERR(vv_owner_bring(u.owner, "/2", 6),
+          -ENOSPC); /* 95% is its limit, and /1 is wanted before it */
     T_ERR(vv_owner_bring(u.owner, "/none", 6), -ENOENT);
     T_OK(vv_owner_bring(u.owner, "/3", 4));
     T_EQ(ds_stats(u.cache).files, 1);
@@ -649,7 +650,7 @@ static void *read_one(void *arg)
     return NULL;
 }
 
-/* Many ask while one is bringing it: one reading of it, and who does not want to wait need not. */
+/* Many requests while one thread fetches the file: it is read once, and requests with `now` do not wait. */
 static void single_flight(void)
 {
     pthread_mutex_t hold = PTHREAD_MUTEX_INITIALIZER;
@@ -670,7 +671,7 @@ static void single_flight(void)
     hasty.u = &u;
     read_one(&hasty);
     T_ERR(hasty.rc, -ETIMEDOUT);
-    T_OK(vv_owner_bring(u.owner, "/1", 3)); /* somebody does already */
+    T_OK(vv_owner_bring(u.owner, "/1", 3)); /* another thread does already */
     pthread_mutex_unlock(&hold);
     for (size_t i = 0; i < 8; i++) {
         pthread_join(readers[i].thread, NULL);
@@ -683,7 +684,7 @@ static void single_flight(void)
     pthread_mutex_destroy(&hold);
 }
 
-/* The real one: files below the roots, wherever links lead. */
+/* The real file system: files below the roots, wherever links lead. */
 static void roots(void)
 {
     const char *dir = t_tmpdir();
@@ -735,7 +736,7 @@ static void roots(void)
     T_OK(s->look(s, link, &found));
     T_CHECK(!found.direct && found.gen.inode == again.gen.inode);
     T_EQ(unlink(link), 0);
-    /* One that nobody writes to: opening it for reading would never return. */
+    /* A FIFO without a writer: opening it for reading would never return. */
     T_EQ(mkfifo(link, 0600), 0);
     T_ERR(s->open(s, link, &file, &found), -EACCES);
     snprintf(link, sizeof(link), "%s/data/../data2", dir);
@@ -792,7 +793,7 @@ static void change(struct setup *u, const char *path, uint64_t inode, bool tree,
     T_EQ(gone, names);
 }
 
-/* While a file is being changed no caller is given it, and what is found out of it does not count. */
+/* While a file is being changed it is not handed out, and checks of it do not count. */
 static void being_changed(void)
 {
     struct vv_shared_stat st;
@@ -808,14 +809,14 @@ static void being_changed(void)
     T_ERR(vv_owner_get_now(u.owner, "/1", &fd, &st, NULL), -EAGAIN);
     T_CHECK(!vv_owner_heard(u.owner, "/1", vv_owner_changes(u.owner, "/1"), &st, 0));
     T_EQ(letter_of(&u, "/2"), 'a');
-    /* By two at once. */
+    /* Two changes at once. */
     change(&u, "/1", 0, false, true, 1);
     change(&u, "/1", 0, false, false, 1);
     T_ERR(read_letter(u.owner, "/1", &c), -ETXTBSY);
     u.fake.file[1].letter = 'b';
     change(&u, "/1", 0, false, false, 1);
     T_EQ(letter_of(&u, "/1"), 'b');
-    /* No report says that it has ended; another thread brings it meanwhile. */
+    /* The end is not reported; another thread fetches it meanwhile. */
     change(&u, "/1", 0, false, true, 1);
     T_OK(vv_owner_bring(u.owner, "/1", VV_DATASET_UNKNOWN));
     now += VV_OWNER_HOLD_NS - 1;
@@ -826,7 +827,7 @@ static void being_changed(void)
     end(&u);
 }
 
-/* A file is changed by one of its names, and so are the others; or a folder, and what is below it. */
+/* A file is changed under one name: its other names change too; so do files below a changed folder. */
 static void other_names(void)
 {
     struct setup u;
@@ -854,7 +855,7 @@ static void other_names(void)
     end(&u);
 }
 
-/* Asks about so many files, once each. */
+/* Requests the stat of `nr` files, once each. */
 static void ask_about(struct setup *u, const char *folder, int first, int nr)
 {
     struct vv_shared_stat st;
@@ -866,8 +867,8 @@ static void ask_about(struct setup *u, const char *folder, int first, int nr)
     }
 }
 
-/* However many paths are asked for, what is known of them does not grow without end; and nothing that still
- * counts is forgotten for it. */
+/* However many paths are requested, the number of records is limited; and no record that still counts is
+ * dropped. */
 static void paths_without_end(void)
 {
     enum { LIMIT = RECORDS, EACH = LIMIT / 40, ROUNDS = 200 };
@@ -877,7 +878,7 @@ static void paths_without_end(void)
     begin(&u, BIG, 5 * SECOND);
     ask_about(&u, "none", 0, LIMIT);
     T_EQ(stats(&u).records, 0);
-    /* What has just been looked at is not looked at again, however much it is. */
+    /* Files that were just checked are not checked again, however many. */
     ask_about(&u, "many", 0, 2 * LIMIT);
     T_EQ(stats(&u).records, 2 * LIMIT);
     ask_about(&u, "many", 0, 2 * LIMIT);
@@ -887,7 +888,7 @@ static void paths_without_end(void)
         ask_about(&u, "many", i * EACH, EACH);
     }
     T_CHECK(stats(&u).records < 2 * LIMIT);
-    /* Files that are written, and gone. */
+    /* Files that were changed, and are gone. */
     T_EQ(letter_of(&u, "/1"), 'a');
     for (int i = 0; i < ROUNDS * EACH; i++) {
         now += i % EACH ? 0 : 6 * SECOND;
@@ -895,14 +896,14 @@ static void paths_without_end(void)
         vv_owner_invalidate(u.owner, path);
     }
     T_CHECK(stats(&u).records < 2 * LIMIT);
-    /* News that is older than the last change of a file does not count, as long as it could. */
+    /* A report from before the last change of a file does not count, for as long as one may arrive. */
     T_EQ(vv_owner_stat_now(u.owner, path, &(struct vv_shared_stat){0}, NULL), -EAGAIN);
     T_CHECK(!vv_owner_heard(u.owner, path, vv_owner_changes(u.owner, path),
                             &(struct vv_shared_stat){0}, SECOND));
     T_EQ(vv_owner_stat_now(u.owner, path, &(struct vv_shared_stat){0}, NULL), -EAGAIN);
     end(&u);
 
-    /* Files that never change: what is read again and again is looked at once. */
+    /* Files that never change: a file that is read again and again is checked once. */
     begin(&u, BIG, 0);
     for (int i = 0; i < ROUNDS; i++) {
         ask_about(&u, "many", i * EACH, EACH);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dataset cache takes up from an earlier life, and what it finds out about it; and the scrub. */
+/* Files that a dataset cache uses from an earlier run, and their checks; and the scrub. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #define BIG   (UINT64_C(1) << 30)
 #define FILES 20u
 
-/* File i has i + 1 KiB, so that its content file can be told by its size. */
+/* File i has i + 1 KiB, so that the size identifies its content file. */
 static const char *path_of(unsigned i)
 {
     static char path[2][32];
@@ -52,7 +52,7 @@ static unsigned good_ones(struct vv_dataset *d)
     return n;
 }
 
-/* The folder has what the cache says, and nothing else. */
+/* Checks that the folder has exactly the files of the cache. */
 static void consistent(struct vv_dataset *d, const char *folder)
 {
     unsigned files;
@@ -80,7 +80,7 @@ static void everything_is_there(void)
         T_ERR(ds_put(d, path_of(5), 5, 6 * DS_KIB), -EEXIST);
         vv_dataset_close(d);
     }
-    /* What was removed in one life is not there in the next; numbers of files are not used again. */
+    /* Files removed in one run are not there in the next; numbers of files are not used again. */
     d = ds_open(folder, BIG, NULL);
     T_OK(vv_dataset_drop(d, path_of(5)));
     T_OK(ds_put(d, path_of(6), 99, 100));
@@ -106,8 +106,8 @@ static void one_at_a_time(void)
     T_ERR(vv_dataset_open(in(folder, "no/such"), &opts, err, sizeof(err), &other), -ENOENT);
 }
 
-/* A bit flipped, a byte missing, a byte too many, the file gone, while nobody looked: never handed
- * out, and the file can be brought again. */
+/* While the cache is closed: a bit flipped, a byte missing, a byte too many, the file gone. It is never handed out, and
+ * can be fetched again. */
 static void damage_while_down(void)
 {
     const char *folder = t_tmpdir();
@@ -136,7 +136,7 @@ static void damage_while_down(void)
     vv_dataset_close(d);
 }
 
-/* While it runs: the scrub finds it within one round. */
+/* While the cache runs: the scrub finds it within one round. */
 static void scrub(void)
 {
     const char *folder = t_tmpdir();
@@ -162,14 +162,14 @@ static void scrub(void)
     T_EQ(found, 3);
     T_CHECK(calls > 5 && calls < 20); /* 210 KiB, 20 to 40 at a time */
     T_EQ(good_ones(d), FILES - 3);
-    /* A file that was cut off is found by whoever asks for it. */
+    /* A get finds a truncated file. */
     T_EQ(truncate(ds_file_of(folder, 12 * DS_KIB), 5), 0);
     T_ERR(ds_check(d, path_of(11)), -EBADMSG);
     consistent(d, folder);
     vv_dataset_close(d);
 }
 
-static int no_more; /* so many files can be opened; negative: any number */
+static int no_more; /* number of files that can be opened; negative: any */
 
 static int scarce_openat(const struct vv_os *os, int dirfd, const char *path, int flags,
                          unsigned mode)
@@ -180,7 +180,7 @@ static int scarce_openat(const struct vv_os *os, int dirfd, const char *path, in
     return vv_os_posix()->openat(os, dirfd, path, flags, mode);
 }
 
-/* A file that could not be opened for want of descriptors is read in the same round, not in the next. */
+/* A file that could not be opened for lack of descriptors is read in the same round, not in the next. */
 static void scrub_without_descriptors(void)
 {
     const char *folder = t_tmpdir();
@@ -207,7 +207,7 @@ static void scrub_without_descriptors(void)
     vv_dataset_close(d);
 }
 
-/* Files that come and go while the scrub is on its way keep it from none of the others. */
+/* Files come and go during the scrub: it still reads all others. */
 static void scrub_misses_none(void)
 {
     const char *folder = t_tmpdir();
@@ -220,8 +220,8 @@ static void scrub_misses_none(void)
         int found = 0;
 
         for (unsigned i = 0; i < FILES; i++)
-            (void)ds_put(d, path_of(i), 0, (i + 1) * DS_KIB); /* as many as are not there */
-        while (!around)                                       /* from here on a round is its own */
+            (void)ds_put(d, path_of(i), 0, (i + 1) * DS_KIB); /* those that are missing */
+        while (!around) /* from here on each round is a full one */
             T_EQ(vv_dataset_scrub(d, BIG, &around), 0);
         ds_flip(ds_file_of(folder, (bad + 1) * DS_KIB), 9);
         for (around = false; !around;) {
@@ -239,7 +239,7 @@ static void scrub_misses_none(void)
     }
 }
 
-/* What the manifest does not speak of goes, and nothing that is not ours. */
+/* Opening removes content files without a record, and no other files. */
 static void leftovers(void)
 {
     const char *folder = t_tmpdir();
@@ -259,7 +259,7 @@ static void leftovers(void)
     vv_dataset_close(d);
 }
 
-/* A folder that was emptied is given no name of a file that was in it: somebody may be about to open that. */
+/* After a folder was emptied, no name of its files is used again: a client may be about to open one. */
 static void emptied(void)
 {
     const char *folder = t_tmpdir();
@@ -277,7 +277,7 @@ static void emptied(void)
     T_CHECK(strcmp(name[0], name[1]) != 0);
 }
 
-/* Cut off or changed anywhere: what can still be read is there, right, and the rest is gone. */
+/* The manifest is truncated or changed anywhere: the files of its readable part are there, and the others are gone. */
 static void damaged_manifest(void)
 {
     const char *folder = t_tmpdir();
@@ -321,7 +321,7 @@ static void damaged_manifest(void)
     T_CHECK(all_but_one > 0); /* the first of them: at the end */
 }
 
-/* Thousands of changes: the manifest is written anew, and stays short. */
+/* Thousands of changes: the manifest is rewritten, and stays short. */
 static void manifest_stays_short(void)
 {
     const char *folder = t_tmpdir();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bits that change on the disk of one node: no other node gets them, whichever way a file travels, and the copy
- * goes where it is damaged. */
+/* Bits change on the disk of one node: no other node gets them, in whatever way a file travels, and the damaged copy is
+ * dropped. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #define NODES   3
 #define FILES   24
 #define MIB     (UINT64_C(1) << 20)
-#define LIMIT_S 60 /* after which a test that waits has failed */
+#define LIMIT_S 60 /* a test that waits longer has failed */
 
 static const char token[] = "a token of this test";
 
@@ -26,7 +26,7 @@ struct job {
     char root[512];
     struct vv_node_opts opts;
     unsigned nr, files;
-    size_t size; /* of each file, and a few bytes more for each */
+    size_t size; /* of the first file; each has a few bytes more than the last */
 };
 
 /* ---- files ---- */
@@ -155,7 +155,7 @@ static void wait_for_all(struct job *j)
     }
 }
 
-/* Copies are made after what they are copies of was read. */
+/* Waits for copies, which are made after the originals were read. */
 static void wait_for_files(struct job *j, uint64_t files)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S, have = 0;
@@ -204,7 +204,7 @@ static void begin(struct job *j, unsigned nr, unsigned files, size_t size)
         .place = {.scheme = VV_PLACE_HRW},
         .memory_file = 4 * MIB,
         .patience_ns = 20 * VV_NS_PER_S,
-        .period_ns = VV_NS_PER_S, /* a busy machine shall not look like a dead node */
+        .period_ns = VV_NS_PER_S, /* a busy node must not look dead */
         .revalidate_ns = 3600 * VV_NS_PER_S,
     };
     for (unsigned i = 0; i < nr; i++)
@@ -231,7 +231,7 @@ static void end(struct job *j)
         stop(j, i);
 }
 
-/* Files of other nodes find no room to stay as copies: they are sent for each open. */
+/* Leaves no room for copies of files of other nodes: they are sent for each open. */
 static void keep_no_copies(struct job *j, uint64_t capacity)
 {
     j->opts.dataset.capacity = capacity;
@@ -283,7 +283,7 @@ static void in_pieces(void)
     received(&j);
 }
 
-/* Received on the disk of the reader, which keeps none that is damaged. */
+/* Received on the disk of the reader, which keeps no damaged file. */
 static void onto_disk(uint64_t memory_file)
 {
     uint64_t rotten;
@@ -294,8 +294,10 @@ static void onto_disk(uint64_t memory_file)
     start_all(&j);
     read_all(&j, 0);
     rotten = rot(&j, 0);
-    rotten -=
-        OF(&j, 1, owner.fetches); /* copies of files of node 1, which no node asks node 0 for */
+    rotten -= OF(
+        &j, 1,
+        owner
+            .fetches); /* copies of files of node 1, which other nodes do not request from node 0 */
     T_CHECK(rotten > 0);
     read_all(&j, 1);
     T_EQ(OF(&j, 1, counters.rejected), rotten);
@@ -316,7 +318,7 @@ static void copies_onto_disk(void)
     onto_disk(4 * MIB);
 }
 
-/* A node leaves with a disk full of damage: it gives none of it away. */
+/* A node whose disk is full of damage leaves: it gives no damaged file away. */
 static void drained(void)
 {
     uint64_t rejected = 0;
@@ -342,7 +344,7 @@ static void drained(void)
     end(&j);
 }
 
-/* Copies that are made again because a node is gone, from a disk full of damage. */
+/* Copies are replaced because a node is gone, from a disk full of damage. */
 static void copied(void)
 {
     unsigned rotten;
@@ -359,7 +361,7 @@ static void copied(void)
     stop(&j, 2);
     wait_for_all(&j);
     read_all(&j, 1);
-    /* Node 1 has one of each in the end: its own, or brought again. */
+    /* Node 1 has one of each in the end: its own, or fetched again. */
     for (uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S; OF(&j, 1, cache.files) < FILES;) {
         read_all(&j, 1);
         T_CHECK(vv_now_ns() < limit_ns);
@@ -373,7 +375,7 @@ static void copied(void)
     end(&j);
 }
 
-/* Only what is damaged goes because somebody says so. */
+/* A report of damage drops a file only if it is damaged. */
 static void checked(void)
 {
     struct vv_dataset *d = ds_open(t_tmpdir(), 64 * DS_KIB, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sealed files (fs-verity), on a file system that has them, which is made up here, and on ones that do not. The
- * real one: tests/dataset/verity.sh. */
+/* Sealed files (fs-verity), on a simulated file system that supports them, and on ones that do not. The real
+ * one: tests/dataset/verity.sh. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,14 +13,14 @@
 
 #define BIG (UINT64_C(1) << 30)
 
-/* Seals as the kernel's are: nobody opens a sealed file for writing, and its digest is that of its bytes. */
+/* Simulates the kernel's seals: a sealed file cannot be opened for writing, and its digest is that of its bytes. */
 static struct {
     struct vv_os os;
     ino_t sealed[100];
     size_t nr;
-    int fail;     /* sealing gives this */
-    int seals;    /* how often it was tried */
-    uint8_t flip; /* the digest is another one */
+    int fail;     /* error of sealing */
+    int seals;    /* number of attempts */
+    uint8_t flip; /* changes the digest */
 } fake;
 
 static bool is_sealed(ino_t ino)
@@ -112,7 +112,7 @@ static void reset(int fail)
     fake.fail = fail;
 }
 
-/* Files are sealed when they come in, stay so in the next life, and go like others. */
+/* Files are sealed when they are stored, stay so in the next run, and are removed like others. */
 static void sealed_files(void)
 {
     const char *folder = t_tmpdir();
@@ -135,7 +135,7 @@ static void sealed_files(void)
     T_EQ(ds_stats(d).sealed, 2);
     T_OK(ds_check(d, "/a"));
     T_OK(ds_check(d, "/b"));
-    /* One that is open does not go. */
+    /* An open one is not removed. */
     T_OK(vv_dataset_get(d, "/b", NULL, &fd, NULL));
     T_OK(vv_dataset_drop(d, "/b"));
     T_EQ(ds_stats(d).waiting, 1);
@@ -147,7 +147,7 @@ static void sealed_files(void)
     vv_dataset_close(d);
 }
 
-/* Room is made by sealed files too, and never more is on disk than there may be. */
+/* Sealed files are evicted too, and the capacity is never exceeded. */
 static void room(void)
 {
     const char *folder = t_tmpdir();
@@ -166,7 +166,7 @@ static void room(void)
     vv_dataset_close(d);
 }
 
-/* Another digest than the one it had is damage, whatever the bytes are. */
+/* A different digest is damage, even if the bytes are right. */
 static void another_digest(void)
 {
     struct vv_dataset *d;
@@ -182,7 +182,7 @@ static void another_digest(void)
     vv_dataset_close(d);
 }
 
-/* A folder that was copied: nothing is sealed any more, and the next life takes it for what it is. */
+/* A folder that was copied: its files have no seals, and the next run uses them without. */
 static void without_seals(void)
 {
     const char *folder = t_tmpdir();
@@ -199,7 +199,7 @@ static void without_seals(void)
     vv_dataset_close(d);
 }
 
-/* Where there is no such thing, it is tried once, and files are as good as before. */
+/* Without support, sealing is tried once, and files are stored without seals. */
 static void not_there(void)
 {
     struct vv_dataset_opts opts = {.os = &fake.os, .capacity = BIG, .verity = VV_DATASET_VERITY_ON};
@@ -221,7 +221,7 @@ static void not_there(void)
     T_CHECK(strstr(err, "fs-verity"));
     T_CHECK(access(folder, F_OK) == 0);
 
-    /* A full disk, say: this file is not, the next one may be. */
+    /* For example a full disk: this file is not sealed, the next one may be. */
     reset(-ENOSPC);
     d = begin(t_tmpdir(), BIG, VV_DATASET_VERITY_AUTO);
     T_OK(ds_put(d, "/a", 0, 5000));
@@ -235,7 +235,7 @@ static void not_there(void)
     vv_dataset_close(d);
 }
 
-/* Whatever the file system of this machine can. */
+/* With the file system of this machine, whether it supports seals or not. */
 static void as_it_is(void)
 {
     struct vv_dataset_opts opts = {.capacity = BIG, .verity = VV_DATASET_VERITY_AUTO};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server, with functions behind it that answer, wait and refuse as their path says; and clients that
- * ask, go away, send nonsense and do not read. */
+/* The server, with functions behind it that answer, wait and refuse depending on the path; and clients that ask, go
+ * away, send malformed messages and do not read. */
 #include "dataset/server.h"
 
 #include <dirent.h>
@@ -156,7 +156,7 @@ static void ask(int fd, unsigned op, unsigned flags, const char *name)
     T_EQ(send(fd, &m, sizeof(m.req) + bytes, MSG_NOSIGNAL), sizeof(m.req) + bytes);
 }
 
-/* The next reply; 0: the connection has ended. */
+/* Receives the next reply; 0: the connection has ended. */
 static ssize_t hear(int fd, struct vv_server_reply *r, int *ret_fd, char *more, size_t more_bytes)
 {
     union {
@@ -200,7 +200,7 @@ static int connected(void)
     return fd;
 }
 
-/* DONE, with no PENDING before it counted. */
+/* Receives DONE, and skips PENDING. */
 static struct vv_server_reply done(int fd, int *ret_fd)
 {
     struct vv_server_reply r;
@@ -291,7 +291,7 @@ static void test_answers(void)
     T_EQ(open_descriptors(), before);
 }
 
-/* One that waits keeps nobody else waiting, hears that somebody is at it, and gets its file. */
+/* A client that waits delays no other client, gets PENDING messages, and gets its file. */
 static void test_waits(void)
 {
     struct vv_server_opts opts = server_opts();
@@ -324,7 +324,7 @@ static void test_too_long_and_too_many(void)
     struct vv_server *d;
     int c[4], got;
 
-    opts.wait_ns = VV_NS_PER_S; /* none has waited so long when the last one asks */
+    opts.wait_ns = VV_NS_PER_S; /* no request has waited so long when the last one arrives */
     opts.workers_max = 1;
     opts.waiting_max = 2;
     d = open_server(&opts);
@@ -349,7 +349,7 @@ static void test_too_long_and_too_many(void)
     T_EQ(open_descriptors(), before);
 }
 
-/* A client that goes while somebody fetches for it; and a daemon that does. */
+/* A client ends while a fetch for it is under way; and a daemon does. */
 static void test_goes_while_waiting(void)
 {
     struct vv_server_opts opts = server_opts();
@@ -367,7 +367,7 @@ static void test_goes_while_waiting(void)
         usleep(1000);
     gate(false);
     vv_server_close(d);
-    /* Answered, or the connection ended: the client cannot tell which before. */
+    /* An answer or the end of the connection: either may come first. */
     for (bool over = false; !over;) {
         struct vv_server_reply r;
         char more[8];
@@ -416,7 +416,7 @@ static void test_nonsense(void)
     send_raw(&r, 5, true);
     send_raw(buf, sizeof(buf), true);
     r.op = VV_SERVER_OP_HELLO;
-    send_raw(&r, sizeof(r), true); /* a second one */
+    send_raw(&r, sizeof(r), true); /* a second HELLO */
     r.version = 2;
     send_raw(&r, sizeof(r), false);
     send_path("relative");
@@ -447,7 +447,7 @@ static void test_nonsense(void)
     vv_server_close(d);
 }
 
-/* Asks and asks and never reads. */
+/* A client sends requests and never reads. */
 static void test_does_not_read(void)
 {
     struct vv_server_opts opts = server_opts();
@@ -499,7 +499,7 @@ static void test_too_many_clients(void)
     vv_server_close(d);
 }
 
-/* Others are turned away, whatever the mode of the socket has become. */
+/* Other users are refused, even if the mode of the socket has changed. */
 static void test_other_users(void)
 {
     struct vv_server_opts opts = server_opts();
@@ -508,7 +508,7 @@ static void test_other_users(void)
     pid_t pid;
 
     if (geteuid() != 0) {
-        t_note("not root: nobody to turn away");
+        t_note("not root: there is no other user to refuse");
         vv_server_close(d);
         return;
     }
@@ -521,7 +521,7 @@ static void test_other_users(void)
         if (setgid(65534) < 0 || setuid(65534) < 0)
             _exit(2);
         fd = try_connect();
-        /* The folder above may keep it out as well. */
+        /* The folder above may refuse it too. */
         _exit(fd < 0 || ended(fd) ? 0 : 3);
     }
     T_EQ(waitpid(pid, &status, 0), pid);
@@ -540,10 +540,10 @@ static void test_place(void)
 
     T_ERR(vv_server_open(&opts, err, sizeof(err), &other), -EADDRINUSE);
     fd = connected();
-    open_now(fd); /* the first one is as it was */
+    open_now(fd); /* the first server still works */
     close(fd);
     vv_server_close(d);
-    /* What a killed one leaves. */
+    /* The socket that a killed daemon leaves. */
     memcpy(addr.sun_path, socket_path, strlen(socket_path));
     fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     T_EQ(bind(fd, (struct sockaddr *)&addr, sizeof(addr)), 0);
@@ -578,7 +578,7 @@ static void check_memory_mark(const struct vv_server_stat *st)
     n = readlink(link, shown, sizeof(shown));
     T_CHECK(n > 0 && vv_server_memory_named(shown, (size_t)n, &is));
     T_EQ(memcmp(st, &is, sizeof(is)), 0);
-    /* Not another one, nor half of one. */
+    /* Not another one, nor half of it. */
     T_CHECK(!vv_server_memory_named(shown, VV_SERVER_MEMORY_NAME, &is));
     shown[20] = ' ';
     T_CHECK(!vv_server_memory_named(shown, (size_t)n, &is));
@@ -621,7 +621,7 @@ static void test_mark(void)
     T_OK(vv_server_mark(fd, &st));
     T_OK(vv_server_marked(fd, &is));
     T_EQ(is.nlink, 3);
-    /* A copy of the file is not the file. */
+    /* A copy of the file has no valid mark. */
     snprintf(copy, sizeof(copy), "%s.copy", content);
     other = open(copy, O_RDWR | O_CREAT, 0600);
     T_EQ(write(other, "content", 7), 7);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that a test has just written: they are not kept if reading them takes long, as on a busy machine. */
+/* For files that a test has just written: they are not kept if reading them takes long, as on a busy machine. */
 #ifndef TESTS_UNIT_DATASET_SETTLED_H
 #define TESTS_UNIT_DATASET_SETTLED_H
 
@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "dataset/node.h"
 
-/* vv_node_get, again as long as the file is too young. */
+/* vv_node_get, repeated while the file is too young. */
 static inline int get_settled(struct vv_node *n, const struct vv_server_ask *ask, int *ret_fd,
                               struct vv_shared_stat *ret_stat)
 {

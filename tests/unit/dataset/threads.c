@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several threads on one dataset cache that is too small for what they want of it. */
+/* Several threads on one dataset cache that is too small for their files. */
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -77,7 +77,7 @@ static void *work(void *arg)
 
     for (uint64_t i = 0; i < t_cases(600, 20000); i++) {
         act(w->d, w->folder, &r);
-        /* One file is open at all times, and stays what it is. */
+        /* One file is open at all times, and stays unchanged. */
         if (held >= 0 && t_rng_below(&r, 4) == 0) {
             T_CHECK(ds_is(held, path, &gen));
             close(held);

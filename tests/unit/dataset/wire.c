@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nodes say to each other: what is written is read back, and what is cut off or changed never becomes a
- * path that is none. */
+/* Messages between nodes: decoding returns what was encoded, and a truncated or changed message never yields an invalid
+ * path. */
 #include "dataset/node_private.h"
 
 #include <stdio.h>

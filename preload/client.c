@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections to the daemon. There is a fixed number of slots; a call takes one that is free, uses its
- * connection or makes one, and gives it back. Nobody waits for a slot: a thread that finds none, and a signal
- * handler that interrupts a call, take another one, or do without the daemon.
+ * Connections to the daemon. There is a fixed number of slots; a call takes a free one, uses its connection or makes
+ * one, and gives it back. No call waits for a slot: a thread that finds none proceeds without the daemon, and a
+ * signal handler that interrupts a call takes another one.
  *
- * What may happen to a connection behind our back, and how that is seen:
- *   the program closes it      before each use the kernel is asked whether the descriptor is still this
- *                              socket, so that nothing is sent to a file or peer of the program's
+ * Events that a connection must survive, and how they are detected:
+ *   the program closes it      before each use the kernel is asked if the descriptor is still this socket, so that
+ *                              nothing is sent to a file or peer of the program's
  *   fork, in whatever way      a page that the kernel empties in the child; the child forgets all slots
- *   vfork                      the child has a copy of the descriptors and our memory: what it connects is not
- *                              the parent's, and is closed and forgotten when its request has ended
+ *   vfork                      the child has a copy of the descriptors and our memory: a connection of the child is
+ *                              not the parent's, and is closed and forgotten when its request has ended
  *   exec                       close-on-exec
  *   another user id            compared before each use
- *   chroot, another namespace  hooked; the next use connects anew, which compares what both sides see
- *   the daemon stops           no reply within the patience: it is left alone for a time that doubles
+ *   chroot, another namespace  hooked; the next use connects again, which compares the roots of both sides
+ *   the daemon stops           no reply within the patience: it is not asked for a time that doubles
  *   the daemon ends            the connection ends; one attempt at another, then one per second
- *   there never was one        not tried again in this process and what it forks
- *   no descriptor is left      connections that nobody uses are closed, and the program gets their numbers
+ *   there never was one        no more attempts in this process and its forked children
+ *   no descriptor is left      idle connections are closed, and the program gets their numbers
  *
- * Replies carry the id of their request, which is no other slot's: even when a program closes a connection
- * at the moment at which it is used, and the number becomes another connection's, nobody takes an answer
- * that is not his. A connection on which anything unexpected arrives is closed.
+ * Replies carry the id of their request, which is unique among all slots. So even if a program closes a connection in
+ * the moment of its use, and the number becomes another connection's, no request gets the answer to another one. A
+ * connection on which anything unexpected arrives is closed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,16 +37,16 @@
 #include "preload/preload.h"
 
 #define SLOTS        64
-#define HIGH_FD      960 /* connections live up here, out of the way of numbers that programs count on */
+#define HIGH_FD      960 /* connections use numbers from here on, away from those that programs expect */
 #define NEVER        UINT64_MAX
 #define NS_PER_MS    UINT64_C(1000000)
 #define RETRY_NS     (1000 * NS_PER_MS)
 #define FROZEN_MIN   (1000 * NS_PER_MS)
 #define FROZEN_MAX   (60000 * NS_PER_MS)
 #define ALIVE_NS     (1000 * NS_PER_MS) /* a daemon on a busy machine may be silent for so long */
-#define SLICE_MS     100u /* of waiting, after which it is looked whether that makes sense */
-#define TOTAL_NS     (120000 * NS_PER_MS) /* for one request, whatever the daemon says */
-#define INDEX_AFTER  3                    /* files that are asked for before the index is */
+#define SLICE_MS     100u               /* of waiting; after each, the daemon's state is checked */
+#define TOTAL_NS     (120000 * NS_PER_MS) /* longest request, even with PENDING messages */
+#define INDEX_AFTER  3                    /* files requested before the index is */
 #define WELCOME_ROOM ((size_t)32768)
 
 struct connection {
@@ -54,12 +54,12 @@ struct connection {
     int fd;
     uint64_t dev, ino; /* of the socket */
     unsigned view;
-    uint64_t index; /* which one the daemon has; 0: none */
+    uint64_t index; /* identity of the daemon's index; 0: none */
     long uid;
 };
 
 struct vvi_preload_slot {
-    /* Stored with release, taken with acquire. The rest is whose it is. */
+    /* Stored with release, taken with acquire. Its owner uses the other members. */
     atomic_bool busy;
     bool fresh; /* the connection was made for this request */
     struct connection c;
@@ -71,24 +71,24 @@ _Static_assert(offsetof(struct vvi_preload_slot, path) ==
                    offsetof(struct vvi_preload_slot, req) + sizeof(struct vv_server_request),
                "sent as one");
 
-/* What the daemon serves, as far as this process sees the same files. Immutable once published. */
+/* The daemon's roots that are the same folders in this process. Immutable once published. */
 struct roots {
     uint32_t nr;
     struct {
         uint32_t at, bytes;
         uint64_t mount; /* here; 0: this process has the daemon's mounts, and need not compare */
-        bool sole;      /* no file system has it */
+        bool sole;      /* its files are in no file system */
     } root[VV_SERVER_ROOTS_MAX];
     bool has_sole;
     char text[];
 };
 
 static struct vvi_preload_slot slots[SLOTS];
-/* Published with release. Former ones stay: somebody may be reading, and they are few. */
+/* Published with release. Old ones stay: a thread may be reading them, and they are few. */
 static _Atomic(const struct roots *) served;
-/* Synchronization: relaxed; each is one value that stands for itself. */
+/* Synchronization: relaxed; each is a value independent of other memory. */
 static _Atomic uint64_t not_before_ns; /* NEVER: no daemon */
-static _Atomic uint64_t frozen_ns;     /* how long it is left alone the next time */
+static _Atomic uint64_t frozen_ns;     /* next pause after a timeout */
 static _Atomic uint64_t last_id;
 static _Atomic unsigned answered; /* files that the daemon has given */
 static atomic_bool was_there;
@@ -98,10 +98,10 @@ static atomic_uint view;
 
 enum { FORKED = 0, SETTLING, SETTLED };
 
-/* Emptied by the kernel in every child that has memory of its own. NULL: it cannot, and `owner` is
+/* Emptied by the kernel in every child that has memory of its own. NULL: the kernel cannot do that, and `owner` is
  * compared. */
 static _Atomic uint32_t *settled;
-static long owner; /* whose memory it is: a child of vfork has another number */
+static long owner; /* process that owns this memory: a child of vfork has another number */
 
 __attribute__((constructor)) static void watch_forks(void)
 {
@@ -125,7 +125,7 @@ static bool is_socket(const struct vvi_preload_slot *s)
            (uint64_t)st.st_ino == s->c.ino;
 }
 
-/* Our copies of the parent's connections go. */
+/* Closes this process's copies of its parent's connections. */
 static void forget_slots(void)
 {
     for (int i = 0; i < SLOTS; i++) {
@@ -139,7 +139,7 @@ static void forget_slots(void)
     }
 }
 
-/* False: this is not the moment. */
+/* False: another call is doing it; use no connection now. */
 static bool settle(void)
 {
     uint32_t was = FORKED;
@@ -148,7 +148,7 @@ static bool settle(void)
         return syscall(SYS_getpid) == owner;
     if (atomic_load_explicit(settled, memory_order_acquire) == SETTLED)
         return true;
-    /* A signal handler that comes in between finds SETTLING, and does without. */
+    /* A signal handler in between finds SETTLING, and proceeds without the daemon. */
     if (!atomic_compare_exchange_strong_explicit(settled, &was, SETTLING, memory_order_acquire,
                                                  memory_order_relaxed))
         return false;
@@ -173,7 +173,7 @@ static const struct roots *known_roots(void)
     return r;
 }
 
-/* Whether a path is of a root: below it; or one that no file system has itself. */
+/* True if a path is below a root, or is a root that no file system has itself. */
 static bool is_of(const struct roots *r, uint32_t i, const char *path)
 {
     const char *root = r->text + r->root[i].at;
@@ -239,7 +239,7 @@ bool vvi_preload_refuses(int dirfd, const char *path)
     return true;
 }
 
-/* VARVE_PRELOAD_ROOTS: only for these is a daemon looked for at all. */
+/* VARVE_PRELOAD_ROOTS: the daemon is used only for these. */
 static bool below_wanted(const char *path)
 {
     const char *at = vvi_preload_settings.roots;
@@ -267,7 +267,7 @@ bool vvi_preload_may_be_ours(const char *path)
     return path[0] != '/' || (below_wanted(path) && below_served(path));
 }
 
-/* Which mount a path ends in; 0: it does not tell, or there is nothing. */
+/* The mount that a path ends in; 0: unknown, or no such file. */
 static uint64_t mount_of(int dirfd, const char *path, bool nofollow)
 {
     struct statx st;
@@ -280,8 +280,8 @@ static uint64_t mount_of(int dirfd, const char *path, bool nofollow)
     return st.stx_mnt_id;
 }
 
-/* A process with mounts of its own, as in a container: does it see, by a path below a root, what the daemon sees? What
- * is mounted in between, or on the file, is this process's alone. */
+/* For a process with mounts of its own, as in a container: true if a path below a root leads to the same mount as in
+ * the daemon. A mount in between, or on the file, exists only in this process. */
 static bool sees_the_same(const char *absolute, int dirfd, const char *path, bool nofollow)
 {
     const struct roots *r = atomic_load_explicit(&served, memory_order_acquire);
@@ -308,7 +308,7 @@ static bool same_mounts(uint64_t ns)
            (uint64_t)st.st_ino == ns;
 }
 
-/* Reads a welcome of `bytes` at `from` into `r`. A root that is another folder here is left out. */
+/* Reads a welcome of `bytes` at `from` into `r`. Leaves out a root that is another folder here. */
 static bool read_welcome(const char *from, size_t bytes, struct roots *r, uint64_t *ret_index)
 {
     struct vv_server_welcome w;
@@ -350,7 +350,7 @@ static bool read_welcome(const char *from, size_t bytes, struct roots *r, uint64
         r->nr++;
         used += root.path_bytes + 1;
     }
-    /* It names files in a folder of the cache, which is found only where both see the same. */
+    /* The index names files in the folder of the cache, which may be another folder here. */
     if (same)
         *ret_index = w.index;
     return true;
@@ -364,7 +364,7 @@ static uint64_t now_ns(void)
     return (uint64_t)ts.tv_sec * 1000 * NS_PER_MS + (uint64_t)ts.tv_nsec;
 }
 
-/* Publishes roots that were read into memory of WELCOME_ROOM bytes, or gives it back. */
+/* Publishes roots that were read into memory of WELCOME_ROOM bytes, or frees it. */
 static void publish(struct roots *r, bool good)
 {
     const struct roots *was = atomic_load_explicit(&served, memory_order_acquire);
@@ -375,9 +375,9 @@ static void publish(struct roots *r, bool good)
         atomic_store_explicit(&served, r, memory_order_release);
 }
 
-/* ---- what the daemon leaves beside its socket ---- */
+/* ---- the daemon's file beside its socket ---- */
 
-/* Reads it, and up to `bytes` of what follows. Returns how many; -1: there is nothing of this user's. */
+/* Reads it, and up to `bytes` of what follows. Returns the number of these; -1: there is none of this user. */
 static long read_life(struct vv_server_life *life, void *more, size_t bytes)
 {
     char path[sizeof(vvi_preload_settings.socket) + 8];
@@ -407,7 +407,7 @@ static long read_life(struct vv_server_life *life, void *more, size_t bytes)
     return got - (long)sizeof(*life);
 }
 
-/* The roots, from there: a program that reads nothing below them does not even connect. */
+/* Learns the roots from that file: a program that reads nothing below them does not even connect. */
 static void learn(void)
 {
     static atomic_bool done;
@@ -431,7 +431,7 @@ static void learn(void)
     errno = saved;
 }
 
-/* The daemon has not said for longer than the patience that it is alive: waiting for it would be in vain. */
+/* True if the daemon has not marked itself alive for longer than the patience: waiting for it would be useless. */
 static bool is_stopped(void)
 {
     uint64_t limit_ns = vvi_preload_settings.patience_ms * NS_PER_MS;
@@ -450,7 +450,7 @@ static void leave_alone(uint64_t ns)
                           memory_order_relaxed);
 }
 
-/* It does not answer. */
+/* The daemon does not answer: do not ask it for a while. */
 static void is_frozen(void)
 {
     uint64_t ns = atomic_load_explicit(&frozen_ns, memory_order_relaxed);
@@ -469,7 +469,7 @@ static void disconnect(struct vvi_preload_slot *s)
     s->c.fd = -1;
 }
 
-/* CLOSED: by the program, on this side. */
+/* CLOSED: on this side, by the program. */
 static void close_both(const int fds[2])
 {
     for (int i = 0; i < 2; i++)
@@ -479,8 +479,8 @@ static void close_both(const int fds[2])
 
 enum heard { HEARD, NOTHING, ENDED, CLOSED, NONSENSE };
 
-/* One message from the daemon: the reply, `more` after it, and two descriptors (-1: none) that are the
- * caller's, whatever is returned. */
+/* Receives one message: the reply, `more` after it, and two descriptors (-1: none), which the caller owns in any
+ * case. */
 static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_server_reply *r, void *more,
                        size_t more_bytes, size_t *ret_more, int ret_fds[2])
 {
@@ -501,7 +501,7 @@ static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_server_r
         msg.msg_control = control.buf;
         msg.msg_controllen = sizeof(control.buf);
         n = syscall(SYS_recvmsg, s->c.fd, &msg, flags);
-        /* Signals that keep coming do not make it longer than that. */
+        /* A steady flow of signals does not prolong the wait. */
         if (until_ns == 0)
             until_ns = begun_ns + vvi_preload_settings.patience_ms * NS_PER_MS;
     } while (n < 0 && (errno == EINTR || (errno == EAGAIN && !is_stopped())) &&
@@ -545,7 +545,7 @@ static enum heard say(struct vvi_preload_slot *s, enum vv_server_op op, uint32_t
     return n == (long)bytes ? HEARD : ENDED;
 }
 
-/* HELLO, and what it is answered with. */
+/* Sends HELLO and handles the answer. */
 static enum heard greet(struct vvi_preload_slot *s)
 {
     struct roots *r =
@@ -572,7 +572,7 @@ static enum heard greet(struct vvi_preload_slot *s)
     return heard;
 }
 
-/* Gives a descriptor a high number. */
+/* Moves a descriptor to a high number. */
 static int move_up(int fd)
 {
     struct {
@@ -590,7 +590,7 @@ static int move_up(int fd)
     return (int)up;
 }
 
-/* A socket that is connected to a process of this user. */
+/* Returns a socket that is connected to a process of this user. */
 static int dial(long uid)
 {
     unsigned ms = vvi_preload_settings.patience_ms;
@@ -602,7 +602,7 @@ static int dial(long uid)
     int fd = (int)syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
     if (fd < 0)
-        return -EMFILE; /* of this process, and not for ever */
+        return -EMFILE; /* of this process, perhaps only for now */
     memcpy(addr.sun_path, vvi_preload_settings.socket, sizeof(addr.sun_path));
     if (syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof(slice)) == 0 &&
         syscall(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) == 0 &&
@@ -617,7 +617,7 @@ static int dial(long uid)
     return -(int)len;
 }
 
-/* There is no daemon. One that was there may come back, and what is in no file system cannot be had without. */
+/* There is no daemon. One that was there may come back, and files in no file system need one. */
 static void not_there(void)
 {
     const struct roots *r = known_roots();
@@ -664,7 +664,7 @@ static bool connect_slot(struct vvi_preload_slot *s, long uid)
     disconnect(s);
     if (heard == NOTHING)
         is_frozen();
-    else if (heard != CLOSED) /* too many clients, perhaps; or it speaks another version */
+    else if (heard != CLOSED) /* perhaps too many clients, or another version */
         leave_alone(RETRY_NS);
     return false;
 }
@@ -684,7 +684,7 @@ static struct vvi_preload_slot *acquire(void)
     return NULL;
 }
 
-/* Below a root that no file system has, a program with more threads than slots waits for one. */
+/* Takes a slot. Below a root that no file system has, waits for one if there are more threads than slots. */
 static struct vvi_preload_slot *acquire_for(bool sole)
 {
     static const struct timespec pause = {0, NS_PER_MS};
@@ -700,7 +700,7 @@ static void release(struct vvi_preload_slot *s)
     atomic_store_explicit(&s->busy, false, memory_order_release);
 }
 
-/* The slot has a connection that is ours and of now. */
+/* Makes sure that the slot has a valid connection. */
 static bool ready(struct vvi_preload_slot *s)
 {
     long uid = syscall(SYS_geteuid);
@@ -711,12 +711,12 @@ static bool ready(struct vvi_preload_slot *s)
         disconnect(s);
     if (s->c.there && is_socket(s))
         return true;
-    s->c.there = false; /* whoever closed it closed it; the number is not ours any more */
+    s->c.there = false; /* the program closed it; do not close the number */
     return connect_slot(s, uid);
 }
 
-/* Waits for the end of a request, `limit_ns` at most if the daemon says that it is at it. Sets errno: 0, or what DONE
- * says. */
+/* Waits for the end of a request, `limit_ns` at most while PENDING messages come. Sets errno: 0, or the status of
+ * DONE. */
 static enum heard finish(struct vvi_preload_slot *s, int flags, uint64_t limit_ns,
                          struct vv_server_reply *reply, int fds[2])
 {
@@ -743,8 +743,8 @@ static enum heard finish(struct vvi_preload_slot *s, int flags, uint64_t limit_n
     return heard;
 }
 
-/* A process that has asked for some files is likely to ask for more: it gets the index. Losing the connection over it
- * is seen by the next request. */
+/* A process that has requested some files is likely to request more: it gets the index. If this loses the connection,
+ * the next request makes another one. */
 static void fetch_index(struct vvi_preload_slot *s)
 {
     struct vv_server_reply reply;
@@ -760,7 +760,7 @@ static void fetch_index(struct vvi_preload_slot *s)
     close_both(fds);
 }
 
-/* The error of a call that the daemon declines, where the file system has no answer either. */
+/* The error of a declined request for a path that is in no file system. */
 static int error_of(int status)
 {
     static const int own[] = {ENOENT,       ENOTDIR, EISDIR, EACCES, ELOOP,
@@ -769,7 +769,7 @@ static int error_of(int status)
     for (size_t i = 0; i < VVI_PRELOAD_ARRAY_SIZE(own); i++)
         if (status == own[i])
             return status;
-    return status == EINVAL ? ENOENT : EIO; /* EINVAL: out of the root by way of ".." */
+    return status == EINVAL ? ENOENT : EIO; /* EINVAL: outside of the root by way of ".." */
 }
 
 static bool gives_descriptor(enum vv_server_op op)
@@ -777,8 +777,8 @@ static bool gives_descriptor(enum vv_server_op op)
     return op == VV_SERVER_OP_OPEN || op == VV_SERVER_OP_LIST;
 }
 
-/* How long a request may take while the daemon says that it is at it. Who changes a file does not wait for other nodes
- * longer than for a daemon that is silent. */
+/* Longest time of a request while PENDING messages come. A change does not wait longer for other nodes than for a
+ * silent daemon. */
 static uint64_t limit_of(const struct vvi_preload_ask *ask, bool sole)
 {
     if (ask->op == VV_SERVER_OP_INVALIDATE)
@@ -786,7 +786,7 @@ static uint64_t limit_of(const struct vvi_preload_ask *ask, bool sole)
     return sole ? NEVER / 2 : TOTAL_NS;
 }
 
-/* A request whose path is in the slot. `a->error`, if it fails: see error_of. */
+/* Makes a request whose path is in the slot. If it fails, `a->error` is set: see error_of. */
 static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
                      bool sole, struct vvi_preload_answer *a)
 {
@@ -806,7 +806,7 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
         if (heard == HEARD)
             break;
         disconnect(s);
-        /* The daemon was started anew since: a connection of before tells nothing. */
+        /* The daemon was restarted: the old connection does not show if it runs now. */
         if (heard == ENDED && !s->fresh)
             continue;
         if (heard == NOTHING)
@@ -816,7 +816,7 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
         return false;
     }
     atomic_store_explicit(&frozen_ns, 0, memory_order_relaxed);
-    /* A descriptor that could not be received, because there are too many, is no answer. */
+    /* If there were too many descriptors to receive one, there is no answer. */
     if (errno != 0 || (gives_descriptor(ask->op) ? fds[0] < 0 || fds[1] >= 0 : fds[0] >= 0)) {
         a->error = error_of(errno);
         close_both(fds);
@@ -838,7 +838,7 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
     return true;
 }
 
-/* The same for whoever it may be: in a child of vfork the slot stays as its parent left it. */
+/* The same, also in a child of vfork: there the slot stays as its parent left it. */
 static bool visit(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
                   bool sole, struct vvi_preload_answer *a)
 {
@@ -870,7 +870,7 @@ static bool is_time(void)
     return not_before == 0 || (not_before != NEVER && now_ns() >= not_before);
 }
 
-/* A slash or a dot at the end, which only a folder may have. */
+/* True for a slash or a dot at the end: then the path must be a folder. */
 static bool wants_folder(const char *path)
 {
     size_t n = strlen(path);
@@ -881,8 +881,8 @@ static bool wants_folder(const char *path)
                                     (path[n - 2] == '.' && (n == 2 || path[n - 3] == '/')))));
 }
 
-/* Whether an answer is of what the program meant: not of a file that it has written to, by whatever name, or of
- * another one. */
+/* Checks that an answer is for the right file: not one that the program has written to, by whatever name, or another
+ * file in its mounts. */
 static bool is_meant(const struct vvi_preload_ask *ask, const char *path, bool sole,
                      struct vvi_preload_answer *a)
 {
@@ -934,7 +934,7 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
 
 /* ---- changes ---- */
 
-/* Only where the roots are known: nothing is asked for it. */
+/* Answers only if the roots are known, and makes no request for them. */
 bool vvi_preload_fd_is_ours(int fd)
 {
     struct vvi_preload_slot *s;
@@ -943,7 +943,7 @@ bool vvi_preload_fd_is_ours(int fd)
     if (!settle() || !(s = acquire()))
         return false;
     if (below_served("/") || vvi_preload_fd_path(fd, s->path, VV_SERVER_PATH_MAX + 1) == 0)
-        ; /* not known, or no name */
+        ; /* unknown roots, or no name */
     else
         is = below_served(s->path);
     release(s);
@@ -955,7 +955,7 @@ bool vvi_preload_is_vfork_child(void)
     return syscall(SYS_getpid) != owner;
 }
 
-/* What there is before the change. */
+/* Describes the file before the change. */
 static void look_at(struct vvi_preload_change *c)
 {
     struct stat st;
@@ -970,14 +970,14 @@ static void look_at(struct vvi_preload_change *c)
     c->tree = (S_ISDIR(st.st_mode) && !c->flat) || S_ISLNK(st.st_mode);
 }
 
-/* The path of a change, in a slot that is the caller's. NULL: it is not below a root. */
+/* Takes a slot and puts the path of a change in it; the caller owns the slot. NULL: it is not below a root. */
 static struct vvi_preload_slot *place(struct vvi_preload_change *c, size_t *ret_bytes)
 {
     struct vvi_preload_slot *s;
     size_t bytes;
 
     if (!settle() || !(s = acquire())) {
-        /* Which file it was cannot be remembered. */
+        /* The file cannot be recorded, so all are. */
         vvi_preload_wrote_all();
         return NULL;
     }
@@ -991,10 +991,10 @@ static struct vvi_preload_slot *place(struct vvi_preload_change *c, size_t *ret_
     return s;
 }
 
-/* Says that the file whose path is in the slot is about to be changed, or was; and remembers it, even if there is
- * no daemon to hear of it. Paths below it are not known here, so that without a daemon none is asked for any more. */
-static void tell(struct vvi_preload_slot *s, size_t bytes, const struct vvi_preload_change *c,
-                 bool begins)
+/* Reports that the file whose path is in the slot is about to be changed, or was, and records it here, even without a
+ * daemon. The paths below a folder are unknown here, so without a daemon all paths count as changed. */
+static void report_change(struct vvi_preload_slot *s, size_t bytes,
+                          const struct vvi_preload_change *c, bool begins)
 {
     struct vvi_preload_ask ask = {
         .op = VV_SERVER_OP_INVALIDATE,
@@ -1022,7 +1022,7 @@ static void change(struct vvi_preload_change *c, bool begins)
     if (s) {
         if (begins)
             look_at(c);
-        /* What is below a folder is known by the folder's own path, or reached through a link. */
+        /* Files below a folder are known by the folder's own path, or reached through a link. */
         if (c->tree && c->path) {
             size_t real = vvi_preload_resolve(c->dirfd, c->path, s->path, VV_SERVER_PATH_MAX + 1);
 
@@ -1033,7 +1033,7 @@ static void change(struct vvi_preload_change *c, bool begins)
         }
         c->ours = bytes > 0;
         if (c->ours)
-            tell(s, bytes, c, begins);
+            report_change(s, bytes, c, begins);
         release(s);
     }
     errno = saved;
@@ -1074,7 +1074,7 @@ void vvi_preload_left(struct vvi_preload_slot *s, struct vvi_preload_change *c, 
 
     if (!s)
         return;
-    tell(s, strlen(s->path), c, again);
+    report_change(s, strlen(s->path), c, again);
     release(s);
     errno = saved;
 }

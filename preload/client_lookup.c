@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that the daemon lets this process open itself. Its index is memory that we can read; a file that is
- * in it is opened in the folder of the cache, gets the lock that keeps it there, and is good if it is still
- * in the index after that. Anything else is asked of the daemon: an index tells where files are, never that
- * they are not.
+ * Files that the daemon lets this process open itself. Its index is memory that this process can read. A file in the
+ * index is opened in the folder of the cache and gets the lock that keeps it there; it is valid if it is still in the
+ * index after that. All other files are requested from the daemon: the index shows where files are, never that they
+ * are missing.
  *
- * A daemon that has ended or is frozen does not say any more that it is alive, and its index is not used; the
- * next connection brings another one, which is mapped over the former. A thread that is reading then may find
- * words of both, under a sequence number that both happen to have; so which index it is, is compared as well,
- * before and after.
+ * A daemon that has ended or is frozen does not mark itself alive any more, and its index is not used. The next
+ * connection brings another index, which is mapped over the old one. A thread that is reading then may find words of
+ * both, under a sequence number that happens to be the same in both. So the identity of the index is compared as
+ * well, before and after.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,14 +23,14 @@
 
 typedef _Atomic uint64_t word;
 
-/* Where the index is mapped, once and for all. Synchronization: stored with release, before `boot`. */
+/* Address of the index, which never changes. Synchronization: stored with release, before `boot`. */
 static _Atomic(struct vv_server_index *) head;
 static _Atomic(_Atomic uint32_t *) used;
-/* Which one is mapped, and under which view of the file system; 0: none that may be used. */
+/* Identity of the mapped index, combined with the view of the file system; 0: none may be used. */
 static _Atomic uint64_t boot;
 static atomic_uint mapped_view;
 static uint32_t mapped_slots; /* immutable once there is a head */
-static atomic_bool mapping;   /* somebody is at it */
+static atomic_bool mapping;   /* a thread is mapping it */
 
 static uint64_t now_ns(void)
 {
@@ -50,7 +50,7 @@ static size_t bytes_of(uint32_t slots)
     return sizeof(struct vv_server_index) + (size_t)slots * VV_SERVER_SLOT_WORDS * sizeof(uint64_t);
 }
 
-/* What is replaced by it may be being read: that is no access to memory that anybody would have to order. */
+/* A thread may read the old mapping meanwhile. Replacing it is no memory access, so there is nothing to order. */
 static void *map(void *at, size_t bytes, int protection, int fd)
 {
     long p = syscall(SYS_mmap, at, bytes, protection, MAP_SHARED | (at ? MAP_FIXED : 0), fd, 0L);
@@ -58,7 +58,7 @@ static void *map(void *at, size_t bytes, int protection, int fd)
     return p == -1 ? MAP_FAILED : (void *)p;
 }
 
-/* Maps both pieces: anew, or over what is there. */
+/* Maps both pieces: at new addresses, or over the old mapping. */
 static bool map_pieces(const int fds[2], uint32_t slots)
 {
     struct vv_server_index *was = atomic_load_explicit(&head, memory_order_relaxed);
@@ -94,7 +94,7 @@ void vvi_preload_index_map(const int fds[2], unsigned view)
                                                  memory_order_relaxed))
         return;
     atomic_store_explicit(&boot, 0, memory_order_release);
-    /* What it says of itself has to be what it is: it cannot shrink, but it could be another thing. */
+    /* Check the header against the file's size: it cannot shrink, but it could be another file. */
     peek = mmap(NULL, sizeof(*peek), PROT_READ, MAP_SHARED, fds[0], 0);
     if (peek != MAP_FAILED) {
         uint32_t slots = peek->nr_slots;
@@ -128,8 +128,8 @@ static uint64_t get(word *w)
     return atomic_load_explicit(w, memory_order_relaxed);
 }
 
-/* Is the slot as it was, in the same index, and the daemon behind it? Another index may take the place of
- * this one at any moment, but this one never comes back: if it is here at the end it was all the time. */
+/* True if the slot is unchanged, in the same index, and the daemon is alive. Another index may replace this one at any
+ * moment, but this one never comes back: if it is mapped at the end, it was mapped all the time. */
 static bool still(struct vv_server_index *x, const struct found *f)
 {
     atomic_thread_fence(memory_order_seq_cst);
@@ -138,7 +138,7 @@ static bool still(struct vv_server_index *x, const struct found *f)
            get((word *)(void *)&x->boot) == f->boot;
 }
 
-/* Reads a slot if it is this path's. */
+/* Reads a slot if it belongs to this path. */
 static bool read_slot(const struct vvi_preload_name *name, uint64_t now, struct found *f)
 {
     uint64_t words[8];
@@ -178,12 +178,12 @@ static struct vv_server_index *look(const struct vvi_preload_name *name, struct 
         atomic_load_explicit(&mapped_view, memory_order_relaxed) != name->view)
         return NULL;
     x = atomic_load_explicit(&head, memory_order_acquire);
-    /* Before anything else of it. */
+    /* Read before all other words. */
     f->boot = atomic_load_explicit((word *)(void *)&x->boot, memory_order_acquire);
     if (now > get((word *)(void *)&x->alive_ns) + VV_SERVER_ALIVE_NS)
         return NULL;
     first = (uint32_t)vv_server_set(name->hash, mapped_slots);
-    /* They lie far apart, and most likely in no processor's cache: all are fetched at once. */
+    /* The slots lie far apart, and most likely in no cache: prefetch all of them at once. */
     for (uint32_t i = first; i < first + VV_SERVER_WAYS; i++)
         __builtin_prefetch((const char *)(x + 1) +
                            (size_t)i * VV_SERVER_SLOT_WORDS * sizeof(uint64_t));
@@ -233,7 +233,7 @@ bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
     x = look(name, &f);
     if (!x)
         return false;
-    /* Others count here too, perhaps on another processor: the line is on its way while we open. */
+    /* Other processes count here too, perhaps on another core: prefetch the line during the open. */
     count = &atomic_load_explicit(&used, memory_order_relaxed)[f.number];
     __builtin_prefetch((const void *)(uintptr_t)count, 1);
     content_of(x, f.id, content);
@@ -241,7 +241,7 @@ bool vvi_preload_index_open(const struct vvi_preload_name *name, bool cloexec,
                       O_RDONLY | (name->nofollow ? O_NOFOLLOW : 0) | (cloexec ? O_CLOEXEC : 0));
     if (fd < 0)
         return false;
-    /* Removed already, being removed, or another daemon's by now: it is asked for. */
+    /* Removed, being removed, or of another daemon: the caller asks the daemon. */
     if (syscall(SYS_fcntl, fd, F_OFD_SETLK, &lock) < 0 || syscall(SYS_fstat, fd, &st) < 0 ||
         st.st_nlink != 1 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != f.stat.size ||
         !still(x, &f)) {

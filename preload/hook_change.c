@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that change a file by its path. The daemon hears of it before the call, and gives the file to no program until it
- * hears that it is over, which is before the call returns: what runs after it, in this process or another one, sees
- * what it did. A call that fails has changed nothing and is reported all the same.
+ * Calls that change a file by its path. The daemon gets a report before the call, and hands the file out to no program
+ * until a second report at the end of the call. So calls after it, in this process or another one, see its result. A
+ * call that fails has changed nothing and is reported all the same.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #include "preload/preload.h"
 
-/* Libc's function; NULL: it has none, and says so. */
+/* Libc's function; NULL: it has none. */
 #define NEXT(name) ((__typeof__(&name))vvi_preload_next(VVI_PRELOAD_##name))
 
 static int none(void)
@@ -28,7 +28,7 @@ static bool refuses(int at, const char *path)
     return path && vvi_preload_refuses(at, path);
 }
 
-/* `call` changes what `where` names; `still`: nothing below it. */
+/* `call` changes the file named by `where`; `still`: it changes nothing below it. */
 #define CHANGE(name, at, where, follow, still, call)                             \
     struct vvi_preload_change c = {                                              \
         .dirfd = (at), .path = (where), .nofollow = !(follow), .flat = (still)}; \
@@ -42,7 +42,7 @@ static bool refuses(int at, const char *path)
     vvi_preload_end(&c);                                                         \
     return rc
 
-/* Two names. If one is a folder, or a link, what is below either is another file afterwards. */
+/* A change of two names. If one is a folder, or a link, paths below either are other files afterwards. */
 struct pair {
     struct vvi_preload_change a, b;
 };
@@ -140,7 +140,7 @@ HOOK(int, truncate64, const char *path, off64_t size)
     CHANGE(truncate64, AT_FDCWD, path, true, true, (path, size));
 }
 
-/* What is not there is never cached; but where nothing can be made, the kernel would not know why. */
+/* A missing path is never cached, so nothing is reported. Below a sole root the call has to fail with EROFS. */
 HOOK(int, mkdir, const char *path, mode_t mode)
 {
     __typeof__(&mkdir) next = NEXT(mkdir);

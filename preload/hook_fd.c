@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors that files are written to by. Opening reports the beginning of a change, and its end is reported when
- * the descriptor is closed, by whatever call, or the process ends: what was written between the two by calls that
- * are nobody's business here is seen by whoever opens the file then. One bit per number says whether that has to be
- * done; a bit too many costs a report more.
+ * Descriptors that files are written to by. Opening one reports the beginning of a change. The end is reported when
+ * the descriptor is closed, by any call, or the process ends; calls in between that write to it are not hooked. One bit
+ * per number shows that an end has to be reported; a superfluous bit costs one more report.
  *
- * A descriptor that is put in the place of another one (dup2) takes its bit along: that is how shells redirect, and
- * closing the first number ends nothing. A program starts with what it was given as input and outputs.
+ * A descriptor that replaces another one (dup2) takes its bit along: shells redirect that way, and closing the first
+ * number does not end the change. A program starts with bits for its standard descriptors, if they are open on files
+ * below a root.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +25,11 @@
 #define FDS        65536
 #define WORD       64
 #define PAGE       4096
-#define COPY_BYTES ((size_t)16 << 20) /* at once; callers go on */
+#define COPY_BYTES ((size_t)16 << 20) /* at once; callers repeat the call */
 
 #define NEXT(name) ((__typeof__(&name))vvi_preload_next(VVI_PRELOAD_##name))
 
-/* Synchronization: relaxed; a number is a thread's to close, or the program's own race. */
+/* Synchronization: relaxed; if two threads close the same number, the race is the program's own. */
 static _Atomic uint64_t writes[FDS / WORD];
 
 static bool is_written(int fd)
@@ -45,7 +45,7 @@ void vvi_preload_writes(int fd)
                                  memory_order_relaxed);
 }
 
-/* The child of a vfork closes its own descriptors, with its parent's memory. */
+/* Clears the bit, but not in the child of a vfork: it closes its own descriptors, with its parent's memory. */
 static void forget(int fd)
 {
     if (is_written(fd) && !vvi_preload_is_vfork_child())
@@ -87,7 +87,8 @@ HOOK(int, fclose, FILE *f)
     return rc;
 }
 
-/* All that are still open when the process ends. `flushed`: libc writes nothing more to any but the standard ones. */
+/* Reports all that are still open when the process ends. `flushed`: libc writes only to the standard ones after this.
+ * */
 static void end_all(bool flushed)
 {
     for (int i = 0; i < FDS / WORD; i++) {
@@ -109,7 +110,7 @@ __attribute__((destructor)) static void finish(void)
 {
     if (!vvi_preload_on())
         return;
-    /* Libc writes out what is left in streams after us. Another thread may wait for ever with a stream locked. */
+    /* Libc flushes streams after this function. Another thread may hold the lock of a stream for ever. */
     if (is_written(1) && ftrylockfile(stdout) == 0) {
         fflush_unlocked(stdout);
         funlockfile(stdout);
@@ -133,7 +134,7 @@ HOOK(_Noreturn void, _Exit, int status)
         syscall(SYS_exit_group, status);
 }
 
-/* What this program was given: files that another one opened for it. */
+/* Descriptors of files that another program opened for this one. */
 void vvi_preload_inherit(void)
 {
     int saved = errno;
@@ -160,7 +161,7 @@ HOOK(int, dup, int fd)
     return to;
 }
 
-/* `to` is closed by it, and takes the place of `fd`. */
+/* Replaces `to` by a copy of `fd`, which closes it. */
 static int replace(int fd, int to, int (*next)(int, int, int), int flags)
 {
     struct vvi_preload_slot *s = NULL;
@@ -208,7 +209,7 @@ HOOK(int, dup3, int fd, int to, int flags)
     return replace(fd, to, next_dup3, flags);
 }
 
-/* A descriptor of a copy, however this process came by it. */
+/* True if the descriptor is a copy's, from wherever this process got it. */
 static bool is_copy(int fd)
 {
     struct vv_server_stat original;
@@ -221,7 +222,7 @@ static bool is_copy(int fd)
     return is;
 }
 
-/* The lock that keeps a copy in the cache is not the program's business. A copy cannot be locked for writing. */
+/* Hides the lock that keeps a copy in the cache. A copy cannot be locked for writing. */
 static void hide_lock(int fd, struct flock *lock)
 {
     if (lock->l_type == F_RDLCK && lock->l_pid == -1 && is_copy(fd))
@@ -256,7 +257,7 @@ FCNTL(fcntl64)
 
 /* ---- writing other than by write ---- */
 
-/* The target of one of the calls below. What was not opened here is reported when it is first written to. */
+/* Called for the target of the calls below. A file that was not opened here is reported at the first write. */
 static void written(int fd)
 {
     struct vvi_preload_change c = {.dirfd = fd};
@@ -305,8 +306,8 @@ FTRUNCATE(ftruncate64, off64_t)
 SENDFILE(sendfile, off_t)
 SENDFILE(sendfile64, off64_t)
 
-/* Copies a part of a copy by hand: the kernel does it between files of one file system, and the copy is on another one
- * than its original. Bytes that were copied, or -1. */
+/* Copies a part of a copy with read and write: the kernel copies only between files of one file system, and the copy
+ * is on another one than its original. Returns the number of bytes, or -1. */
 static ssize_t copy_part(int from, off64_t *from_at, int to, off64_t *to_at, size_t bytes)
 {
     off64_t at = from_at ? *from_at : syscall(SYS_lseek, from, 0L, SEEK_CUR), skip;
@@ -359,7 +360,7 @@ HOOK(ssize_t, copy_file_range, int from, off64_t *from_at, int to, off64_t *to_a
     return n;
 }
 
-/* Files of other nodes are in memory, of which the kernel does not say that reading does not wait. */
+/* Files of other nodes are in memory files, for which the kernel does not support RWF_NOWAIT. */
 static bool in_memory(int fd, int flags)
 {
     return (flags & RWF_NOWAIT) && errno == EOPNOTSUPP && is_copy(fd);

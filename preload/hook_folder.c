@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Folders below roots that no file system has. The daemon lists one as a memory file of records as the kernel has
- * them. A descriptor of it is opened without access, so that it serves as a place (openat, fstatat) and gives no
- * bytes; what reads the folder maps the records. What a DIR is for libc is one of a fixed number of structures here,
- * and its address says which of the two it is.
+ * Folders below roots that no file system has. The daemon lists one as a memory file of records in the kernel's form. A
+ * descriptor of it is opened without access, so that it serves as a starting point (openat, fstatat) and gives no
+ * bytes; calls that read the folder map the records. A DIR of such a folder is one of a fixed number of structures
+ * here; its address distinguishes it from libc's.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +27,7 @@ _Static_assert(sizeof(struct dirent) == sizeof(struct dirent64) &&
 #define NEXT(name) ((__typeof__(&name))vvi_preload_next(VVI_PRELOAD_##name))
 
 struct open_folder {
-    /* Stored with release, taken with acquire. The rest is whose it is. */
+    /* Stored with release, taken with acquire. Its owner uses the other members. */
     atomic_bool busy;
     int fd;
     char *map;
@@ -38,7 +38,7 @@ struct open_folder {
 
 static struct open_folder table[FOLDERS];
 
-/* NULL: it is libc's. */
+/* NULL: the DIR is libc's. */
 static struct open_folder *ours(DIR *dir)
 {
     uintptr_t at = (uintptr_t)dir, first = (uintptr_t)table;
@@ -77,7 +77,7 @@ int vvi_preload_open_folder(int dirfd, const char *path, bool cloexec)
     return fd;
 }
 
-/* Maps what the daemon has written; what it says of itself has to be what it is. */
+/* Maps the daemon's records, after a check of their header. */
 static bool map_records(struct open_folder *f)
 {
     struct vv_server_folder head;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that becomes another user, or leaves a group, may be refused what it could read before. The daemon opens
- * files for the user that the program began as, and its index tells of them; so neither is asked while the process is
- * anybody else. Descriptors that it has stay what they are.
+ * A process that becomes another user, or leaves a group, may lose access to files. The daemon opens files for the user
+ * that the program began as, and so does its index; so neither is used while the process has another identity. Open
+ * descriptors stay valid.
  */
 #include <errno.h>
 #include <grp.h>
@@ -23,14 +23,14 @@ struct identity {
 
 /* Immutable once the library is loaded. */
 static struct identity first;
-/* Synchronization: relaxed; the call that changes it and the calls that it concerns are in the program's order. */
+/* Synchronization: relaxed; the program itself orders the change of identity and later calls. */
 static atomic_bool is_other, is_other_for_good;
 
 static void get(struct identity *id)
 {
     syscall(SYS_getresuid, &id->uid[0], &id->uid[1], &id->uid[2]);
     syscall(SYS_getresgid, &id->gid[0], &id->gid[1], &id->gid[2]);
-    /* What is no user changes nothing. */
+    /* -1 is no user: the call changes nothing and returns the current value. */
     id->uid[3] = (uid_t)syscall(SYS_setfsuid, -1);
     id->gid[3] = (gid_t)syscall(SYS_setfsgid, -1);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The open and fopen families. A file that is opened for reading, in a plain way, is asked of the daemon;
- * everything else, and everything that the daemon does not give, is opened as it would have been without
- * us, so that the result, errno and side effects are the kernel's. A file that is opened for writing is
- * reported before it is, so that no program is given what it was before, and again when it is closed.
+ * The open and fopen families. A file that is opened for reading only, with plain flags, is requested from the
+ * daemon. All other calls, and all requests that the daemon declines, are made as without this library, so that the
+ * result, errno and side effects are the kernel's. An open for writing is reported before the call, so that no
+ * program gets the old content after it, and again when the file is closed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,9 +15,9 @@
 
 #include "preload/preload.h"
 
-#define LARGE 0100000 /* O_LARGEFILE as the kernel has it; libc's is 0 where all are */
+#define LARGE 0100000 /* O_LARGEFILE of the kernel; libc's is 0 where all files are large */
 
-/* What may be asked for beside O_RDONLY. Others change what is opened, or what the descriptor does. */
+/* Flags allowed beside O_RDONLY. Others change the file that is opened, or the behaviour of the descriptor. */
 #define PLAIN (O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW | LARGE)
 
 typedef int open_fn(const char *, int, ...);
@@ -30,7 +30,7 @@ typedef FILE *freopen_fn(const char *, const char *, FILE *);
 
 static bool is_write(int flags)
 {
-    /* With O_PATH nothing is opened; O_TMPFILE names a folder. */
+    /* O_PATH opens nothing for access; O_TMPFILE names a folder. */
     if ((flags & O_PATH) == O_PATH || (flags & O_TMPFILE) == O_TMPFILE)
         return false;
     return (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
@@ -41,7 +41,7 @@ static bool is_plain_read(int flags)
     return (flags & O_ACCMODE) == O_RDONLY && (flags & ~(O_ACCMODE | PLAIN)) == 0;
 }
 
-/* It was opened for writing, or not; the change ends when the descriptor is closed. */
+/* After an open for writing: a failed one ends the change; otherwise closing the descriptor does. */
 static void opened(struct vvi_preload_change *c, int fd)
 {
     int saved = errno;
@@ -58,7 +58,7 @@ static void opened(struct vvi_preload_change *c, int fd)
     vvi_preload_writes(fd);
 }
 
-/* The daemon's descriptor; -1: open it yourself. Leaves errno alone. */
+/* Returns the daemon's descriptor; -1: the caller opens the file itself. Keeps errno. */
 static int from_daemon(int dirfd, const char *path, int flags)
 {
     struct vvi_preload_ask ask = {.op = VV_SERVER_OP_OPEN,
@@ -105,8 +105,8 @@ static int plain_openat(enum vvi_preload_hook hook, int dirfd, const char *path,
     }
 }
 
-/* The call has failed with errno: may it be made again, because there is a descriptor for it now? `saved` is what errno
- * was before it. */
+/* After a call that failed with errno: true if it may be repeated, because a descriptor is free now. `saved`: errno
+ * before the call. */
 static bool once_more(int saved)
 {
     if (errno != EMFILE || !vvi_preload_give_way())
@@ -143,7 +143,7 @@ static int open_sole(int dirfd, const char *path, int flags)
     return a.fd;
 }
 
-/* What all of them come to. */
+/* Common part of all of them. */
 static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int flags, mode_t mode)
 {
     struct vvi_preload_change c = {
@@ -168,7 +168,7 @@ static int do_open(enum vvi_preload_hook hook, int dirfd, const char *path, int 
     return fd;
 }
 
-/* The mode is there only if something may be created. */
+/* The mode argument is passed only if a file may be created. */
 #define MODE_OF(flags, last)                                     \
     mode_t mode = 0;                                             \
     if (((flags)&O_CREAT) || ((flags)&O_TMPFILE) == O_TMPFILE) { \
@@ -248,7 +248,7 @@ HOOK(int, creat64, const char *path, mode_t mode)
 
 /* ---- streams ---- */
 
-/* Flags for open, as far as from_daemon wants to know them; -1: not for reading alone. */
+/* Flags of open for a mode, as far as from_daemon needs them; -1: not for reading only. */
 static int flags_of(const char *mode)
 {
     int flags = O_RDONLY;
@@ -256,7 +256,7 @@ static int flags_of(const char *mode)
     if (mode[0] != 'r')
         return -1;
     for (const char *at = mode + 1; *at; at++) {
-        if (*at == '+' || *at == ',') /* for writing; with a character set */
+        if (*at == '+' || *at == ',') /* for writing, or with a character set */
             return -1;
         if (*at == 'e')
             flags |= O_CLOEXEC;
@@ -269,7 +269,7 @@ static bool is_write_mode(const char *mode)
     return mode[0] == 'w' || mode[0] == 'a' || strchr(mode, '+') != NULL;
 }
 
-/* -1, with errno: also of a folder, which a stream would take for a file. */
+/* -1, with errno: also for a folder, which a stream would take for a file. */
 static int open_for_stream(const char *path, const char *mode)
 {
     int flags = flags_of(mode), fd;
@@ -330,8 +330,8 @@ HOOK(FILE *, fopen64, const char *path, const char *mode)
     return do_fopen(VVI_PRELOAD_fopen64, path, mode);
 }
 
-/* The stream is opened anew through the daemon's descriptor by name, and then is given the descriptor
- * itself, which carries the lock that keeps the file. */
+/* Opens the stream again through the name of the daemon's descriptor, and then replaces its descriptor by that one,
+ * which carries the lock that keeps the file. */
 static FILE *reopen(freopen_fn *next, int fd, int flags, const char *mode, FILE *stream)
 {
     char link[40];
@@ -378,17 +378,17 @@ static FILE *do_freopen(enum vvi_preload_hook hook, const char *path, const char
         errno = saved;
         return NULL;
     }
-    /* Without /proc the stream would be lost in the attempt. */
+    /* Without /proc the attempt would close the stream. */
     if (flags >= 0 && syscall(SYS_faccessat, AT_FDCWD, "/proc/self/fd", F_OK) == 0)
         fd = from_daemon(AT_FDCWD, path, flags);
-    /* So it would with the last descriptor but one: libc opens the new file before it closes the old one. */
+    /* So would an attempt with only one free descriptor: libc opens the new file before it closes the old one. */
     if (fd >= 0 && !is_room_for_one()) {
         syscall(SYS_close, fd);
         fd = -1;
     }
     if (fd >= 0)
         return reopen(next, fd, flags, mode, stream);
-    /* There is no second try, the stream is closed by then. */
+    /* The call cannot be repeated, because a failed one closes the stream. */
     if (on && vvi_preload_was_there() && !is_room_for_one())
         (void)vvi_preload_give_way();
     if (on && is_write_mode(mode))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stat and access families. By path, a file below a root is asked of the daemon, and the file system is
- * asked when it does not know. By descriptor, the kernel is asked always; if the descriptor is a copy of a
- * file, the answer is about that file: device, inode, mode, owner and times are the same by either way, which
- * programs compare. What leads to a descriptor (/proc/self/fd/0, /dev/stdin) is treated like one.
+ * The stat and access families. By path: a file below a root is requested from the daemon, and the file system is asked
+ * if the daemon declines. By descriptor: the kernel is asked always; if the descriptor is a copy's, the result
+ * describes the original: device, inode, mode, owner and times are the same both ways, because programs compare them.
+ * Paths that lead to a descriptor (/proc/self/fd/0, /dev/stdin) are treated like one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -82,13 +82,13 @@ static int fail(int error)
     return -1;
 }
 
-/* May a path lead to something that is open? */
+/* True if a path may lead to an open descriptor. */
 static bool leads_to_fd(const char *path)
 {
     return strncmp(path, "/proc/", 6) == 0 || strncmp(path, "/dev/", 5) == 0;
 }
 
-/* What the kernel said of a descriptor, or of a path (fd -1), becomes what it is a copy of. */
+/* Replaces the kernel's result for a descriptor, or for a path (fd -1), by the original's if it is a copy. */
 static int amend(int rc, int fd, const char *path, struct stat *st)
 {
     struct vv_server_stat original;
@@ -100,7 +100,7 @@ static int amend(int rc, int fd, const char *path, struct stat *st)
 
 /* ---- by path ---- */
 
-/* As the hook's own function would, or the kernel. */
+/* Calls the hook's own function, or the kernel. */
 static int plain_stat(enum vvi_preload_hook hook, int dirfd, const char *path, int flags,
                       struct stat *st)
 {
@@ -170,7 +170,7 @@ STAT(lstat64, AT_SYMLINK_NOFOLLOW)
 FSTATAT(fstatat)
 FSTATAT(fstatat64)
 
-/* The legacy ones begin with a version of the structure; what is not today's is not ours to fill. */
+/* The legacy calls begin with a version of the structure; only today's is handled here. */
 #if defined(__x86_64__)
 #define STAT_VERSION 1
 #else
@@ -183,7 +183,7 @@ static int bad_version(void)
     return -1;
 }
 
-/* A version that is unknown here goes to libc, if it has the function. */
+/* Another version goes to libc, if it has the function. */
 static int legacy(enum vvi_preload_hook hook, int version, int dirfd, const char *path, int flags,
                   struct stat *st)
 {
@@ -289,14 +289,14 @@ static void fill_statx(const struct vv_server_stat *from, struct statx *st)
     }
 }
 
-/* The original of a descriptor, or of what a path leads to. */
+/* Replaces the result for a descriptor, or for a path, by the original's. */
 static void amend_statx(int fd, const char *path, struct statx *st)
 {
     struct vv_server_stat original;
     int saved = errno;
     struct stat real;
 
-    /* Asked anew: the caller's mask may leave out what tells files apart. */
+    /* Ask again: the caller's mask may leave out fields that identify the file. */
     if (S_ISREG(st->stx_mode) &&
         (fd >= 0 ? syscall(SYS_fstat, fd, &real)
                  : syscall(SYS_newfstatat, AT_FDCWD, path, &real, 0)) == 0 &&
@@ -341,7 +341,7 @@ HOOK(int, statx, int dirfd, const char *path, int flags, unsigned mask, struct s
 
 /* ---- attributes ---- */
 
-/* Programs that copy attributes shall not copy the mark. */
+/* Hides the mark, so that programs that copy attributes do not copy it. */
 HOOK(ssize_t, flistxattr, int fd, char *list, size_t bytes)
 {
     ssize_t (*next)(int, char *, size_t) =
@@ -363,7 +363,7 @@ HOOK(ssize_t, flistxattr, int fd, char *list, size_t bytes)
     return n;
 }
 
-/* Attributes of files, and links, that no file system has: there are none. */
+/* Files and links that no file system has have no attributes. */
 typedef ssize_t getxattr_fn(const char *, const char *, void *, size_t);
 typedef ssize_t listxattr_fn(const char *, char *, size_t);
 typedef ssize_t readlinkat_fn(int, const char *, char *, size_t);
@@ -429,7 +429,7 @@ HOOK(ssize_t, readlinkat, int dirfd, const char *path, char *buf, size_t bytes)
 typedef int access_fn(const char *, int);
 typedef int faccessat_fn(int, const char *, int, int);
 
-/* A file that the daemon has open for this user can be read; nothing else is known of it. */
+/* The file can be read if the daemon has it open for this user; otherwise the answer is unknown. */
 static bool is_readable(int dirfd, const char *path, int mode, bool nofollow)
 {
     struct vvi_preload_answer a;

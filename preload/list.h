@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls that libvarve-preload.so takes the place of, and those that it leaves alone although one
- * might expect otherwise, with the reason. Both lists are all there is: the library's map, the man page and
- * the tests are checked against them.
+ * The calls that libvarve-preload.so replaces, and those that it leaves alone although one might expect otherwise, with
+ * the reason. The library's map, the man page and the documentation are checked against these lists.
  */
 #ifndef VV_PRELOAD_LIST_H
 #define VV_PRELOAD_LIST_H
@@ -130,7 +129,7 @@
     X(unshare)              \
     X(setns)
 
-/* X(calls, why they are left alone) */
+/* X(calls, reason why they are left alone) */
 #define VV_PRELOAD_LEFT_OUT(X)                                                                     \
     X("read, pread, readv, lseek, splice, io_uring, posix_fadvise",                                \
       "The descriptor is a real one: the kernel does all this.")                                   \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whom the hooks stand in for, and the settings. Both are found when the library is loaded, before any
- * thread or signal handler of the program: dlsym is for neither. Hooks that are called earlier still, by
- * constructors of other libraries, look up what they need and leave everything else to it.
+ * The functions behind the hooks, and the settings. Both are looked up when the library is loaded, before threads and
+ * signal handlers of the program run: dlsym is safe in neither. Earlier hook calls, by constructors of other
+ * libraries, look up their function and do nothing else.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -19,9 +19,9 @@ static const char *const names[] = {
 #undef X
 };
 
-/* Synchronization: relaxed; every thread would find the same. */
+/* Synchronization: relaxed; every thread would find the same address. */
 static _Atomic(void *) next[VVI_PRELOAD_COUNT];
-/* Stored with release once the settings stand. */
+/* Stored with release once the settings are complete. */
 static atomic_bool on;
 struct vvi_preload_settings vvi_preload_settings;
 
@@ -65,7 +65,7 @@ __attribute__((constructor)) static void start(void)
             return;
         strcpy(s->roots, roots);
     }
-    /* Another user's files than those of whoever started us: the daemon is not asked. */
+    /* The program runs as another user than the one who started it: the daemon is not asked. */
     if (syscall(SYS_getuid) != syscall(SYS_geteuid))
         return;
     vvi_preload_identify();

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Paths. The client must not ask the shared file system where a path leads; the daemon finds that out,
- * once. All that is done here is what cannot change the meaning: a relative path is put behind the folder
- * that the kernel says it starts from, double slashes and "." go. ".." stays: what it means depends on
- * links.
+ * Paths. The client must not ask the shared file system where a path leads; the daemon resolves it, once. Here a path
+ * is only brought into a form with the same meaning: the kernel's path of the starting folder goes before a relative
+ * path, double slashes and "." are removed. ".." stays, because its meaning depends on links.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +16,8 @@
 
 #define PAGE 4096u
 
-/* The kernel reads 8 bytes from where it is pointed to before it looks at a number that is wrong: -EINVAL, and nothing
- * has happened. */
+/* The kernel reads 8 bytes at the address before it checks the first argument, which is invalid: -EINVAL, without
+ * side effects. */
 static bool is_mapped(uintptr_t at)
 {
     return syscall(SYS_rt_sigprocmask, ~0, at & ~(uintptr_t)7, NULL, 8) < 0 && errno != EFAULT;
@@ -46,7 +45,7 @@ bool vvi_preload_can_write(void *to, size_t bytes)
 {
     char *last = (char *)to + bytes - sizeof(struct timespec);
     int saved = errno;
-    /* Whatever it writes there is overwritten. */
+    /* The caller overwrites the result. */
     bool can = syscall(SYS_clock_gettime, CLOCK_MONOTONIC, to) == 0 &&
                syscall(SYS_clock_gettime, CLOCK_MONOTONIC, last) == 0;
 
@@ -90,7 +89,7 @@ bool vvi_preload_is_folder(int fd)
     return n > 0 && is_named(shown, (size_t)n);
 }
 
-/* The path of a folder that no file system has. 0: it does not say. */
+/* The path of a folder that no file system has, from its memory file. 0: it is none. */
 static size_t read_folder(const char *link, char *buf, size_t buf_bytes)
 {
     struct vv_server_folder head;
@@ -108,8 +107,8 @@ static size_t read_folder(const char *link, char *buf, size_t buf_bytes)
     return n;
 }
 
-/* What a descriptor is open on, or where a relative path starts from, without a slash at the end. False: not a
- * place with a name. */
+/* The path of an open file, or of the folder that a relative path starts from, without a slash at the end. False: it
+ * has no name. */
 static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)
 {
     static const char deleted[] = " (deleted)";
@@ -118,7 +117,7 @@ static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)
     if (dirfd == AT_FDCWD) {
         long got = syscall(SYS_getcwd, buf, buf_bytes);
 
-        n = got > 0 ? (size_t)got - 1 : 0; /* with the NUL */
+        n = got > 0 ? (size_t)got - 1 : 0; /* including the NUL */
     } else {
         char link[40];
         long got;
@@ -131,7 +130,7 @@ static bool folder_of(int dirfd, char *buf, size_t buf_bytes, size_t *ret_bytes)
         if (n > 0 && is_named(buf, n))
             n = read_folder(link, buf, buf_bytes);
     }
-    /* "(unreachable)/...", "pipe:[1]"; and what was deleted, or is only called so. */
+    /* "(unreachable)/...", "pipe:[1]"; and " (deleted)", even if it is part of a real name. */
     if (n == 0 || buf[0] != '/')
         return false;
     if (n >= sizeof(deleted) - 1 &&
@@ -160,7 +159,7 @@ size_t vvi_preload_resolve(int dirfd, const char *path, char *buf, size_t buf_by
         end--;
     for (at = end; at > 0 && path[at - 1] != '/'; at--)
         ;
-    /* "." and "..": the folder itself. */
+    /* "." and "..": the path is the folder itself. */
     if (end - at <= 2 && path[at] == '.' && path[end - 1] == '.')
         at = end;
     if (end == 0 || at + 2 >= buf_bytes)
@@ -197,7 +196,7 @@ size_t vvi_preload_path(int dirfd, const char *path, bool folder, char *buf, siz
             path++;
         for (bytes = 0; path[bytes] != '\0' && path[bytes] != '/'; bytes++)
             ;
-        /* A slash or a dot at the end asks for a folder. */
+        /* A slash or a dot at the end requires a folder. */
         if (path[bytes] == '\0' && (bytes == 0 || (bytes == 1 && path[0] == '.'))) {
             if (!folder)
                 return 0;
@@ -240,7 +239,7 @@ static char next_char(const char **at)
     return *p;
 }
 
-/* What follows a root in a path; -1: it does not begin with it. */
+/* Offset in a path behind a root; -1: it does not begin with the root. */
 static int after_root(const char *path, const char *root, size_t root_bytes)
 {
     for (size_t i = 0; i < (root_bytes == 1 ? 0 : root_bytes); i++)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What descriptors are copies of. The table is not kept by descriptor number, which may be closed, reused
- * or duplicated without our knowing, but by what the kernel says of the file that is open: device, inode,
- * time of change and size. A number that is another file's by now says so itself. What is not in the
- * table, because another program opened it or because the table was full, has a mark (server_wire.h): content
- * files as an attribute, memory files in their names.
+ * The originals of descriptors. The key of the table is not the descriptor number, which may be closed, reused or
+ * duplicated without a hook, but the kernel's stat of the open file: device, inode, time of change and size. So a
+ * number that is another file's by now is not mistaken. A file that is not in the table, because another program
+ * opened it or because the table was full, has a mark (server_wire.h): content files as an attribute, memory files in
+ * their names.
  *
- * An entry is written by whoever makes its sequence odd, and read by anybody who finds it even and
- * unchanged. Nobody waits: who cannot write goes without, who cannot read takes the mark.
+ * A thread that makes the sequence of an entry odd may write it; a thread that finds it even and unchanged may use
+ * what it read. No thread waits: a writer that is not first writes nothing, and a reader that fails uses the mark.
  *
- * Files that this process has changed are one bit for the path and one for the inode, by their hashes. A bit that
- * another one has set means a file that is read from where it is.
+ * Files that this process has changed are one bit for the path and one for the inode, by their hashes. If two files
+ * share a bit, the second one is read from the shared file system.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,14 +33,14 @@ struct key {
 #define WORDS ((sizeof(struct key) + sizeof(struct vv_server_stat)) / sizeof(uint64_t))
 
 struct entry {
-    /* Odd: somebody is writing. */
+    /* Odd: a thread is writing. */
     _Atomic uint64_t seq;
     /* struct key, then struct vv_server_stat. Synchronization: seq. */
     _Atomic uint64_t word[WORDS];
 };
 
 static struct entry table[SETS][WAYS];
-/* Synchronization: relaxed. The call that set a bit came before the one that looks for it, or beside it. */
+/* Synchronization: relaxed. A call that set a bit is ordered before later calls by the program, or runs beside them. */
 static _Atomic uint64_t written[BITS / 64];
 
 static struct key key_of(const struct stat *st)
@@ -54,7 +54,7 @@ static struct entry *set_of(const struct key *k)
     return table[((k->ino ^ k->dev) * UINT64_C(0x9e3779b97f4a7c15)) >> 32 & (SETS - 1)];
 }
 
-/* Copies an entry out. False: somebody was writing. */
+/* Copies an entry. False: it was being written. */
 static bool read_entry(struct entry *e, uint64_t *words)
 {
     /* Pairs with the release in write_entry. */
@@ -82,7 +82,7 @@ static bool write_entry(struct entry *e, const uint64_t *words)
     return true;
 }
 
-/* Whether an entry seems to be of this file: most are not, and need not be copied out. */
+/* Compares device and inode only: most entries differ, and need not be copied. */
 static bool is_of(struct entry *e, const struct key *k)
 {
     return atomic_load_explicit(&e->word[offsetof(struct key, ino) / sizeof(uint64_t)],
@@ -93,7 +93,7 @@ static bool is_of(struct entry *e, const struct key *k)
 
 void vvi_preload_saw(const struct stat *real, const struct vv_server_stat *original)
 {
-    /* Takes turns in a full set. Synchronization: relaxed, any value will do. */
+    /* Chooses an entry of a full set, in turn. Synchronization: relaxed, any value will do. */
     static _Atomic unsigned turn;
     struct key k = key_of(real);
     uint64_t words[WORDS], found[WORDS];
@@ -132,7 +132,7 @@ static bool in_table(const struct key *k, struct vv_server_stat *ret_original)
     return false;
 }
 
-/* The mark of a content file. */
+/* Reads the mark of a content file. */
 static bool marked(int fd, const char *path, const struct key *k,
                    struct vv_server_stat *ret_original)
 {
@@ -143,7 +143,7 @@ static bool marked(int fd, const char *path, const struct key *k,
     return n == (long)sizeof(mark) && vv_server_mark_read(&mark, k->ino, k->size, ret_original);
 }
 
-/* The mark of a memory file. What leads to one by a path is opened without access, to ask for its name. */
+/* Reads the mark of a memory file. A path to one is opened without access, to get its name. */
 static bool named(int fd, const char *path, const struct key *k,
                   struct vv_server_stat *ret_original)
 {

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shared file system is left alone: system calls, counted by strace.
+"""Programs and daemons hardly use the shared file system: their system calls, counted by strace.
 
-Two nodes on this machine, both traced from their start; their files were read once. Then a program opens, reads, maps and
-stats all of them in many ways, on the disk of its own node and of the other one, traced as well:
-  - no call of the program names a file of the shared file system, nor has a descriptor of one;
-  - the daemons, together, look at a file at most once in `revalidate` seconds, with one stat and one resolution of its path;
+Two nodes on this machine, both traced from their start; their files were read once. Then a program, also traced, opens,
+reads, maps and stats all of them in many ways, those on the disk of its own node and those of the other one:
+  - no call of the program names a file of the shared file system, or has a descriptor of one;
+  - the daemons, together, check a file at most once in `revalidate` seconds, with one stat and one resolution of its path;
     and not at all where files never change, or where the interval is longer than the test.
 The same program without the library shows that such calls would be seen.
 
-Nothing depends on how fast anything is: looks at one file begin an interval apart, so that in a period of T there are at
-most T / interval + 1 of them, however long a loaded machine makes T. A try in which a node was taken for gone is repeated."""
+Nothing depends on speed: checks of one file begin an interval apart, so in a period of T there are at most
+T / interval + 1 of them, however long a loaded machine makes T. If a node was taken for gone, the try is repeated."""
 import json
 import os
 import pathlib
@@ -26,9 +26,9 @@ VARVE = os.environ.get("VARVE_BIN", str(BUILD / "bin/varve"))
 LIBRARY = str(BUILD / "lib/libvarve-preload.so")
 FILES = 12
 TRIES = 10
-STRACE = ["strace", "-f", "-y", "-qq", "-s", "0"]  # of texts nothing, of names everything
+STRACE = ["strace", "-f", "-y", "-qq", "-s", "0"]  # no text of buffers; all names
 CALLS = "trace=%file,%desc"
-# All that is done to each file. os.path.exists and the like are stat; md5sum has fopen, cp compares path and descriptor.
+# The calls for each file. os.path.exists and the like are stat; md5sum uses fopen, cp compares path and descriptor.
 PROGRAM = """
 import mmap, os, subprocess, sys
 root, names, there = sys.argv[1], sys.argv[2].split(), sys.argv[3]
@@ -76,12 +76,12 @@ def skip(why):
 
 
 class Node:
-    """A daemon under strace. Ended by its own number: strace ends with it."""
+    """A daemon under strace. It is ended by its own process id; strace ends with it."""
 
     def __init__(self, base, name, revalidate):
         self.name, self.socket, self.trace = name, str(base / f"socket-{name}"), base / f"trace-{name}"
         self.log = base / f"log-{name}"
-        # A node that is slow here is not gone.
+        # A slow node must not be taken for gone.
         command = [VARVE, "cached", "--node", name, "--listen", "127.0.0.1:0", "--meet", base / "meet", "--socket", self.socket,
                    "--cache", base / f"cache-{name}", "--roots", base / "shared", "--capacity", "64M", "--revalidate", revalidate,
                    "--transport", "tcp", "--period", 5000, "--patience", 60000]
@@ -102,7 +102,7 @@ class Node:
             fail(f"{self.name} ended with {self.process.returncode}:\n{self.log.read_text()}")
 
     def kill(self):
-        """Whatever is left: strace, when it is told to end, lets go of what it traces, which is ended before it."""
+        """Ends the daemon first, if it still runs: strace only detaches when it is ended."""
         if self.process.poll() is None:
             children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
             for pid in children:
@@ -130,7 +130,7 @@ class Alone:
             time.sleep(0.02)
 
     def run(self, library=True, trace=None):
-        """The program; the calls that it made if it is traced."""
+        """Runs the program; returns its calls if it is traced."""
         env = {**os.environ, "VARVE_CACHED_SOCKET": self.nodes[0].socket, "VARVE_PRELOAD_PATIENCE": "600000"}
         command = [sys.executable, "-S", "-c", PROGRAM, str(self.root), " ".join(self.names), str(self.base / "copies")]
         if trace:
@@ -143,11 +143,11 @@ class Alone:
         return trace.read_text().splitlines() if trace else None
 
     def figures(self):
-        """What changes when a node is taken for gone."""
+        """A value that changes when a node is taken for gone."""
         return [(s["epoch"], s["views_total"], s["nodes_up"]) for s in (n.status() for n in self.nodes)]
 
     def looks(self, since):
-        """Calls of the daemons that name each file, from positions in their traces on: path -> [resolutions, stats, others]."""
+        """Counts calls of the daemons for each file, from positions in their traces on: path -> [resolutions, stats, others]."""
         found = {name: [0, 0, 0] for name in self.names}
         for n, at in zip(self.nodes, since):
             with open(n.trace) as f:
@@ -157,14 +157,14 @@ class Alone:
                     name = re.search(r"/(sample-\w+)[\">]", line)
                     if not call or not name:
                         continue
-                    # "/proc/self/fd/N" opens what was found; what a link leads to is looked at under the name of that.
+                    # "/proc/self/fd/N" opens the file that was resolved; a link's target is checked under its own name.
                     kind = 0 if "O_PATH" in line else 1 if "stat" in call[1] else 3 if call[1] == "close" else 2
                     if kind < 3:
                         found[name[1]][kind] += 1
         return found
 
     def measure(self):
-        """What the program and the daemons do once all is cached: the program's calls, theirs, in how many seconds at most."""
+        """Runs the program once all is cached. Returns its calls, the daemons' calls, and an upper bound of the seconds."""
         for _ in range(TRIES):
             self.run()
             before, since, begun = self.figures(), [n.trace.stat().st_size for n in self.nodes], time.monotonic()
@@ -178,8 +178,8 @@ class Alone:
 
 
 def below(lines, what):
-    """Calls that name it. The folder that a program is in, which strace shows, is none of their business if the path is
-    whole."""
+    """Calls that name `what`. strace also shows the folder that a program is in; for an absolute path that is left
+    out."""
     return [line for line in lines if what in re.sub(r'AT_FDCWD<[^>]*>(?=, "/)', "", line)]
 
 
@@ -201,21 +201,21 @@ def check(base, revalidate):
             fail("the program asked the shared file system:\n" + "\n".join(below(calls, "sample-")[:20]))
         folder = [line for line in below(calls, str(test.root)) if " getcwd(" not in line]
         if len(folder) != 2:
-            fail("the program opens its folder and goes there, and nothing else:\n" + "\n".join(folder[:20]))
+            fail("the program may only open its folder and change to it:\n" + "\n".join(folder[:20]))
         if len(calls) < 20 * FILES:
             fail(f"only {len(calls)} calls of the program were seen")
         most = int(seconds / revalidate) + 1 if revalidate == 1 else 0
-        # The link and what it leads to are two paths, and the calls by descriptor look the same.
+        # A link and its target are two paths, and calls by descriptor look the same for both.
         for name, (resolved, stats, others) in found.items():
             times = 2 if name == test.names[0] else 1
             if resolved > most or stats > times * most or others > 0:
                 fail(f"{name}: in {seconds:.3f} s the daemons resolved it {resolved} times, had {stats} stats, {others} others")
         if revalidate == 1 and sum(stats for _, stats, _ in found.values()) == 0:
-            fail("nobody looked again")
+            fail("no file was checked again")
         for n in test.nodes:
             n.stop()
         print(f"revalidate {revalidate}: {len(calls)} calls of the program, none of them for a file; "
-              f"{sum(s for _, s, _ in found.values())} looks of the daemons at {len(test.names)} paths in {seconds:.1f} s")
+              f"{sum(s for _, s, _ in found.values())} checks by the daemons of {len(test.names)} paths in {seconds:.1f} s")
     finally:
         for n in test.nodes:
             n.kill()

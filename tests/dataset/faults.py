@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that may go wrong among several hosts, with readers running: no wrong byte, no failure, no hang.
+"""Faults among several hosts, with readers running: no wrong byte, no failure, no hang.
 
   faults.py BACKEND [FAULT...]
 
-Each fault begins with all hosts up and seeing each other, and ends so. Without names, some of them are taken, by the
-seed; with VARVE_TEST_LONG all. Times are told, not judged. A fault returns None, or why it cannot be had on this machine: it
-is then told as skipped, and the test is (77) if there was no other.
+Each fault begins and ends with all hosts up and seeing each other. Without names, the seed selects some of them; with
+VARVE_TEST_LONG all run. Times are printed, not checked. A fault returns None, or the reason why it is impossible on this
+machine: then it is printed as skipped, and the whole test is skipped (77) if there was no other fault.
 """
 import random
 import time
@@ -20,12 +20,12 @@ hosts.inside()
 FILES = 120
 
 
-def told(text):
+def note(text):
     print(f"  {text}", flush=True)
 
 
-def told_of(total):
-    told(f"{total['files']} files read, {total['cached']} from the cache, longest {total['longest_ms']:.0f} ms")
+def note_reads(total):
+    note(f"{total['files']} files read, {total['cached']} from the cache, longest {total['longest_ms']:.0f} ms")
 
 
 def back(c):
@@ -33,10 +33,10 @@ def back(c):
 
 
 def killed(c):
-    """kill -9; then back with what it had."""
+    """kill -9; the host comes back with its files."""
     since = time.time()
     c[4].kill()
-    told(c.noticed((1, 2, 3), 3, since))
+    note(c.noticed((1, 2, 3), 3, since))
     c.read_for(0.5)
     c[4].start()
     back(c)
@@ -44,10 +44,10 @@ def killed(c):
 
 
 def killed_and_emptied(c):
-    """kill -9; then back with an empty disk."""
+    """kill -9; the host comes back with an empty disk."""
     since = time.time()
     c[3].kill()
-    told(c.noticed((1, 2, 4), 3, since))
+    note(c.noticed((1, 2, 4), 3, since))
     c[3].empty()
     c[3].start()
     back(c)
@@ -58,14 +58,14 @@ def frozen(c):
     """SIGSTOP, and SIGCONT."""
     since = time.time()
     c[4].freeze()
-    told(c.noticed((1, 2, 3), 3, since))
+    note(c.noticed((1, 2, 3), 3, since))
     c.read_for(0.5)
     c[4].thaw()
     back(c)
 
 
 def local_frozen(c):
-    """The daemon that readers talk to is frozen: they read for themselves."""
+    """The daemon of the readers is frozen: they read the shared file system."""
     c[1].freeze()
     c.read_for(4)
     c[1].thaw()
@@ -73,7 +73,7 @@ def local_frozen(c):
 
 
 def local_killed(c):
-    """The daemon that readers talk to is killed, and comes back."""
+    """The daemon of the readers is killed, and comes back."""
     c[1].kill()
     c.read_for(0.5)
     c[1].start()
@@ -85,14 +85,14 @@ def cut(c):
     """Link down, and up."""
     since = time.time()
     c[4].cut()
-    told(c.noticed((1, 2, 3), 3, since))
+    note(c.noticed((1, 2, 3), 3, since))
     c.read_for(0.5)
     c[4].reconnect()
     back(c)
 
 
 def local_cut(c):
-    """The host with the readers loses its link: it finds itself alone, and serves nobody."""
+    """The host with the readers loses its link: it is fenced, and serves no program."""
     c[1].cut()
     c.until(lambda: (c[1].status() or {}).get("fenced") == 1, "h1 is fenced")
     c.read_for(0.5)
@@ -107,11 +107,11 @@ def lossy(c):
     why = [w for w in (host.lose(30) for host in losing) if w]
     if not why:
         c.read_for(4)
-        # The hosts talk to each other all the time: what drops nothing for so long does not work here.
+        # The hosts exchange messages all the time: rules that drop no packet for so long do not work here.
         why = [f"the rules at {host.name} drop nothing" for host in losing if not c.comes(lambda: host.lost()[0] >= 10)]
     for host in losing:
         if host.loses_by and not why:
-            told(f"{host.name} has lost {' of '.join(map(str, host.lost()))} packets, by {host.loses_by}")
+            note(f"{host.name} has lost {' of '.join(map(str, host.lost()))} packets, by {host.loses_by}")
         host.lose_no_more()
     back(c)
     return "packets cannot be dropped: " + "; ".join(dict.fromkeys(why)) if why else None
@@ -129,7 +129,7 @@ def two_lost(c):
 
 
 def all_lost(c):
-    """All of them: what is left is the shared file system."""
+    """All hosts: only the shared file system is left."""
     for host in c:
         host.kill()
     c.read_for(1)
@@ -140,7 +140,7 @@ def all_lost(c):
 
 
 def changed(c):
-    """Files change on the shared file system: seen by all, whole, at the latest when they are looked at again."""
+    """Files change on the shared file system: all programs see that, whole, at the latest after the next check."""
     changed.generation += 1
     for number in range(FILES):
         c.write(number, changed.generation)
@@ -166,19 +166,19 @@ def flipped_while_down(c):
     back(c)
     for host in c:
         host.once()
-    told(f"{len(files)} flipped, {c[2].status()['damaged_total']} found so far")
+    note(f"{len(files)} flipped, {c[2].status()['damaged_total']} found so far")
 
 
 def flipped_while_up(c):
     """Bits flip under a running daemon: found within one period of the scrub, then fetched again.
 
-    Until it is found it may be handed out, so that nobody reads meanwhile."""
-    told_of(c.read_off())
+    Until then it may be handed out, so there are no readers meanwhile."""
+    note_reads(c.read_off())
     before = c[2].status()["damaged_total"]
     files = c[2].content()[:5]
     c[2].flip(files)
     took = c.until(lambda: c[2].status()["damaged_total"] >= before + len(files), "flipped bits are found")
-    told(f"found after {took:.1f} s, with a scrub every {c.settings['scrub']} s")
+    note(f"found after {took:.1f} s, with a scrub every {c.settings['scrub']} s")
     for host in c:
         host.once()
     c.read_on(1, 2)
@@ -229,7 +229,7 @@ def main():
         why = fault(cluster)
         cluster.still_reading()
         if why:
-            told(f"SKIPPED: {why}")
+            note(f"SKIPPED: {why}")
             skipped.append(f"{fault.__name__}: {why}")
     total = cluster.read_off()
     told_of(total)

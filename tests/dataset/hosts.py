@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several hosts on one machine: network namespaces on a bridge, a daemon of the dataset cache in each, and readers.
 
-A test imports this, calls inside() first, and makes a Cluster. inside() goes on in namespaces of its own for network and
-mounts, so that nothing of the machine is touched and nothing is left behind; it skips the test (77) where that is not
-possible. Processes are started by a Cluster and ended by it, by their number, whatever happens.
+A test imports this, calls inside() first, and makes a Cluster. inside() continues in namespaces of its own for network
+and mounts, so that the machine stays unchanged; it skips the test (77) where that is not possible. A Cluster starts
+processes and ends them in any case, by their process id.
 """
 import atexit
 import datetime
@@ -46,11 +46,12 @@ def run(*command, check=True, quiet=False, **more):
 
 
 def daemon_environment(settings):
-    """Looking for leaks at the end of a daemon with UCX, LeakSanitizer itself falls, once in some hundred times: in
-    ScanRangeForPointers, at an address near 0, where it takes thread-local memory of libraries to be that were opened at run
-    time. The daemon, which has ended well, then ends with 1. Leaks are looked for over TCP. ThreadSanitizer falls when a thread
-    ends that UCX has put its own madvise into: it takes a lock there, of which the sanitizer is told when it has forgotten the
-    thread. UCX is asked not to watch memory then."""
+    """Works around two faults of sanitizers with UCX.
+
+    At the end of a daemon with UCX, LeakSanitizer crashes once in some hundred times: in ScanRangeForPointers, at an address
+    near 0, where it expects thread-local memory of libraries that were opened at run time. The daemon, which has ended well,
+    then ends with 1. So leaks are checked over TCP only. ThreadSanitizer crashes when a thread ends in which UCX replaced
+    madvise: the replacement takes a lock after the sanitizer has forgotten the thread. So UCX must not watch memory."""
     options = os.environ.get("ASAN_OPTIONS", "")
     if settings.get("transport") != "ucx":
         return None
@@ -59,7 +60,7 @@ def daemon_environment(settings):
 
 
 def inside():
-    """Goes on in namespaces of its own."""
+    """Continues in namespaces of its own."""
     if os.geteuid() != 0:
         skip("not root: no network namespaces")
     if not shutil.which("ip") or not shutil.which("nsenter") or not shutil.which("unshare"):
@@ -79,7 +80,7 @@ def inside():
 
 
 class Host:
-    """One of them. `up` says what it should be: running, or not."""
+    """One host. `up`: its daemon should be running."""
 
     def __init__(self, cluster, number):
         self.cluster, self.number, self.name = cluster, number, f"h{number}"
@@ -101,7 +102,7 @@ class Host:
     # ---- the daemon ----
 
     def start(self, wait=True):
-        """Starts it, and waits until programs can ask it."""
+        """Starts it, and waits until it answers programs."""
         settings = {**self.cluster.settings, **self.settings, "node": self.name, "listen": self.address,
                     "cache": self.cache, "socket": self.socket, "roots": self.cluster.root,
                     "peers": self.cluster.base / "peers", "token": self.cluster.base / "token"}
@@ -146,7 +147,7 @@ class Host:
         return "".join(open(self.folder / "log", errors="replace").readlines()[-20:])
 
     def saw(self, up, since):
-        """When it first said, after `since`, that so many nodes are up, in seconds after that; None: not yet."""
+        """Time between `since` and its first message that so many nodes are up, in seconds; None: there is none yet."""
         for line in open(self.folder / "log", errors="replace"):
             found = re.match(rf"(\S+Z) .* {up} of \d+ nodes are up", line)
             when = datetime.datetime.fromisoformat(found[1].replace("Z", "+00:00")).timestamp() if found else 0
@@ -158,7 +159,7 @@ class Host:
         shutil.rmtree(self.cache, ignore_errors=True)
 
     def status(self):
-        """What `varve cached status --json` says; None: nobody answers."""
+        """The result of `varve cached status --json`; None: no daemon answers."""
         done = subprocess.run([VARVE, "cached", "--socket", str(self.socket), "status", "--json"], text=True,
                               capture_output=True, timeout=180)
         return json.loads(done.stdout) if done.returncode == 0 else None
@@ -172,7 +173,7 @@ class Host:
         run("ip", "link", "set", f"v{self.number}", "up")
 
     def lose(self, percent):
-        """Drops so many of the packets that come in, by nft or else iptables. Returns None, or why that is not possible here."""
+        """Drops a share of the incoming packets, by nft or else iptables. Returns None, or why that is not possible here."""
         why = []
         for tool, load in (("nft", self.lose_by_nft), ("iptables", self.lose_by_iptables)):
             done = load(percent) if shutil.which(tool) else None
@@ -195,7 +196,7 @@ class Host:
         return done
 
     def lost(self):
-        """How many packets have been dropped, and of how many: by the counters of the rules."""
+        """The numbers of dropped packets and of all packets, by the counters of the rules."""
         if self.loses_by == "nft":
             counts = re.findall(r"counter packets (\d+)", self.within("nft", "list", "table", "inet", "loss").stdout)
         else:
@@ -217,7 +218,7 @@ class Host:
         return sorted(self.cache.glob("*.data"))
 
     def flip(self, files):
-        """Changes one bit in each of these content files, behind the daemon's back."""
+        """Changes one bit in each of these content files, without the daemon."""
         rng = random.Random(SEED)
         for path in files:
             st = path.stat()
@@ -235,7 +236,7 @@ class Host:
                 "VARVE_PRELOAD_ROOTS": str(self.cluster.root)}
 
     def once(self):
-        """Every file once. Returns what the reader says."""
+        """Reads every file once. Returns the reader's figures."""
         done = subprocess.run([READER, "once", self.cluster.root, str(self.cluster.files)], env=self.environment(), text=True,
                               capture_output=True, timeout=300)
         if done.returncode != 0:
@@ -244,7 +245,7 @@ class Host:
 
 
 class Cluster:
-    """Hosts 1 to `count`, a shared folder with files, and what is read from it."""
+    """Hosts 1 to `count`, a shared folder with files, and figures of its readers."""
 
     def __init__(self, count, files=200, largest=200000, **settings):
         self.base = pathlib.Path(tempfile.mkdtemp(prefix="varve-hosts-"))
@@ -283,7 +284,7 @@ class Cluster:
         return "\n".join(f"--- {h.name}\n{h.tail()}" for h in self if (h.folder / "log").exists())
 
     def until(self, condition, what, seconds=180):
-        """Waits until it holds, and returns after how long: to be told, not to be judged by."""
+        """Waits until it holds, and returns after how long. The time is printed, not checked."""
         begin = time.monotonic()
         while not condition():
             if time.monotonic() - begin > seconds:
@@ -292,7 +293,7 @@ class Cluster:
         return time.monotonic() - begin
 
     def comes(self, condition, seconds=20):
-        """Waits until it holds, and says whether it does."""
+        """Waits until it holds, and returns whether it does."""
         end = time.monotonic() + seconds
         while not condition() and time.monotonic() < end:
             time.sleep(0.05)
@@ -312,25 +313,25 @@ class Cluster:
         self.until(lambda: all(self.seen(h, up=len(self.hosts)) for h in self), "all see each other")
 
     def seen(self, host, up):
-        """Does a host see so many that are up, itself among them? Those that are suspected are, until it is certain."""
+        """True if a host sees so many hosts as up, itself among them. A suspect counts as up."""
         status = host.status()
         return status is not None and sum(m["state"] in ("alive", "suspect") for m in status["members"]) == up
 
     def noticed(self, numbers, up, since):
-        """Waits until these hosts see so many, and says how long after `since` (time.time()) each of them did, by its log."""
+        """Waits until these hosts see so many, and returns how long after `since` (time.time()) each of them did, by its log."""
         self.until(lambda: all(self.seen(self[n], up=up) for n in numbers), f"{up} hosts are seen")
-        # One that took another for gone before does not say so again.
+        # A host that took another for gone before does not log it again.
         after = [self[n].saw(up, since) for n in numbers]
         return "noticed after " + ", ".join("?" if a is None else f"{a * 1000:.0f}" for a in after) + " ms"
 
     def figure(self, name):
-        """Added up over the hosts that answer."""
+        """The sum over the hosts that answer."""
         return sum(status[name] for status in (h.status() for h in self if h.alive()) if status)
 
     # ---- readers, in the background ----
 
     def read_on(self, *numbers, each=1):
-        """Starts readers on these hosts, which go on until read_off.
+        """Starts readers on these hosts, which run until read_off.
 
         Returns when each is connected: a program that finds no daemon at its first file never looks for one again."""
         met = {number: self[number].status()["clients"] for number in numbers}
@@ -343,7 +344,7 @@ class Cluster:
                 reader.host = self[number]
                 self.processes.append(reader)
                 self.readers.append(reader)
-        # The question itself is a connection, before as after.
+        # The status request itself is a connection, both times.
         self.until(lambda: all(self[n].status()["clients"] >= met[n] + each for n in numbers), "readers meet their daemons")
 
     def still_reading(self):
@@ -356,7 +357,7 @@ class Cluster:
         self.still_reading()
 
     def read_off(self):
-        """Ends them. Zero wrong bytes, zero failures, zero hangs, or the test ends here. Returns what they say, added up."""
+        """Ends them. Wrong bytes, failures or hangs end the test here. Returns the sum of their figures."""
         self.still_reading()
         self.readers_stop.touch()
         total = {"files": 0, "cached": 0, "longest_ms": 0.0}

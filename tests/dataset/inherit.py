@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two nodes on this machine. A program opens files, on the local disk and of the other node, and gives them to programs
-that it starts, as their standard input: these see the same device, inode, mode, owner and times as by the path, whether
-the files were fetched because they were opened or before that."""
+that it starts, as their standard input. These get the same device, inode, mode, owner and times by descriptor as by
+path, whether a file was fetched by the open or before it."""
 import json
 import os
 import pathlib
@@ -17,15 +17,15 @@ FILES = 24
 FORMAT = "%d %i %f %h %u %g %s %Y %Z"
 PROGRAM = """
 import os, subprocess, sys
-def told(command, fd):
+def output(command, fd):
     return subprocess.run(command, stdin=fd, check=True, capture_output=True, text=True).stdout
 wrong, memory = 0, 0
 for path in sys.argv[2:]:
     fd = os.open(path, os.O_RDONLY)
     memory += os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:")
-    by_path = told(["stat", "-L", "-c", sys.argv[1], path], fd)
-    by_link = told(["stat", "-L", "-c", sys.argv[1], "/proc/self/fd/0"], fd)
-    by_number = told([sys.executable, "-c", "import os; s = os.fstat(0); print(s.st_dev, s.st_ino, s.st_size)"], fd)
+    by_path = output(["stat", "-L", "-c", sys.argv[1], path], fd)
+    by_link = output(["stat", "-L", "-c", sys.argv[1], "/proc/self/fd/0"], fd)
+    by_number = output([sys.executable, "-c", "import os; s = os.fstat(0); print(s.st_dev, s.st_ino, s.st_size)"], fd)
     st = os.stat(path)
     if by_path != by_link or by_number.split() != [str(st.st_dev), str(st.st_ino), str(st.st_size)]:
         print(f"{path}: {by_path}{by_link}{by_number}")
@@ -70,7 +70,7 @@ def main(base, processes):
     for i, path in enumerate(paths):
         pathlib.Path(path).write_bytes(os.urandom(5000 + i))
     sockets = start(base, root, processes)
-    # Half of them are there before anybody opens them, which is answered without waiting from the first time on.
+    # Half of them are fetched before any open, which is answered without waiting from the first one on.
     subprocess.run([VARVE, "cached", "--socket", sockets["a"], "preload", *paths[::2]], check=True, stdout=subprocess.DEVNULL)
     while sum(status(socket)["files"] for socket in sockets.values()) < len(paths[::2]):
         time.sleep(0.02)
@@ -82,7 +82,7 @@ def main(base, processes):
     if done.returncode != 0 or len(words) != 4 or words[3] != "0":
         fail(f"{done.stdout}{done.stderr}")
     if not 0 < int(words[1]) < FILES:
-        fail(f"{words[1]} of {FILES} files were in memory: nothing was tried")
+        fail(f"{words[1]} of {FILES} files were in memory: both kinds are needed")
     print(f"{FILES} files, {words[1]} of them in memory: the same by path and by descriptor")
 
 

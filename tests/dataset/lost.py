@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What losing a host costs the shared file system: with one copy of each file, every lost file is read from it exactly
-once; with two, none. And programs read none of them from it themselves.
+"""Reads of the shared file system after the loss of a host: with one copy of each file, every lost file is read exactly
+once; with two copies, none. Programs read none of them there themselves.
 
   lost.py BACKEND
 """
@@ -14,7 +14,7 @@ from hosts import Cluster, fail, sys
 if hosts.SANITIZED and not hosts.LONG:
     hosts.skip("counted without a sanitizer")
 hosts.inside()
-# On a busy machine a daemon may be heard of late: no reason to read a file without it, which is counted here.
+# On a busy machine the daemon may answer late: programs must wait, since reads without it are counted here.
 os.environ["VARVE_PRELOAD_PATIENCE"] = "60000"
 backend = sys.argv[1]
 FILES = 150
@@ -25,7 +25,7 @@ def reads(cluster, numbers):
 
 
 def settled(cluster, numbers):
-    """Nothing more is being fetched or copied: what is there does not change for a while."""
+    """True once nothing has been fetched or copied for a while."""
     last, same = None, 0
 
     def quiet():
@@ -71,7 +71,7 @@ def lose_one(replicas):
     print(f"{backend}, {replicas} copies: {lost} files were on the lost host, {again} read again from the shared file system; "
           f"{noticed}; longest read until then {said['longest_ms']:.0f} ms, in the second after it {after['longest_ms']:.0f} ms",
           flush=True)
-    # There is room for all files on each host, and all have read them: their copies are kept from now on.
+    # There is room for all files on each host, and all hosts have read them: their copies stay.
     if again != 0:
         fail(f"with {replicas} copies {again} reads for {lost} lost files\n{cluster.tails()}")
     for n in rest:

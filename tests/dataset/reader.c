@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that tell what they should hold, and a program that reads and checks them. It has nothing of ours in
- * it; the library is preloaded, or not.
+ * Files whose content can be checked, and a program that reads and checks them. It is an ordinary program; the library
+ * is preloaded, or not.
  *   reader make ROOT FILES BYTES        makes FILES files of up to BYTES bytes
  *   reader write ROOT NUMBER GENERATION replaces one: another content, another size
  *   reader read ROOT FILES SEED STOP    reads until the file STOP exists, at random
  *   reader once ROOT FILES              reads each once
- *   reader churn ROOT FIRST STOP        until STOP exists: asks for files that are not there, then makes one
+ *   reader churn ROOT FIRST STOP        until STOP exists: requests missing files, then makes one
  *                                       (FIRST and up), reads it and removes it
- * read and once print one line of JSON: how many files, how many of them came from a cache, the lowest and
- * highest generation, and the longest time one took from open to close. The first wrong byte or failed call
- * ends it with status 1, and STALL_S without a file with SIGALRM.
+ * read and once print one line of JSON: the number of files, how many of them came from a cache, the lowest and
+ * highest generation, and the longest time from open to close. The first wrong byte or failed call ends it with
+ * status 1, and STALL_S without a file with SIGALRM.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 #define HEAD     64
-#define STALL_S  45  /* a daemon answers within 30 s, whatever happens to its disk */
-#define BYTES_IN 997 /* a generation is so much longer than the one before */
+#define STALL_S  45  /* a daemon answers within 30 s in any case */
+#define BYTES_IN 997 /* a generation is so much longer than the last one */
 
 static struct {
     uint64_t files, cached, bytes;
@@ -115,7 +115,7 @@ static void check(const char *path, unsigned number, const char *buf, size_t byt
     sum.highest = generation > sum.highest ? generation : sum.highest;
 }
 
-/* Reads in one of three ways. */
+/* Reads in one of three ways, `way`. */
 static void read_file(const char *root, unsigned number, unsigned way)
 {
     struct stat st, real;
@@ -159,7 +159,7 @@ static void read_file(const char *root, unsigned number, unsigned way)
     sum.cached += real.st_ino != st.st_ino;
 }
 
-/* Paths that are never asked for again. */
+/* Uses paths that are never requested again. */
 static void churn(const char *root, unsigned number)
 {
     char path[4096];

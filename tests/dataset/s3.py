@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The dataset cache over an object store (tests/s3_server.py), with programs that know nothing of it.
+"""The dataset cache over an object store (tests/s3_server.py), with unmodified programs.
 
 VARVE_TEST_S3 names another server, which has the bucket "bucket" and takes the credentials of the environment: tests that need
 faults and counts are left out. Objects are put there without a signature, or below VARVE_TEST_S3_PUT with VARVE_TEST_S3_TOKEN.
@@ -27,7 +27,7 @@ base = tempfile.mkdtemp(prefix="varve-s3-")
 rng = random.Random(int(os.environ.get("VARVE_TEST_SEED", "1"), 0))
 os.environ.pop("XDG_RUNTIME_DIR", None)
 os.environ.pop("VARVE_CACHED_SOCKET", None)
-# On a busy machine a daemon may be heard of late, and is not frozen for that.
+# On a busy machine the daemon may answer late, without being frozen.
 os.environ["VARVE_PRELOAD_PATIENCE"] = "60000"
 
 READER = """
@@ -48,7 +48,7 @@ def fail(text):
 
 
 class Store:
-    """The server, and what it holds."""
+    """The server, and its objects."""
 
     def __init__(self):
         self.objects = {}
@@ -164,7 +164,7 @@ def fill(store, prefix, count, most):
         store.put(f"{prefix}/d{i % 4}/f{i}", rng.randbytes(rng.randrange(most)))
 
 
-# ---- what programs see ----
+# ---- calls of programs ----
 
 CALLS = """
 import errno, os, sys
@@ -190,7 +190,7 @@ assert os.access(one, os.R_OK) and os.access(root, os.R_OK | os.X_OK) and not os
 fails(errno.EINVAL, os.readlink, one)
 assert os.listxattr(one) == []
 fails(errno.ENODATA, os.getxattr, one, "user.x")
-# Relative to a folder, and to the one that the program is in.
+# Relative to a folder, and to the current one.
 d = os.open(root + "/d", os.O_RDONLY | os.O_DIRECTORY)
 assert os.path.isdir(d) and sorted(os.listdir(d)) == ["one", "two"]
 assert os.stat("one", dir_fd=d) == st and os.read(os.open("two", os.O_RDONLY, dir_fd=d), 9) == b"second"
@@ -200,7 +200,7 @@ fails(errno.EBADF, os.read, d, 10)
 os.close(d), os.close(up)
 os.chdir("/")
 assert open(one[1:]).read() == "one"
-# What is not there, and what is something else.
+# Missing files, and files of another kind.
 fails(errno.ENOENT, os.stat, root + "/none")
 fails(errno.ENOENT, open, root + "/none/below")
 fails(errno.ENOENT, os.listdir, root + "/none")
@@ -225,7 +225,7 @@ assert all(len(list(d)) == 2 for d in dirs)
 if os.fork() == 0:
     os._exit(0 if open(one).read() == "one" and len(os.listdir(root)) == 2 else 1)
 assert os.wait()[1] == 0
-# What lies elsewhere is not concerned.
+# Paths elsewhere are not affected.
 assert "tests" in os.listdir(sys.argv[2]) and os.path.isdir("/")
 """
 
@@ -255,7 +255,7 @@ def programs(store):
     rc, out, err = node.python("import sys; print(open(sys.argv[1]).read())", base + "/shared/file")
     if rc or out != "on the shared file system\n":
         fail(f"a folder beside it: {out}{err}")
-    # Tools.
+    # Command-line tools.
     for command, want in (("cat /varve-none/data/d/*", "onesecond"), ("cd /; ls varve-none/data/d", "one\ntwo\n"),
                           ("find /varve-none/data -type f | sort", "/varve-none/data/d/one\n/varve-none/data/d/two\n/varve-none/data/top\n"),
                           (f"cp -r /varve-none/data {base}/copy && cat {base}/copy/d/two", "second"),
@@ -283,7 +283,7 @@ def programs(store):
         fail(f"without a daemon: {out}{err}")
 
 
-# A program may copy all of a struct dirent that readdir gives it, though the record is shorter.
+# A program may copy a whole struct dirent from readdir, although the record is shorter.
 ODD = """
 import os, struct, sys
 root = sys.argv[1]
@@ -299,7 +299,7 @@ assert len(records) >= at + size + 256
 
 
 def odd(store):
-    """Folders that stand as objects, names that no path can have, and what is behind the records."""
+    """Objects that stand for folders, names that a path cannot have, and the memory behind the records."""
     for key, data in (("marker/", b""), ("marked/", b""), ("marked/x", b"x"), ("a//b", b"b"), ("nul\0name", b"with"), ("nul", b"without")):
         store.put("odd/" + key, data)
     node = Node("odd", "s3://bucket/odd=/varve-none/o", others=False)
@@ -323,14 +323,14 @@ print(wrong)
 
 
 def crowd(store):
-    """More requests than the daemon has threads and places, and more threads than a program has connections: all wait."""
+    """More requests than the daemon has threads and queue places, and more threads than a program has connections: all wait."""
     for i in range(340):
         store.put(f"crowd/{i}", str(i).encode())
     node = Node("crowd", "s3://bucket/crowd=/varve-none/w", others=False)
     store.fault(what="hold", match="bucket/crowd/", count=100000)
     readers = [node.start(sys.executable, "-S", "-c", CROWD, "/varve-none/w", str(a), str(b))
                for a, b in ((0, 60), (60, 120), (120, 180), (180, 240), (240, 340))]
-    wait_until(lambda: node.figures()["clients"] >= 4 * 60 + 64, "all ask")
+    wait_until(lambda: node.figures()["clients"] >= 4 * 60 + 64, "all requests")
     store.admin("release")
     for r in readers:
         out, err = r.communicate(timeout=WAIT_S)
@@ -373,7 +373,7 @@ def once(store):
 
 
 def share(store):
-    """The same with one copy: what the lost node kept leaves the store again, once."""
+    """The same with one copy: files of the lost node are sent by the store again, once."""
     shutil.rmtree(f"{base}/meet")
     store.reset()
     nodes = [Node(n, "s3://bucket/once=/varve-none/e", "--revalidate", "1") for n in "abc"]
@@ -399,7 +399,7 @@ def share(store):
 
 
 def large(store):
-    """Above direct_above everybody waits, and status tells how far it is."""
+    """Above direct_above all programs wait, and status shows the progress."""
     data = rng.randbytes(30_000_000)
     store.put("large/big", data)
     shutil.rmtree(f"{base}/meet")
@@ -521,7 +521,7 @@ _popen = subprocess.Popen
 
 
 class Popen(_popen):
-    """Whatever is started ends with the test."""
+    """All processes end with the test."""
 
     def __init__(self, *args, **more):
         super().__init__(*args, **more)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many programs that open files as fast as they can: no descriptor and no memory is lost, in them or in the daemon.
+"""Many programs that open files as fast as they can: neither they nor the daemon leak descriptors or memory.
 
-Two more ask for files that are not there, and make files, read them and remove them: paths without end. With
-VARVE_TEST_LONG 64 readers for ten minutes, else 16 for three seconds. How many opens a second that was is told, and what
-the daemon had at the beginning, in the middle and at the end."""
+Two more request missing files, and make files, read them and remove them: ever new paths. With VARVE_TEST_LONG 64 readers
+for ten minutes, otherwise 16 for three seconds. The opens a second are printed, and the daemon's figures at the
+beginning, in the middle and at the end."""
 import json
 import os
 import pathlib
@@ -27,13 +27,13 @@ def fail(why):
 
 
 def resources(pid):
-    """Descriptors, and bytes of memory that are the process's own; not what it shares with clients, which becomes private
-    when the last of them ends."""
+    """Descriptors, and bytes of memory that belong to the process alone; without memory shared with clients, which becomes
+    private when the last of them ends."""
     own = sum(int(line.split()[1]) for line in open(f"/proc/{pid}/status") if line.startswith("RssAnon"))
     return len(os.listdir(f"/proc/{pid}/fd")), own * 1024
 
 
-def told(what):
+def in_words(what):
     return " -> ".join(f"{fds} descriptors {memory >> 10} KiB" for fds, memory in what)
 
 
@@ -50,7 +50,7 @@ def main(base, started):
             fail(f"no daemon: {daemon.stdout.read().decode()}")
         time.sleep(0.02)
     environment = {**os.environ, "LD_PRELOAD": str(BUILD / "lib/libvarve-preload.so"), "VARVE_CACHED_SOCKET": str(socket),
-                   "VARVE_PRELOAD_PATIENCE": "60000"}  # a busy machine is no frozen daemon
+                   "VARVE_PRELOAD_PATIENCE": "60000"}  # on a busy machine the daemon may answer late
     subprocess.run([reader, "once", root, str(FILES)], check=True, env=environment, stdout=subprocess.DEVNULL)
     clients = [subprocess.Popen([reader, "read", root, str(FILES), str(i), base / "stop"], env=environment,
                                 stdout=subprocess.PIPE, text=True) for i in range(CLIENTS)]
@@ -81,8 +81,8 @@ def main(base, started):
     paths = json.loads(status.stdout)["paths_known"]
     print(f"{CLIENTS} programs, {SECONDS} s: {opened} opens, {opened / SECONDS:.0f} a second, "
           f"{opened / SECONDS / os.cpu_count():.0f} per processor, {100 * cached / opened:.1f}% from the cache\n"
-          f"daemon after 1/3, 2/3 and all of it, and idle: {told(seen + [idle])}\n"
-          f"a program: {told(seen_client)}\n{paths} paths known")
+          f"daemon after 1/3, 2/3 and all of it, and idle: {in_words(seen + [idle])}\n"
+          f"a program: {in_words(seen_client)}\n{paths} paths known")
     if cached < opened * 0.9:
         fail("hardly anything came from the cache")
     if last[0] > first[0] + 16 or last_client[0] > first_client[0] + 3 or idle[0] > last[0] - CLIENTS + 16:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links break between two parts of a job, and files are edited on both sides: no part is cut off from its cache for ever, and
-none gives out an old byte later than `revalidate`.
+"""Links break between two parts of a job, and files are edited on both sides: no part stays without its cache, and none
+hands out old bytes later than `revalidate`.
 
 Two halves, and two against one. The bridge between the hosts is cut in two; the shared file system is there for both.
 """
@@ -16,7 +16,7 @@ generation = 1
 
 
 def edit(c, host):
-    """All files, by a program of that host: it tells the daemons that its own can reach."""
+    """Edits all files in a program of that host: it reports them to the daemons that its own can reach."""
     global generation
     generation += 1
     for number in range(FILES):
@@ -24,7 +24,7 @@ def edit(c, host):
 
 
 def check(c, when, cached=False):
-    """What every host gives out is the present generation; with `cached`, some of it from the caches."""
+    """Checks that every host hands out the current generation; with `cached`, some of it from the caches."""
     for host in (h for h in c if h.alive()):
         said = host.once()
         if said["lowest"] != generation:
@@ -38,7 +38,7 @@ def fenced(c, numbers):
 
 
 def times_cut_off(c, numbers):
-    """How often each host was fenced, by its log: on a busy machine that is over before anybody asks for its status."""
+    """How often each host was fenced, by its log: on a busy machine a fence may end before the test reads the status."""
     return {n: (c[n].folder / "log").read_text().count("this one is cut off from most") for n in numbers}
 
 
@@ -54,7 +54,7 @@ def split(c, low, high):
     if part not in (low, high):
         fail(f"fenced were {part}, not one of the parts\n{c.tails()}")
     took = c.until(lambda: not fenced(c, low + high), "no host is fenced any more")
-    print(f"  {', '.join(c[n].name for n in part)} went on after {took:.1f} s more", flush=True)
+    print(f"  {', '.join(c[n].name for n in part)} continued after {took:.1f} s more", flush=True)
     time.sleep(REVALIDATE)
     check(c, "split", cached=True)
     for number in (low[0], high[0]):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cache on a file system with fs-verity (ext4 in an image): files are sealed, go and come as others do, take no more
-room than there is, and one that rots on disk is given to nobody. Skipped where the kernel has no such thing."""
+"""A cache on a file system with fs-verity (ext4 in an image): files are sealed, stored and evicted like others, never
+exceed the capacity, and a file that rots on disk is not handed out. Skipped where the kernel has no fs-verity."""
 import errno
 import json
 import os
@@ -27,7 +27,7 @@ def fail(why):
 
 
 def inside():
-    """Goes on where mounts are nobody else's."""
+    """Continues in a mount namespace of its own."""
     if os.geteuid() != 0:
         skip("not root: no mounts")
     if not all(shutil.which(tool, path=os.environ["PATH"] + ":/sbin:/usr/sbin") for tool in ("unshare", "mkfs.ext4", "mount")):
@@ -60,7 +60,7 @@ class Place:
         subprocess.run(["umount", str(self.disk)], check=True)
 
     def start(self, *more, capacity=CAPACITY):
-        """False: it does not start because files cannot be sealed."""
+        """Starts a daemon. False: it does not start, because files cannot be sealed."""
         self.daemon = subprocess.Popen([VARVE, "cached", "--roots", self.root, "--cache", self.cache, "--capacity", str(capacity),
                                         "--max-file", "1M", "--socket", self.socket, "--scrub", "0", *more],
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -92,7 +92,7 @@ class Place:
 
 
 def rot(place):
-    """Turns a bit of a content file over on the disk below the file system. Returns which file."""
+    """Flips a bit of a content file on the disk below the file system. Returns the file."""
     content = max(place.cache.glob("*.data"), key=lambda path: path.stat().st_size)
     mark = content.read_bytes()[5000:5064]
     place.unmount()
@@ -101,7 +101,7 @@ def rot(place):
     if at < 0:
         fail("a content file is not on its disk")
     with open(place.image, "r+b") as f:
-        while at >= 0:  # also where it was before it made room for others and came back
+        while at >= 0:  # also at places where it was before an eviction
             f.seek(at)
             f.write(bytes([mark[0] ^ 4]))
             at = data.find(mark, at + 1)
@@ -121,7 +121,7 @@ def main(place):
     if status["files"] == 0 or status["files_sealed"] != status["files"] or status["unsealed_total"] != 0:
         fail(f"not sealed: {status}")
     if status["evicted_total"] == 0:
-        fail("nothing had to make room")
+        fail("no file was evicted")
     on_disk = sum(path.stat().st_blocks * 512 for path in place.cache.glob("*.data"))
     if on_disk > status["used_bytes"] or on_disk > CAPACITY:
         fail(f"{on_disk} bytes on disk, {status['used_bytes']} counted")
@@ -142,9 +142,9 @@ def main(place):
     for _ in range(2):
         place.once()
     if place.status()["damaged_total"] == 0:
-        fail("nobody noticed that a file had changed on disk")
+        fail("a file that had changed on disk was not noticed")
     place.stop()
-    print(f"{status['files']} files sealed, {status['evicted_total']} made room, one that rotted was found")
+    print(f"{status['files']} files sealed, {status['evicted_total']} evicted, one that rotted was found")
 
 
 inside()

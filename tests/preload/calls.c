@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Makes every call that libvarve-preload.so takes the place of, in every way we could think of, and prints
- * what came of it. Run with and without the library it has to print the same.
- *   calls ROOT      ROOT has what common.sh.inc puts there
+ * Makes every call that libvarve-preload.so replaces, in many ways, and prints the results. It has to print the same
+ * with and without the library.
+ *   calls ROOT      ROOT has the files of common.sh.inc
  * With CALLS_CACHED set it fails if a plain file did not come from the cache.
  */
 #include <errno.h>
@@ -39,7 +39,7 @@ int __fxstatat(int version, int dirfd, const char *path, struct stat *st, int fl
 #endif
 
 static const char *root;
-static const char *volatile no_path; /* the compiler would say something */
+static const char *volatile no_path; /* volatile: hides the NULL from the compiler's warnings */
 static char text[4200];
 
 static const char *in_root(const char *name)
@@ -89,7 +89,7 @@ static unsigned long sum_of(int fd)
     return h;
 }
 
-/* A copy in the cache has another inode than the file that it is a copy of. */
+/* A copy in the cache has another inode than its original. */
 static void must_be_cached(const char *what, int fd)
 {
     struct stat real, st;
@@ -112,7 +112,7 @@ static void must_be_real(const char *what, int fd)
     }
 }
 
-/* What open did; reads and closes it. */
+/* Prints the result of an open; reads and closes it. */
 static void show_fd(const char *what, int fd)
 {
     struct stat st;
@@ -121,7 +121,7 @@ static void show_fd(const char *what, int fd)
         printf("%s: %d %s\n", what, fd, strerrorname_np(errno));
         return;
     }
-    /* That a link was not to be followed is no property of what was opened, though the kernel keeps it. */
+    /* O_NOFOLLOW is a property of the call and not of the file, although the kernel keeps it. */
     printf("%s: fd %d fl %x fd %x at %ld", what, fd, fcntl(fd, F_GETFL) & ~O_NOFOLLOW,
            fcntl(fd, F_GETFD), (long)lseek(fd, 0, SEEK_CUR));
     printf(" sum %lx errno %d\n", sum_of(fd), errno);
@@ -268,7 +268,7 @@ static void asking(void)
     close(dir);
 }
 
-/* Path and descriptor say the same, by whatever call. */
+/* Path and descriptor give the same result, by any call. */
 static void agreeing(void)
 {
     struct stat a, b;
@@ -297,7 +297,7 @@ static void agreeing(void)
     other = dup(fd);
     show_stat("dup", fstat(other, &a), &a);
     close(fd);
-    /* The number is another file's now. */
+    /* The number belongs to another file now. */
     fd = open("/etc/hostname", O_RDONLY);
     show_stat("reused", fstat(fd, &a), &a);
     dup2(other, fd);
@@ -345,7 +345,7 @@ static void streams(void)
     unlink(in_root("new"));
 }
 
-/* With none, one and two descriptors to spare everything works that worked without us, and nothing else. */
+/* With none, one and two free descriptors the same calls succeed as without the library. */
 static void few_descriptors(void)
 {
     enum { LIMIT = 40 };
@@ -390,7 +390,7 @@ static int open_until_none(const char *path)
     return nr;
 }
 
-/* A process that may have few from the beginning gets all of them: connections give way. */
+/* A process with a low limit from the beginning can use all of its descriptors: connections are closed for that. */
 static void all_descriptors(void)
 {
     struct rlimit few;
@@ -438,7 +438,7 @@ static int count_descriptors(void)
     return nr;
 }
 
-/* A child of vfork that has closed everything and opens files costs its parent nothing. */
+/* A child of vfork closes everything and opens files: its parent loses nothing. */
 static void vforked(void)
 {
     int before, good = 0;
@@ -463,7 +463,7 @@ static void vforked(void)
     printf("vfork %d, %d descriptors more\n", good, count_descriptors() - before);
 }
 
-/* A process sees what it wrote, at once and always. */
+/* A process reads its own writes, at once and always. */
 static void writing(void)
 {
     const char *path = in_root("written");
@@ -488,7 +488,7 @@ static void writing(void)
     }
     close(fd);
     memset(buf, 0, sizeof(buf));
-    /* One generation, whole: what was opened before is as it was, which is more than the kernel promises. */
+    /* One whole generation: a file opened before stays unchanged, which is more than the kernel promises. */
     close(in);
     fd = creat(in_root("created"), 0640);
     printf("creat %zd\n", write(fd, "x", 1));
@@ -527,7 +527,7 @@ static void using(void)
     fflush(stdout);
     pid = fork();
     if (pid == 0) {
-        /* The position is shared, as it is by fork. */
+        /* The position is shared, as after every fork. */
         printf("child read %zd\n", read(fd, buf, 40));
         show_fd("child open", open(in_root("file"), O_RDONLY));
         fflush(stdout);
@@ -540,7 +540,7 @@ static void using(void)
     close(out);
 }
 
-/* Pointers to nothing: the kernel says so, and the library does not look at them. */
+/* Invalid pointers: the kernel reports the error, and the library does not read through them. */
 static void bad_pointers(void)
 {
     char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -576,7 +576,7 @@ static void bad_pointers(void)
     munmap(page, 8192);
 }
 
-/* Calls that know a copy from the file: locks, whether reading would wait, copying within the kernel. */
+/* Calls that could tell a copy from its original: locks, RWF_NOWAIT, copying within the kernel. */
 static void odd_ones(void)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -618,7 +618,7 @@ static void relative(void)
         exit(1);
     cached_fd("through link", open("inner", O_RDONLY));
     cached_fd("up", open("../folder/inner", O_RDONLY));
-    /* It was truncated, by another name. */
+    /* It was truncated under another name. */
     must_be_real("up, written", open("../other", O_RDONLY));
     if (mkdir(in_root("gone"), 0700) < 0 || chdir(in_root("gone")) < 0 ||
         rmdir(in_root("gone")) < 0)
@@ -630,7 +630,7 @@ static void relative(void)
     cached_fd("from /", open(text, O_RDONLY));
 }
 
-/* A program that closes what it does not know. */
+/* A program closes descriptors that it did not open. */
 static void closing(void)
 {
     int fd = open(in_root("file"), O_RDONLY);
@@ -643,12 +643,12 @@ static void closing(void)
         open("/dev/null", O_RDONLY); /* on every number, the connection's too */
     for (int i = 3; i < 1100; i++)
         if (fcntl(i, F_GETFD) >= 0 && (fstat(i, &st) < 0 || !S_ISCHR(st.st_mode)))
-            printf("%d is not what it should be\n", i);
+            printf("%d is not /dev/null\n", i);
     close(5);
     fd = open(in_root("file"), O_RDONLY);
     printf("opened %d sum %lx\n", fd, sum_of(fd));
     close_range(3, 4000, 0);
-    cached_fd("anew", open(in_root("file"), O_RDONLY));
+    cached_fd("again", open(in_root("file"), O_RDONLY));
     errno = 1234;
     fd = open(in_root("file"), O_RDONLY);
     printf("errno %d\n", errno);
@@ -659,7 +659,7 @@ static void closing(void)
     printf("errno %d\n", errno);
 }
 
-/* Under another root the same names are other files. */
+/* Under another root the same names belong to other files. */
 static void chrooted(void)
 {
     int status;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Programs that change files and read them again: no edit is lost, and what is left is what is left without the
-# library. The daemon looks at files again after an hour, so that whatever is seen was reported by the library.
+# Programs that change files and read them again: no edit is lost, and the resulting files are the same as without the
+# library. The daemon checks files again after an hour, so every change that is seen was reported by the library.
 set -euo pipefail
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
 
@@ -32,9 +32,9 @@ edit() {
     done
     cmp "$base/$name.plain" "$base/$name.with" || {
         diff -a "$base/$name.plain" "$base/$name.with" | head -20
-        fail "$name: other output"
+        fail "$name: the output differs"
     }
-    diff -r --no-dereference -x .git -x '*.db' "$base/left.plain" "$base/left.with" || fail "$name: other files"
+    diff -r --no-dereference -x .git -x '*.db' "$base/left.plain" "$base/left.with" || fail "$name: the files differ"
 }
 
 edit sed 'echo "a=1 b=1" >cfg; cat cfg; sed -i s/a=1/a=2/ cfg; cat cfg; sed -i s/b=1/b=2/ cfg; cat cfg; stat -c %s cfg'
@@ -103,7 +103,7 @@ os.waitpid(pid, 0); print(open("map").read())
 END
 edit python "python3 $base/edits.py"
 
-# Several at once: each adds one to a number under a lock, and none is lost.
+# Several programs at once: each adds one to a number under a lock, and no addition is lost.
 cat >"$base/add.py" <<'END'
 import fcntl, os
 for i in range(100):
@@ -116,13 +116,13 @@ for i in range(100):
 END
 edit at-once "echo 0 >n; cat n; for i in 1 2 3 4; do python3 $base/add.py & done; wait; cat n"
 
-# A change that has ended keeps no program from the cache.
+# After a change has ended, programs get the file from the cache again.
 echo moved >"$root/w/a"
 under mv "$root/w/a" "$root/w/b"
 same_cached cat "$root/w/b"
 under chmod 600 "$root/w/b"
 same_cached cat "$root/w/b"
 ask_daemon
-[ "$d_broken" = 0 ] || fail "the daemon was sent nonsense"
+[ "$d_broken" = 0 ] || fail "the daemon got malformed requests"
 [ $((d_opens + d_direct)) -gt 200 ] || fail "hardly anything came from the cache"
 kill_daemon TERM

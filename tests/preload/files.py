@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files in the ways Python has, and prints what they hold; run with and without the library."""
+"""Reads files with Python's various calls, and prints their content; run with and without the library."""
 import concurrent.futures
 import hashlib
 import io
@@ -88,7 +88,7 @@ def main():
     for method in ("fork", "spawn", "forkserver"):
         with multiprocessing.get_context(method).Pool(3) as pool:
             print(method, pool.map(digest, files))
-    # A generation that was read before a file is written, and what is read after.
+    # A generation that was read before a file is written, and the content read after.
     (root / "changing").write_bytes(b"before")
     print(digest(root / "changing"))
     (root / "changing").write_bytes(b"after, and longer")

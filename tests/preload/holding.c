@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Holds files open in all ways, waits for a line on standard input, and uses them: what is read must be what
- * it would have been. Prints sums; run with and without the library, and with the daemon killed before
- * the line comes, it has to print the same.
+ * Opens files in many ways, waits for a line on standard input, and uses them: the content must be as without
+ * the library. Prints sums. They must be the same with and without the library, and if the daemon is killed before the
+ * line comes.
  *   holding ROOT
  */
 #include <fcntl.h>
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     printf("map %lx\n", add(1, map, 1 << 20));
     printf("stream %zu", fread(buf, 1, sizeof(buf), f));
     printf(" %lx\n", add(1, (unsigned char *)buf, sizeof(buf)));
-    /* And files are opened as ever. */
-    rest("anew", open(path, O_RDONLY));
+    /* And new opens work as before. */
+    rest("again", open(path, O_RDONLY));
     return fflush(stdout) == 0 ? 0 : 1;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The daemon is killed, frozen, or drops and replaces files while a program holds them open: dup'ed, mapped, half read,
-# in a forked child. The program reads what it would have read.
+# The daemon is killed, frozen, or drops and replaces files while a program has them open: dup'ed, mapped, half read,
+# in a forked child. The program reads the same content as without that.
 set -euo pipefail
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
 
@@ -9,7 +9,7 @@ make_files
 start_daemon
 (echo go) | "$programs/holding" "$root" >"$base/plain" 2>/dev/null
 
-held() { # held NAME COMMAND: which is run while files are held
+held() { # held NAME COMMAND: the command runs while files are held
     rm -f "$base/go" "$base/held"
     mkfifo "$base/go"
     LD_PRELOAD=$library timeout 180 "$programs/holding" "$root" <"$base/go" >"$base/with" 2>"$base/held" &
@@ -22,7 +22,7 @@ held() { # held NAME COMMAND: which is run while files are held
     wait $pid || fail "$1: status $?: $(cat "$base/held")"
     cmp "$base/plain" "$base/with" || {
         diff "$base/plain" "$base/with"
-        fail "$1: not what was held"
+        fail "$1: the content has changed"
     }
 }
 held "nothing" :
@@ -37,7 +37,7 @@ kill -CONT "$daemon"
 held "the daemon ends, and another one begins with an empty folder" \
     "kill_daemon TERM; rm -rf '$base/cache'; start_daemon"
 held "the daemon ends, and another one takes up the folder" "kill_daemon KILL; start_daemon"
-# Written by somebody else: those who hold the former content keep it whole. The program's last open sees the new one.
+# Changed by another program: programs that have the file open keep the old content, whole. The last open gets the new one.
 cp "$root/big" "$base/kept"
 held "the file is dropped" "LD_PRELOAD='$library' dd if='$base/kept' of='$root/big' conv=notrunc status=none"
 kill_daemon TERM

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A program that becomes another user, or leaves a group, may do what the kernel lets it do, and gets no other answer.
+# A program that becomes another user, or leaves a group, gets the kernel's results for its new identity.
 set -euo pipefail
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
 

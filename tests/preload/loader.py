@@ -31,6 +31,6 @@ def main():
                 print(workers, epoch, i.tolist(), list(digests), sums.tolist())
 
 
-# Workers that are spawned read this file again.
+# Spawned workers import this file.
 if __name__ == "__main__":
     main()

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the library costs a program: without a daemon one attempt to connect and no other call; switched off, and
-# for files that are not the daemon's, nothing at all. Counted by the kernel, as strace tells.
+# Cost of the library for a program: without a daemon one attempt to connect and no other call; switched off, or for files
+# outside of the roots, none at all. The calls are counted by strace.
 set -euo pipefail
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
 
@@ -14,7 +14,7 @@ strace -o "$base/t" true 2>/dev/null || {
     echo "strace cannot trace here"
     exit 77
 }
-# The calls of a program from where it begins to read files; the dynamic linker's before that differ by the library's.
+# The calls of a program from its first read of files on; the dynamic linker's before that differ by the library's.
 calls() { # calls NAME VARIABLE=VALUE... -- FILE...
     local name=$1 env=()
     shift
@@ -24,8 +24,8 @@ calls() { # calls NAME VARIABLE=VALUE... -- FILE...
     done
     shift
     strace -o "$base/$name.all" "${env[@]}" cat "$@" >"$base/$name.out"
-    # Of what comes first, only what the library adds is of interest.
-    # That there is a path where the program points to is asked of the kernel, with a call that cannot do anything.
+    # rt_sigprocmask with an invalid argument is the library's check that a program's pointer leads to a path; it has no
+    # other effect and is left out.
     awk '/rt_sigprocmask\(0xffffffff/ { next } /open.*data\// { begun = 1 } { sub(/\(.*/, "") } begun { print }' \
         "$base/$name.all" >"$base/$name.calls"
     grep -c 'socket(\|connect(' "$base/$name.all" >"$base/$name.connects" || true
@@ -36,19 +36,19 @@ calls missing "LD_PRELOAD=$library" -- "${files[@]}"
 calls off "LD_PRELOAD=$library" VARVE_PRELOAD=off -- "${files[@]}"
 calls elsewhere "LD_PRELOAD=$library" VARVE_PRELOAD_ROOTS=/somewhere -- "${files[@]}"
 for name in missing off elsewhere; do
-    cmp "$base/plain.out" "$base/$name.out" || fail "$name: other output"
-    diff "$base/plain.calls" "$base/$name.calls" || fail "$name: other calls than without the library"
+    cmp "$base/plain.out" "$base/$name.out" || fail "$name: the output differs"
+    diff "$base/plain.calls" "$base/$name.calls" || fail "$name: the calls differ from those without the library"
 done
-[ "$(cat "$base/off.connects")" = 0 ] && [ "$(cat "$base/elsewhere.connects")" = 0 ] || fail "connected for nothing"
-[ "$(grep -c 'connect(' "$base/missing.all")" = 1 ] || fail "not one attempt to connect"
+[ "$(cat "$base/off.connects")" = 0 ] && [ "$(cat "$base/elsewhere.connects")" = 0 ] || fail "a superfluous attempt to connect"
+[ "$(grep -c 'connect(' "$base/missing.all")" = 1 ] || fail "expected one attempt to connect"
 
-# With a daemon, no call names a cached file: the shared file system is left alone.
+# With a daemon, no call names a cached file: the shared file system is not used.
 start_daemon
 under cat "${files[@]}" >/dev/null
 calls cached "LD_PRELOAD=$library" -- "${files[@]}"
-cmp "$base/plain.out" "$base/cached.out" || fail "cached: other output"
+cmp "$base/plain.out" "$base/cached.out" || fail "cached: the output differs"
 ! grep -v '^execve\|sendto' "$base/cached.all" | grep -q 'data/' || {
     grep 'data/' "$base/cached.all"
-    fail "the shared file system was asked"
+    fail "the shared file system was used"
 }
 kill_daemon TERM

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A program in another mount namespace, as in a container, with mounts of its own below what is served: it reads what is
-# mounted there, and the rest from the cache.
+# A program in another mount namespace, as in a container, with mounts of its own below a root: it reads the files that are
+# mounted there, and the others from the cache.
 set -euo pipefail
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
 
@@ -27,14 +27,14 @@ unshare -m sh -c "mount -t tmpfs none '$root/sub'" || {
     echo "cannot mount here"
     exit 77
 }
-# So that they are in the cache.
+# Brings them into the cache.
 under cat "$root/deep/folder/inner" "$root/sub/inner" "$root/text" "$root/file" >/dev/null
 unshare -m sh -c "$script" >"$base/plain"
 grep -q bound "$base/plain" || fail "nothing was mounted"
 ask_daemon
 before=$d_opens
 LD_PRELOAD=$library unshare -m sh -c "$script" >"$base/with"
-cmp <(sed 's/^\([0-9]*\) [0-9]*$/\1/' "$base/plain") <(sed 's/^\([0-9]*\) [0-9]*$/\1/' "$base/with") || fail "other files than without the library"
+cmp <(sed 's/^\([0-9]*\) [0-9]*$/\1/' "$base/plain") <(sed 's/^\([0-9]*\) [0-9]*$/\1/' "$base/with") || fail "the files differ from those without the library"
 ask_daemon
-[ "$d_opens" -gt "$before" ] || fail "what is not mounted over did not come from the cache"
+[ "$d_opens" -gt "$before" ] || fail "files that no mount hides did not come from the cache"
 kill_daemon TERM

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon of one node, for tests of the preloaded library: an owner of files behind a server, and nothing else.
+ * A daemon of one node, for tests of the preloaded library: only an owner of files behind a server.
  *   one_node SOCKET CACHE ROOT [revalidate=MS] [capacity=BYTES] [max=BYTES] [slow=MS] [index=SLOTS]
- * Prints "ready" when it is, and what it did when it ends (SIGTERM) or is asked (SIGUSR1). Files whose
- * name has "slowly" in it take slow=MS to open.
+ * Prints "ready" when it is, and its figures when it ends (SIGTERM) or on request (SIGUSR1). Files with "slowly" in
+ * their names take slow=MS to open.
  */
 #include <errno.h>
 #include <signal.h>

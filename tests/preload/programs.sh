@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Programs of others do under the library what they do without it.
+# Programs of others behave under the library as without it.
 set -euo pipefail
 if [ -n "${VARVE_SANITIZE:-}" ] && [ -z "${VARVE_TEST_LONG:-}" ]; then
-    echo "neither these programs nor the library have a sanitizer in them"
+    echo "neither these programs nor the library are built with a sanitizer"
     exit 77
 fi
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
@@ -37,13 +37,13 @@ same test -r "$root/file"
 same test -e "$root/missing"
 same_cached diff -r "$root/sub" "$root/deep/folder"
 
-# Redirected: the shell opens, another program reads and asks what it has got.
+# Redirections: the shell opens a file, another program reads its descriptor and stats it.
 same_cached sh -c "cat <'$root/file'; stat -L -c '%d %i %s %Y' - <'$root/file'; stat -L -c '%i %s' /dev/stdin <'$root/file'"
 same_cached sh -c "exec 5<'$root/big'; head -c 100 <&5; dd bs=100 count=2 status=none <&5; cat /proc/self/fd/5 | md5sum"
 # shellcheck disable=SC2016 # for the inner shell
 same_cached bash -c 'while read -r line; do echo "$line"; done <"$1"' - "$root/text"
 
-# Copies are copies, by whatever program, with times and owners.
+# Copies are equal to their originals, by any program, with times and owners.
 copies() { # copies NAME COMMAND...: the command makes $base/out
     local name=$1
     shift
@@ -55,18 +55,18 @@ copies() { # copies NAME COMMAND...: the command makes $base/out
     under "$@" >/dev/null
     ask_daemon
     [ $((d_opens + d_direct)) -gt "$before" ] || fail "$name: nothing came from the cache"
-    diff -r --no-dereference "$base/expected" "$base/out" || fail "$name: other files"
+    diff -r --no-dereference "$base/expected" "$base/out" || fail "$name: the files differ"
     (cd "$base/expected" && find . -printf '%p %y %s %m %u %g %T@ %l\n' | sort) >"$base/a"
     (cd "$base/out" && find . -printf '%p %y %s %m %u %g %T@ %l\n' | sort) >"$base/b"
-    # Folders and links have times of their own when they are not kept.
+    # Folders and links get new times if they are not preserved.
     diff <(grep -v ' [dl] ' "$base/a") <(grep -v ' [dl] ' "$base/b") >/dev/null || [ "$name" = cp ] || {
         diff "$base/a" "$base/b" | head
-        fail "$name: other attributes"
+        fail "$name: the attributes differ"
     }
 }
 copies cp cp -r "$root" "$base/out"
 copies cp-a cp -a "$root" "$base/out"
-# Nothing of ours sticks to a copy.
+# A copy does not get our mark.
 for file in "$base/out/file" "$base/out/many/7"; do
     python3 -c 'import os, sys; sys.exit(os.listxattr(sys.argv[1]) != [])' "$file" || fail "cp -a copied the mark"
 done
@@ -85,7 +85,7 @@ else
     echo "no rsync"
 fi
 
-# What was written through the library is what is read through it, by others too.
+# Content that was written through the library is read through it, also by other programs.
 under sh -c "echo new >'$root/many/1'; cat '$root/many/1'" >"$base/o"
 [ "$(cat "$base/o")" = new ] || fail "old content after writing"
 same_cached cat "$root/many/1" "$root/many/2"
@@ -95,5 +95,5 @@ under sed -i s/first/FIRST/ "$root/text"
 under dd if=/dev/zero of="$root/many/4" bs=10 count=1 conv=notrunc status=none
 same_cached md5sum "$root/many/4"
 ask_daemon
-[ "$d_broken" = 0 ] || fail "the daemon was sent nonsense"
+[ "$d_broken" = 0 ] || fail "the daemon got malformed requests"
 kill_daemon TERM

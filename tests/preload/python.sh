@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Python, and what data loaders are made of: open, mmap, sendfile, processes that are forked and spawned, numpy, h5py;
-# with VARVE_TEST_LONG a PyTorch DataLoader too. What is not installed is left out, and said.
+# Python, and the parts of data loaders: open, mmap, sendfile, processes that are forked and spawned, numpy, h5py; with
+# VARVE_TEST_LONG a PyTorch DataLoader too. Modules that are not installed are left out, with a message.
 set -euo pipefail
 if [ -n "${VARVE_SANITIZE:-}" ] && [ -z "${VARVE_TEST_LONG:-}" ]; then
-    echo "neither these programs nor the library have a sanitizer in them"
+    echo "neither these programs nor the library are built with a sanitizer"
     exit 77
 fi
 . "$SOURCE_DIR/tests/preload/common.sh.inc"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opens files from many threads, from a signal handler that interrupts them, in children of fork, clone, vfork
- * and posix_spawn, and checks each file, for a number of rounds. Ends with 0 if every file was there and right; hangs count as failure, by whoever runs it.
+ * and posix_spawn, and checks each file, for a number of rounds. Ends with 0 if every file was there and right; the
+ * script detects hangs.
  *   storm ROOT ROUNDS [close]   ROOT/many/N holds N times 777 bytes, all different; close: connections are
  *                               closed under them
  */
@@ -33,7 +34,7 @@ static unsigned long sums[FILES + 1];
 static atomic_long handled, checked;
 static atomic_bool stop;
 
-/* Only calls that a signal handler may make. */
+/* Makes only calls that are allowed in a signal handler. */
 static void die(const char *what)
 {
     ssize_t n = write(2, what, strlen(what));
@@ -152,7 +153,7 @@ static void *thread(void *arg)
     return NULL;
 }
 
-/* Closes what looks like a connection, as programs do that close all they do not know. */
+/* Closes descriptors that look like connections, as programs do that close all descriptors. */
 static void *closer(void *arg)
 {
     (void)arg;

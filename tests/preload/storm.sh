@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Threads, signal handlers, children of all kinds, connections that are closed under them; and a daemon that is killed,
+# Threads, signal handlers, children of all kinds, connections that are closed during use; and a daemon that is killed,
 # frozen and started again meanwhile. No wrong byte, no failure, no hang.
 set -euo pipefail
 . "$SOURCE_DIR/tests/preload/common.sh.inc"
@@ -17,9 +17,9 @@ storm() { # storm WHAT [close]
 storm "with a daemon"
 ask_daemon
 [ "$d_direct" -gt 300 ] || fail "hardly anything came from the cache"
-[ "$d_broken" = 0 ] || fail "the daemon was sent nonsense"
+[ "$d_broken" = 0 ] || fail "the daemon got malformed requests"
 
-[ "$d_opens" -lt "$d_direct" ] || fail "nobody opened files himself"
+[ "$d_opens" -lt "$d_direct" ] || fail "hardly any file was opened by the index"
 kill_daemon TERM
 index=0
 start_daemon revalidate=20
@@ -27,15 +27,15 @@ storm "with a daemon that is asked for every file"
 ask_daemon
 [ "$d_opens" -gt 500 ] || fail "hardly anything came from the cache"
 
-# A connection that is closed while it is used may lose a request, which then takes the daemon for frozen.
+# Closing a connection in use may lose a request, and then the daemon is taken for frozen.
 VARVE_PRELOAD_PATIENCE=100 storm "with connections closed" close
 
-# Little room: files come and go while they are open.
+# Little room: files are evicted while they are open.
 kill_daemon TERM
 start_daemon revalidate=20 capacity=200000
 storm "with little room"
 
-# The daemon goes and comes.
+# The daemon ends and comes back.
 index=4096
 export VARVE_PRELOAD_PATIENCE=200
 LD_PRELOAD=$library timeout 300 "$programs/storm" "$root" $((rounds * 4)) &
@@ -50,13 +50,13 @@ for i in 1 2 3; do
     sleep 0.1
     start_daemon revalidate=20
 done
-wait "$running" || fail "storm: $?, with a daemon that goes and comes"
+wait "$running" || fail "storm: $?, with a daemon that ends and comes back"
 
-# Not one leak of a descriptor or a client.
+# No leak of a descriptor or a client.
 for i in 1 2 3 4 5 6 7 8 9 10; do
     ask_daemon
     [ "$d_clients" = 0 ] && break
     sleep 0.2
 done
-[ "$d_clients" = 0 ] || fail "$d_clients clients, and nobody is there"
+[ "$d_clients" = 0 ] || fail "$d_clients clients, although all programs have ended"
 kill_daemon TERM

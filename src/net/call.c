@@ -2,14 +2,13 @@
 /*
  * Calls: requests on the side that makes them.
  *
- * A call goes on while it is in the table, and ends once: with its answer or its connection on the I/O
- * thread, or at its deadline on the thread that waits. So a deadline depends on the waiting thread alone; an
- * I/O thread that was held up cannot delay it. The checksum of bulk data is computed by the thread that
- * waits, so that the I/O thread goes on with the next; only then is anything written to where the caller
- * wants it.
+ * A call is in the table until it ends, and it ends once: with its answer or its connection on the I/O thread, or at
+ * its deadline on the thread that waits. So a deadline depends on the waiting thread alone; an I/O thread that was
+ * held up cannot delay it. The thread that waits computes the checksum of bulk data, so that the I/O thread can
+ * continue. Only after that are bytes written to the caller's destination.
  *
  * References: one of the thread that started it, until vv_net_end; one of a backend while it receives data, so that the
- * memory stays until the last byte, wanted or not.
+ * memory stays until the last byte, even if the call has ended.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -22,7 +21,7 @@
 #include "net/net_private.h"
 
 #define POOL_UNIT     (UINT64_C(64) << 10)
-#define POOL_KEEP_MAX (UINT64_C(16) << 20) /* larger ones are not kept */
+#define POOL_KEEP_MAX (UINT64_C(16) << 20) /* larger buffers are not kept */
 
 /* ---- memory for bulk data ---- */
 
@@ -32,7 +31,7 @@ void *vvi_pool_take(struct vv_net *net, size_t bytes, size_t *ret_room)
     void *p = NULL;
 
     vv_mutex_lock(&net->lock);
-    /* The one that was used last may be in the processor's cache. */
+    /* Begin with the last one used, which may still be in a cache. */
     for (unsigned i = net->nr_pool; i-- > 0 && !p;) {
         if (net->pool[i].room < room || net->pool[i].room / 4 > room)
             continue;
@@ -118,7 +117,7 @@ struct vv_net_call *vvi_call_find(struct vv_net *net, uint64_t id, uint64_t seri
 
     vv_mutex_lock(&net->lock);
     call = vv_table_find(&net->calls, id);
-    /* One answer is being received: there is no second. */
+    /* Refuse a second answer while one is being received. */
     if (call && (call->serial != serial || call->receiving))
         call = NULL;
     if (call) {
@@ -218,10 +217,10 @@ static struct vvi_frame *request_frame(struct vv_net *net, const struct vv_net_a
     return f;
 }
 
-/* Sends a request by a direct connection, if there is one. */
+/* Sends a request on a direct connection, if there is one. */
 static bool send_direct(struct vv_net *net, struct vv_net_call *call, struct vvi_frame *f)
 {
-    /* With UCX the data would not come by that connection. */
+    /* With UCX the data would not come on that connection. */
     call->direct = net->transport == VV_NET_TCP ? vvi_direct_take(net, call->peer) : NULL;
     if (!call->direct)
         return false;
@@ -230,7 +229,7 @@ static bool send_direct(struct vv_net *net, struct vv_net_call *call, struct vvi
         return false;
     }
     vvi_count(net, sent, 1);
-    f->peer = 0; /* which does not count it */
+    f->peer = 0; /* the frame was not counted for its peer */
     vvi_frame_free(net, f);
     return true;
 }
@@ -274,7 +273,7 @@ int vv_net_start(struct vv_net *net, const struct vv_net_ask *ask, struct vv_net
     }
     rc = vvi_net_submit(net, f);
     if (rc) {
-        /* It was not handed over, so that its peer does not count it. */
+        /* It was not submitted, and so not counted for its peer. */
         f->peer = 0;
         vvi_frame_free(net, f);
         vvi_call_finish(net, call, rc);
@@ -300,7 +299,7 @@ static int write_all(int fd, const uint8_t *p, size_t bytes, uint64_t offset)
     return 0;
 }
 
-/* The call has ended well, and only this thread and its memory are left. */
+/* Delivers the answer of a call that succeeded. Only this thread uses the call and its memory now. */
 static int deliver(struct vv_net_call *call)
 {
     struct vv_net_answer *a = &call->answer;
@@ -326,7 +325,7 @@ static int deliver(struct vv_net_call *call)
     return 0;
 }
 
-/* Ends the calls whose deadline has come; returns the first deadline of the others. */
+/* Ends calls whose deadline has passed; returns the first deadline of the others. */
 static uint64_t first_deadline_locked(struct vv_net_call *const *calls, size_t nr, uint64_t now,
                                       size_t *ret_done)
 {

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections, whatever carries them: the handshake, and what frames mean. All on the I/O thread.
+ * Connections, for any backend: the handshake, and the meaning of frames. All on the I/O thread.
  *
- *   who connects                      who is connected to
- *   HELLO nonce, who I am, whom I want  ->
+ *   connecting side                   accepting side
+ *   HELLO nonce, own id, peer's id      ->
  *                                     <-  CHALLENGE nonce, keyed hash of both nonces and both names
- *   PROOF the same, as the other role   ->
+ *   PROOF the same for the other role   ->
  *                                     <-  WELCOME, or DENY
  *
- * The hash is keyed with the token and says which of the two roles computed it, so that an answer cannot be
- * sent back as one's own. Until a peer has proved the token it may send nothing but these, of a few dozen
- * bytes, within connect_ns. The side that was connected to proves itself first: its proof
- * reveals nothing to a peer that does not know the token.
+ * The hash is keyed with the token and includes the role that computed it, so that an answer cannot be sent back as
+ * one's own. Until a peer has proved the token it may send only these frames, of a few dozen bytes, within
+ * connect_ns. The accepting side proves itself first: its proof reveals nothing to a peer without the token.
  *
- * Failures: anything that a peer sends. Each frame is checked for its sum, for its place in the
- * handshake and for its sizes; whatever does not fit ends the connection, and so all requests on it.
+ * A peer may send anything. Each frame is checked for its sum, for its place in the handshake and for its sizes. A
+ * frame that does not fit ends the connection, and so all requests on it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -43,7 +42,7 @@ struct vvi_conn *vvi_conn_new(struct vv_net *net)
 {
     struct vvi_conn *c;
 
-    /* Ours, theirs, and a few that have yet to say who they are. */
+    /* Ours, theirs, and a few that are not identified yet. */
     if (net->nr_conns >= 2 * net->opts.peers_max + SPARE_CONNS)
         return NULL;
     c = calloc(1, sizeof(*c));
@@ -92,7 +91,7 @@ static int send_plain(struct vvi_conn *c, enum vvi_net_kind kind, const void *bo
 
 /* ---- the handshake ---- */
 
-/* role 0: proof of the connecting side; 1: of the other side. On a direct connection one byte more is proved. */
+/* role 0: proof of the connecting side; 1: of the accepting side. On a direct connection one more byte is proved. */
 static void proof_of(const struct vvi_conn *c, unsigned role, uint8_t ret_mac[VVI_MAC_BYTES])
 {
     static const char label[2][16] = {"varve-net-1 from", "varve-net-1 to  "};
@@ -147,7 +146,7 @@ struct vvi_conn *vvi_conn_accepted(struct vv_net *net)
     return c;
 }
 
-/* A peer that does not know the token. It may try as often as it likes: the log says so once a minute. */
+/* Logs a peer without the token. It may try at any rate: there is at most one message a minute. */
 static void log_denied(const struct vvi_conn *c, uint64_t peer)
 {
     struct vv_net *net = c->net;
@@ -178,7 +177,7 @@ static int take_hello(struct vvi_conn *c, const struct vvi_head *h, const uint8_
     c->direct = h->body_bytes == DIRECT_BYTES && body[HELLO_BYTES] == 1;
     if (h->body_bytes != HELLO_BYTES && !c->direct)
         return -EBADMSG;
-    /* Direct ones leave room for one of each peer. */
+    /* Direct connections leave room for one other connection of each peer. */
     if (c->direct && c->net->nr_conns > c->net->opts.peers_max + SPARE_CONNS)
         return -ENOBUFS;
     c->from = vv_le_get(body + NONCE, 8);
@@ -212,8 +211,8 @@ static int take_challenge(struct vvi_conn *c, const struct vvi_head *h, const ui
     return send_plain(c, VVI_PROOF, mac, sizeof(mac));
 }
 
-/* Closes the connections that a peer has to us, but for `except`, when the backend is done with its events. Their end is no
- * news. */
+/* Closes the connections that a peer has to us, except `except`, when the backend is done with its events. This is not
+ * reported as an event. */
 static void retire(struct vv_net *net, uint64_t from, const struct vvi_conn *except)
 {
     for (struct vvi_conn *c = net->conns; c; c = c->next) {
@@ -240,7 +239,7 @@ static int take_proof(struct vvi_conn *c, const struct vvi_head *h, const uint8_
     c->state = CONN_OPEN;
     if (!c->direct) {
         vvi_count(c->net, accepted, 1);
-        /* A peer has one connection to us, beside direct ones, which it makes later: all others are leftovers. */
+        /* A peer has one connection to us, and makes direct ones after it: all others are stale. */
         retire(c->net, c->from, c);
         vvi_peer_seen(c->net, c->from);
     }
@@ -279,7 +278,7 @@ static void compare_epoch(struct vvi_conn *c, uint64_t epoch)
 /* Stores an answer's status and body in the call; its data is yet to come. */
 static int fill_answer(struct vv_net_call *call, const struct vvi_head *h, const void *body)
 {
-    free(call->body); /* of an answer whose data did not come the other way */
+    free(call->body); /* of an answer whose data did not come by UCX */
     call->body = h->body_bytes ? malloc(h->body_bytes) : NULL;
     if (h->body_bytes && !call->body)
         return -ENOMEM;
@@ -299,7 +298,7 @@ static int take_answer(struct vvi_conn *c, const struct vvi_head *h, const void 
         return -EBADMSG;
     call = vvi_call_find(net, h->id, c->serial);
     if (!call)
-        return 0; /* given up */
+        return 0; /* the call has ended */
     filled = fill_answer(call, h, body);
     if (filled == 0 && h->data_bytes > call->data_max)
         filled = -EMSGSIZE;
@@ -321,7 +320,7 @@ static int take_request(struct vvi_conn *c, const struct vvi_head *h, const void
     return vvi_serve(c, h, body);
 }
 
-/* On our connections come answers, on theirs requests and messages. */
+/* Answers come on our connections, requests and messages on the peers'. */
 static int take_open(struct vvi_conn *c, const struct vvi_head *h, const void *body)
 {
     const struct vv_net_events *e = &c->net->opts.events;
@@ -449,7 +448,7 @@ void vvi_conn_broken(struct vvi_conn *c, int err)
         p->conn = NULL;
         vvi_peer_lost(net, p, was_open, err);
     } else if (was_open) {
-        retire(net, from, NULL); /* its direct ones */
+        retire(net, from, NULL); /* its direct connections */
         vvi_net_tell(net, from, err == -ESHUTDOWN ? VV_NET_BYE : VV_NET_LOST, err);
         if (err != -ESHUTDOWN)
             vvi_peer_probe(net, from);

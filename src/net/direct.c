@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Direct connections: a caller sends its request and receives the answer itself, on a connection that no other caller
- * uses meanwhile. A call by the I/O thread wakes that thread to send, wakes it to receive, and it wakes the caller; here
- * the caller wakes up once.
+ * uses meanwhile. With a call by the I/O thread there are three wake-ups: that thread to send and to receive, then the
+ * caller. Here only the caller wakes up, once.
  *
- *   making    a caller found none: the I/O thread makes one, and that call goes by the I/O thread. After an attempt that
- *             failed there is none for retry_max_ns
- *   idle      in net->direct; closed when it has been idle for idle_ns
- *   in use    of one call, which gives it back when its answer is there; otherwise it is closed
+ *   making    a caller found none: the I/O thread makes one, and that call goes by the I/O thread. After a failed
+ * attempt
+ *             there is no other for retry_max_ns
+ *   idle      in net->direct; closed after idle_ns without use
+ *   in use    by one call, which gives it back when its answer is there; otherwise it is closed
  *
- * net->nr_direct counts them from vvi_direct_begin on, until they are closed or vvi_direct_made says that there is none.
+ * net->nr_direct counts them from vvi_direct_begin on, until they are closed or vvi_direct_made reports that making
+ * failed.
  *
- * They are made while our connection to the peer is open, and closed with it: only that one says how a peer is. One that
- * breaks ends its call with -ECONNRESET and nothing else.
+ * They are made while our other connection to the peer is open, and closed with it: only that one shows the peer's
+ * state. A direct connection that breaks ends its call with -ECONNRESET and has no other effect.
  *
  * A receive returns after SLICE_US at the latest, so that deadlines and the end of the net are noticed.
  */
@@ -34,7 +36,7 @@ struct vvi_direct {
     uint64_t peer;
     int fd;
     uint64_t idle_since_ns;
-    /* The answer that is coming in. */
+    /* The answer that is being received. */
     uint8_t head[VVI_NET_HEAD];
     struct vvi_head h;
     bool has_head;
@@ -128,7 +130,7 @@ void vvi_direct_made(struct vv_net *net, uint64_t peer, int fd)
         close(fd);
 }
 
-/* Closes those that have been idle for so long, to a peer or (0) to all. */
+/* Closes connections that have been idle for so long, to a peer or (0) to all. */
 static void close_idle(struct vv_net *net, uint64_t peer, uint64_t idle_ns)
 {
     struct vvi_direct *gone = NULL;
@@ -179,14 +181,14 @@ int vvi_direct_send(struct vvi_direct *d, const struct vvi_frame *f)
     return n == (ssize_t)f->head_bytes ? 0 : -ECONNRESET;
 }
 
-/* A header is there: what follows gets its memory. */
+/* Handles a complete header: allocates memory for the rest. */
 static int take_head(struct vv_net_call *call)
 {
     struct vvi_direct *d = call->direct;
     int rc = vvi_head_decode(d->head, true, &d->h);
 
     if (rc || d->h.kind != VVI_ANSWER || d->h.id != call->id || d->h.flags & VVI_FLAG_APART)
-        return -ECONNRESET; /* a goodbye, or nonsense */
+        return -ECONNRESET; /* a goodbye, or a malformed frame */
     if (d->h.data_bytes > call->data_max)
         return -EMSGSIZE;
     d->has_head = true;
@@ -217,7 +219,7 @@ static uint64_t missing(struct vv_net_call *call, struct iovec ret_iov[2])
     return ret_iov[0].iov_len + ret_iov[1].iov_len;
 }
 
-/* 1: all of the answer is there; 0: not yet. */
+/* 1: the answer is complete; 0: not yet. */
 static int receive(struct vv_net_call *call)
 {
     struct vvi_direct *d = call->direct;
@@ -235,7 +237,7 @@ static int receive(struct vv_net_call *call)
             return -ECONNRESET;
         d->have += (uint64_t)n;
         if ((uint64_t)n < rest)
-            return 0; /* the slice is over: deadlines are looked at */
+            return 0; /* the slice is over: the caller checks deadlines */
         if (!d->has_head)
             rc = take_head(call);
         if (rc)

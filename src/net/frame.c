@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames and addresses: bytes from and to the wire. A header is believed only as far as vvi_head_decode
- * has checked it: its sizes are within what a peer in that state may send, before anything is allocated
- * by them; and its checksum, which covers the body too, is right before its meaning is looked at. Pure, but
- * for memory and the resolver.
+ * Frames and addresses: encoding and decoding. A header may be used only after vvi_head_decode has checked it: its
+ * sizes are within the limits for a peer in that state, which is checked before anything is allocated by them; and its
+ * checksum, which covers the body too, is right. No side effects, except for memory and the resolver.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,7 +20,7 @@
 #define WIRE_VERSION 1
 #define CHECK_AT     56
 
-/* The sum of the header without it, and of the body, as one number. */
+/* The sum of the header without its sum field, and of the body, as one number. */
 static uint64_t check_of(const uint8_t *wire, const void *body, size_t body_bytes)
 {
     uint8_t both[16];
@@ -119,7 +118,7 @@ void vvi_frame_free(struct vv_net *net, struct vvi_frame *f)
 
 /* ---- addresses ---- */
 
-/* "host:port" or "[host]:port", host perhaps empty. */
+/* Splits "host:port" or "[host]:port"; host may be empty. */
 static int split(const char *text, char *host, size_t host_bytes, const char **ret_port)
 {
     const char *colon = strrchr(text, ':'), *from = text;
@@ -134,7 +133,7 @@ static int split(const char *text, char *host, size_t host_bytes, const char **r
         from++;
         n -= 2;
     } else if (memchr(text, ':', n)) {
-        return -EINVAL; /* which of the colons is it? */
+        return -EINVAL; /* ambiguous: several colons */
     }
     if (n >= host_bytes)
         return -EINVAL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * SHA-256 and the keyed hash made from it. Written here because it is needed once per connection, for a
- * few hundred bytes, and no library that nearly everybody has offers it. No state; any thread.
+ * SHA-256 and the keyed hash made from it. It is implemented here because it is needed only once per connection, for
+ * a few hundred bytes, and no library that is present everywhere offers it. No state; any thread.
  */
 #include "net/mac.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HMAC-SHA-256 (RFC 2104, FIPS 180-4), for proving that one knows the token of a job. */
+/* HMAC-SHA-256 (RFC 2104, FIPS 180-4), to prove possession of a job's token. */
 #ifndef VV_NET_MAC_H
 #define VV_NET_MAC_H
 
@@ -13,7 +13,7 @@ void vvi_net_sha256(const void *p, size_t n, uint8_t ret_hash[VVI_MAC_BYTES]);
 /* At most 512 bytes of message. */
 void vvi_net_mac(const void *key, size_t key_bytes, const void *msg, size_t msg_bytes,
                  uint8_t ret_mac[VVI_MAC_BYTES]);
-/* Takes as long whatever the first difference is. */
+/* Compares in constant time. */
 bool vvi_net_mac_equal(const uint8_t a[VVI_MAC_BYTES], const uint8_t b[VVI_MAC_BYTES]);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening and closing, the I/O thread, and what other threads hand to it.
+ * Opening and closing, the I/O thread, and its inbox.
  *
- * The thread goes round: frames that were handed over, peers that were changed, timers, then the backend,
- * which waits for the network until the next timer or until it is woken. Everything that could make it
- * wait otherwise is elsewhere: the answering thread reads files, the waiting thread computes checksums
- * of data, the thread that sets a peer resolves its name.
+ * The thread runs a loop: frames that were submitted, peers that were changed, timers, then the backend, which waits
+ * for the network until the next timer or until it is woken up. Other work that could block is done elsewhere: the
+ * answering thread reads files, the waiting thread computes checksums of data, the thread that sets a peer resolves
+ * its name.
  *
- * Stopping: the thread says goodbye on every open connection and gives the bytes GOODBYE_NS to go; then
- * all connections are closed and all calls ended, whatever state they are in.
+ * Stopping: the thread sends a goodbye on every open connection and waits GOODBYE_NS for the bytes to leave; then all
+ * connections are closed and all calls ended, in any state.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -70,7 +70,7 @@ enum vv_net_transport vv_net_transport_of(const struct vv_net *net)
     return net->transport;
 }
 
-/* Counts the frame if it may be queued: 0, or why not. */
+/* Counts the frame if it may be queued: 0, or a negative errno. */
 static int admit_locked(struct vv_net *net, const struct vvi_frame *f)
 {
     struct vvi_peer *p;
@@ -105,7 +105,7 @@ int vvi_net_submit(struct vv_net *net, struct vvi_frame *f)
         net->woken = true;
     }
     vv_mutex_unlock(&net->lock);
-    /* The I/O thread itself looks before it waits (has_work). */
+    /* The I/O thread itself checks before it waits (has_work). */
     if (wake && io_thread_of != net)
         net->ops->wake(net->io);
     return rc;
@@ -131,7 +131,7 @@ int vv_net_send(struct vv_net *net, uint64_t peer, uint16_t type, const void *bo
     f->peer = peer;
     rc = vvi_net_submit(net, f);
     if (rc) {
-        f->peer = 0; /* which does not count it */
+        f->peer = 0; /* not counted by its peer */
         vvi_frame_free(net, f);
         vvi_count(net, dropped, 1);
     }
@@ -264,7 +264,7 @@ static void give_up_all(struct vv_net *net)
     vvi_calls_fail(net, 0, 0, -ESHUTDOWN);
 }
 
-/* True if something was handed over since the inbox was taken. Frames that this thread hands over itself, from a
+/* True if there are new frames or changes since the inbox was emptied. Frames that this thread submits itself, in a
  * callback, cause no wake-up. */
 static bool has_work(struct vv_net *net)
 {
@@ -360,7 +360,7 @@ int vv_net_open(const struct vv_net_opts *opts, char *err, size_t err_bytes,
     set_defaults(net, opts);
     vv_mutex_init(&net->lock, "net", VV_RANK_NET);
     rc = net->ops->open(net, &listen, err, err_bytes, &net->io, &port);
-    net->opts.listen = NULL; /* the caller's, and not for longer than this call */
+    net->opts.listen = NULL; /* the caller's string, valid only during this call */
     if (rc)
         goto fail_open;
     vvi_addr_with_port(opts->listen, port, net->addr);
@@ -398,7 +398,7 @@ void vv_net_free(struct vv_net *net)
     if (!net)
         return;
     vv_net_stop(net);
-    /* It may have memory of calls that were given up. */
+    /* It may own memory of calls that have ended. */
     net->ops->close(net->io);
     vv_assert(net->nr_open_calls == 0 && net->nr_reqs == 0);
     vvi_direct_close(net, 0);

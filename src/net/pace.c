@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deadlines that follow the peer: the mean of its answers and four times their mean deviation, as TCP
- * does it; for bulk data besides the time that it takes at a quarter of the rate seen. Each deadline that
- * passes doubles the patience, up to a limit, so that a peer that has become slow is not asked in vain for
- * ever; the next answer ends that.
+ * Deadlines that follow the peer: the mean of its answers and four times their mean deviation, as in TCP; for bulk
+ * data, also the time at a quarter of the measured rate. Each missed deadline doubles the patience, up to a limit, so
+ * that calls to a peer that has become slow do not fail for ever; the next answer ends that.
  */
 #include "net/pace.h"
 

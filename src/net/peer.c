@@ -7,12 +7,11 @@
  *   open       frames go out
  *   pausing    the last attempt failed: frames are refused until the pause is over
  *
- * A connection that breaks is tried again without a pause, even if nothing waits to be sent: the answer
- * tells whether the process is gone (refused) or only the connection; membership needs to know that
- * at once. A process that is being killed closes its connections before its
- * listener, or after it: an attempt that is reset half-way says nothing, and is made again a few times, a
- * millisecond later, then two, and so on. Pauses otherwise double from retry_ns to retry_max_ns, and end early when the
- * peer connects to us.
+ * A connection that breaks is made again without a pause, even if there is nothing to send. The attempt shows whether
+ * the process is gone (refused) or only the connection; membership needs that at once. A process that is being killed
+ * closes its connections before or after its listener. So an attempt that is reset half-way shows nothing, and is
+ * repeated a few times, a millisecond later, then two, and so on. Other pauses double from retry_ns to retry_max_ns,
+ * and end early when the peer connects to us.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -137,7 +136,7 @@ static void set_pausing(struct vv_net *net, struct vvi_peer *p, bool pausing, in
     vv_mutex_unlock(&net->lock);
 }
 
-/* With our connection go the direct ones. */
+/* Direct connections end with our other connection. */
 static void set_open(struct vv_net *net, struct vvi_peer *p, bool open)
 {
     vv_mutex_lock(&net->lock);
@@ -201,7 +200,7 @@ static enum vv_net_change change_of(int err)
     }
 }
 
-/* True if the address has changed since the last connection: then the end of that connection says nothing about the peer. */
+/* True if the address has changed since the last connection: then the end of that one shows nothing about the peer. */
 static bool has_moved(struct vv_net *net, struct vvi_peer *p)
 {
     bool moved;
@@ -218,7 +217,7 @@ void vvi_peer_lost(struct vv_net *net, struct vvi_peer *p, bool was_open, int er
 
     set_open(net, p, false);
     if (has_moved(net, p)) {
-        p->retry_at_ns = now; /* work_on is about to look at it */
+        p->retry_at_ns = now; /* work_on checks it next */
         return;
     }
     if (was_open && err != -ESHUTDOWN) {
@@ -317,7 +316,7 @@ void vvi_peer_submit(struct vv_net *net, struct vvi_frame *f)
         make_connection(net, p);
 }
 
-/* A direct connection, for calls to come. */
+/* Makes a direct connection for later calls. */
 static void make_direct(struct vv_net *net, struct vvi_peer *p)
 {
     struct vvi_addr addr;
@@ -341,7 +340,7 @@ static void make_direct(struct vv_net *net, struct vvi_peer *p)
         vvi_conn_broken(c, rc);
 }
 
-/* Ends its connections. That is our own doing, and so no news. */
+/* Ends its connections. This is our own doing, and not reported as an event. */
 static void part(struct vv_net *net, struct vvi_peer *p)
 {
     struct vvi_conn *c = p->conn;
@@ -365,7 +364,7 @@ static void part(struct vv_net *net, struct vvi_peer *p)
     vvi_calls_fail(net, serial, 0, -ECONNRESET);
 }
 
-/* Taken out and freed; what waited for it has failed. */
+/* Removes a peer and frees it; frames that wait for it fail. */
 static void remove_peer(struct vv_net *net, struct vvi_peer *p)
 {
     vv_mutex_lock(&net->lock);
@@ -392,7 +391,7 @@ static void work_on(struct vv_net *net, struct vvi_peer *p, uint64_t now)
     }
     make_direct(net, p);
     if (dirty)
-        part(net, p); /* it has moved; what was asked of it where it was is lost */
+        part(net, p); /* it has moved; requests to the old address are lost */
     if (dirty && p->retry_at_ns)
         p->retry_at_ns = now;
     if (p->conn)
@@ -409,8 +408,8 @@ static void work_on(struct vv_net *net, struct vvi_peer *p, uint64_t now)
     }
 }
 
-/* Only this thread removes peers. One that another thread adds meanwhile may change the order, and some are passed
- * twice or not at all: its peers_dirty has all of them looked at again. */
+/* Only this thread removes peers. If another thread adds one meanwhile, the order may change, and some are handled
+ * twice or not at all: peers_dirty makes the loop run again. */
 void vvi_peers_work(struct vv_net *net, uint64_t now_ns)
 {
     struct vvi_peer *p, *next;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests on the side that answers them. A request object is self-contained: it knows the number of its
- * connection, never the connection, which may be gone when it is answered.
+ * Requests on the side that answers them. A request object is self-contained: it has the serial number of its
+ * connection, never a pointer to it, because the connection may be gone when it is answered.
  *
- * The checksum of bulk data is computed here, on the thread that answers, which reads the file for it. So
- * the bytes are in memory when the I/O thread sends them, and a disk that is slow holds up its own request
- * only. Without a checksum, and where the caller says that the bytes are in memory already, nothing is read here: the
- * I/O thread sends them from the file. What is sent from the file may change in between: the receiver's checksum tells.
+ * The thread that answers reads the file and computes the checksum of bulk data. So the bytes are in memory when the
+ * I/O thread sends them, and a slow disk delays only its own request. Without a checksum, and if the caller states
+ * that the bytes are in memory already, nothing is read here: the I/O thread sends them from the file. The file may
+ * change before they are sent; then the receiver's checksum does not match.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@ int vvi_serve(struct vvi_conn *c, const struct vvi_head *h, const void *body)
 
     if (!net->opts.events.request)
         return vvi_serve_refuse(c, h, -EOPNOTSUPP);
-    /* Answers that it does not take count as well. */
+    /* Answers that it does not receive count as well. */
     if (c->serving + net->ops->queued(c) >= net->opts.serving_max)
         return vvi_serve_refuse(c, h, -EBUSY);
     req = malloc(sizeof(*req) + h->body_bytes);
@@ -66,7 +66,7 @@ int vvi_serve_refuse(struct vvi_conn *c, const struct vvi_head *h, int status)
                               .epoch = vv_net_epoch(c->net)};
     struct vvi_frame *f;
 
-    /* A peer that keeps asking and never takes an answer gets no more memory. */
+    /* A peer that keeps sending requests and never receives an answer gets no more memory. */
     if (c->net->ops->queued(c) > 2 * c->net->opts.serving_max)
         return -ENOBUFS;
     f = vvi_frame_new(&answer, NULL);
@@ -86,7 +86,7 @@ uint64_t vv_net_req_data_max(const struct vv_net_req *req)
     return req->data_max;
 }
 
-/* Reads a range of a file, into `ret_all` or, if that is NULL, piece by piece into a buffer. ret_sum: or NULL. */
+/* Reads a range of a file, into `ret_all` or, if that is NULL, piece by piece into a buffer. ret_sum may be NULL. */
 static int read_range(struct vv_net *net, const struct vv_net_reply *r, uint8_t *ret_all,
                       uint64_t *ret_sum)
 {
@@ -116,7 +116,7 @@ static int read_range(struct vv_net *net, const struct vv_net_reply *r, uint8_t 
     return rc;
 }
 
-/* Bulk data: what a frame needs to send it, and its sum, unless ret_sum is NULL. What has to be read is kept in memory while
+/* Prepares bulk data for a frame, and its sum, unless ret_sum is NULL. Data that has to be read is kept in memory while
  * there is room, and sent from there. */
 static int take_data(struct vv_net *net, const struct vv_net_reply *r, struct vvi_frame *data,
                      uint64_t *ret_sum)

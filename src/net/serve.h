@@ -13,7 +13,7 @@ struct vv_net_req {
     uint8_t body[];
 };
 
-/* A request has come: tells the events, or refuses it. As vvi_conn_frame. */
+/* Handles a request that has come: calls the event, or refuses it. Returns as vvi_conn_frame does. */
 VV_WARN_UNUSED int vvi_serve(struct vvi_conn *c, const struct vvi_head *h, const void *body);
 VV_WARN_UNUSED int vvi_serve_refuse(struct vvi_conn *c, const struct vvi_head *h, int status);
 

@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames over TCP: sockets that never block, and epoll. On the I/O thread, but for waking it.
+ * Frames over TCP: sockets that never block, and epoll. All on the I/O thread, except for waking it up.
  *
- * Receiving: what comes goes to one buffer that all connections share, and from there into a header, a body;
- * once a header says that bulk data follows, the rest is received straight into the memory of its call. Each
- * connection gets TURN_BYTES in a row, then the next one has its turn (epoll tells again of what is
- * left), so that a fast peer does not starve the others.
+ * Receiving: bytes go to one buffer that all connections share, and from there into a header or a body. Once a header
+ * announces bulk data, the rest is received straight into the memory of its call. Each connection gets TURN_BYTES in a
+ * row, then the next one has its turn (epoll reports the rest again), so that a fast peer does not starve the others.
  *
- * Sending: frames in a list, header, body and data from memory, a range of a file by sendfile. What does not go
- * stays until the socket takes more. If the file turns out shorter than when its checksum was computed, zeros
- * go in place of what is missing: the stream stays in step, and the checksum tells the receiver.
+ * Sending: frames in a list, each of a header, a body and data from memory or, by sendfile, from a range of a file.
+ * Bytes that cannot be sent stay until the socket accepts more. If the file is shorter than when its checksum was
+ * computed, zeros are sent instead: the stream stays in step, and the receiver's checksum does not match.
  *
- * The UCX backend is this one with another way for bulk data (ucx.c), which has its events in the same epoll.
+ * The UCX backend is this one with UCX for bulk data (ucx.c), whose events are in the same epoll set.
  *
- * A killed peer is noticed by the end of its stream, which its kernel sends. One whose machine or link is
- * gone answers nothing: TCP_USER_TIMEOUT ends a connection that has unanswered bytes for so long. On one that is idle,
- * as those that a peer has to us may be, the probes of SO_KEEPALIVE are such bytes.
+ * A killed peer is noticed by the end of its stream, which its kernel sends. A peer whose machine or link is gone
+ * answers nothing: TCP_USER_TIMEOUT ends a connection that has unanswered bytes for so long. On an idle one, such as
+ * a peer's connection to us, the probes of SO_KEEPALIVE are such bytes.
  */
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -34,9 +33,9 @@
 
 #define TURN_BYTES      (UINT64_C(1) << 20)
 #define BUF_BYTES       (UINT64_C(256) << 10)
-#define LOW_BYTES       (UINT64_C(256) << 10) /* of bulk data, that are worth a look */
+#define LOW_BYTES       (UINT64_C(256) << 10) /* of bulk data, that justify a wake-up */
 #define USER_TIMEOUT_MS 5000
-#define KEEP_IDLE_S     2 /* several probes within USER_TIMEOUT_MS: one that is lost ends nothing */
+#define KEEP_IDLE_S     2 /* several probes within USER_TIMEOUT_MS: the loss of one has no effect */
 #define KEEP_EVERY_S    1
 #define EVENTS          64
 #define ACCEPT_PAUSE_NS (100 * VV_NS_PER_MS)
@@ -46,9 +45,9 @@ enum { SMALL_BODY = 512 };
 struct tcp {
     struct vv_net *net;
     int epoll_fd, wake_fd, listen_fd;
-    uint64_t accept_at_ns; /* out of descriptors: not before this; 0: now */
+    uint64_t accept_at_ns; /* after running out of descriptors: not before this; 0: now */
     uint8_t *buf;
-    struct vvi_ucx *ucx; /* another way for bulk data, or NULL */
+    struct vvi_ucx *ucx; /* for bulk data, or NULL */
 };
 
 enum in_state { IN_HEAD, IN_BODY, IN_DATA };
@@ -66,8 +65,8 @@ struct tcp_conn {
     uint8_t *body; /* `small`, or allocated */
     uint8_t small[SMALL_BODY];
     struct vv_net_call *call; /* the call that its data is for; NULL: none */
-    uint64_t have;            /* bytes of the present part */
-    int low;                  /* SO_RCVLOWAT; 0: as it was */
+    uint64_t have;            /* bytes of the current part */
+    int low;                  /* SO_RCVLOWAT; 0: not set */
 };
 
 static const uint8_t zeros[64 << 10];
@@ -102,7 +101,7 @@ static void tune(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
 
-/* Takes the descriptor, whatever the result. */
+/* Takes ownership of the descriptor in any case. */
 static int attach(struct tcp *t, struct vvi_conn *c, int fd, bool connecting)
 {
     struct tcp_conn *k = calloc(1, sizeof(*k));
@@ -196,7 +195,7 @@ static ssize_t send_data(struct tcp_conn *k, struct vvi_frame *f, uint64_t at)
     return send(k->fd, zeros, VV_MIN(n, sizeof(zeros)), MSG_NOSIGNAL);
 }
 
-/* One piece of a frame: what send returns. */
+/* Sends one piece of a frame; returns the result of send. */
 static ssize_t send_piece(struct tcp_conn *k, struct vvi_frame *f)
 {
     if (f->done < f->head_bytes && f->data) {
@@ -212,7 +211,7 @@ static ssize_t send_piece(struct tcp_conn *k, struct vvi_frame *f)
     return send_data(k, f, f->done - f->head_bytes);
 }
 
-/* 0: all has gone, or the socket takes no more for now. */
+/* 0: all was sent, or the socket accepts no more for now. */
 static int flush(struct tcp *t, struct tcp_conn *k)
 {
     uint64_t turn = 0;
@@ -252,15 +251,15 @@ static void tcp_send(void *io, struct vvi_conn *c, struct vvi_frame *f)
     *k->last = f;
     k->last = &f->next;
     k->queued++;
-    /* An error is found again when the socket is looked at, where the connection may be freed. */
+    /* Ignore an error here: poll finds it again, and can free the connection. */
     if (idle && flush(t, k) != 0)
         want_out(t, k, true);
 }
 
 /* ---- receiving ---- */
 
-/* While bulk data comes, waking up for each packet would cost more than receiving it: the kernel wakes us when there
- * is a good piece of it, or all that is missing. The end of the stream wakes us in any case. */
+/* While bulk data comes, waking up for each packet would cost more than receiving it. So the kernel wakes this thread
+ * when a good piece, or all of the rest, is there. The end of the stream wakes it in any case. */
 static void set_low(struct tcp_conn *k)
 {
     int low = k->in == IN_DATA ? (int)VV_MIN(k->h.data_bytes - k->have, LOW_BYTES) : 1;
@@ -271,7 +270,7 @@ static void set_low(struct tcp_conn *k)
         k->low = low;
 }
 
-/* Header and body are there. */
+/* Handles a complete header and body. */
 static int take_frame(struct tcp_conn *k)
 {
     int rc = 0;
@@ -304,7 +303,7 @@ static int take_head(struct tcp_conn *k)
     return k->h.body_bytes ? 0 : take_frame(k);
 }
 
-/* Takes what it can of some bytes for the present part. */
+/* Takes bytes for the current part; returns how many. */
 static size_t take_part(struct tcp_conn *k, const uint8_t *p, size_t n)
 {
     uint64_t whole = k->in == IN_HEAD   ? VVI_NET_HEAD
@@ -373,7 +372,7 @@ static int receive(struct tcp *t, struct tcp_conn *k)
         if (rc)
             return rc;
         if ((size_t)n < room && (!direct || k->in == IN_DATA))
-            break; /* most likely that was all */
+            break; /* most likely no more is there */
         turn += (uint64_t)n;
     }
     set_low(k);
@@ -442,7 +441,7 @@ static void accept_all(struct tcp *t)
         int rc, fd = accept4(t->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
             if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-                /* They go on waiting in the kernel; asking again at once would only heat the room. */
+                /* They stay in the kernel's queue; an immediate retry would fail the same way. */
                 t->accept_at_ns = vv_now_ns() + ACCEPT_PAUSE_NS;
                 vvi_net_at(t->net, t->accept_at_ns);
                 (void)watch_listener(t, false);

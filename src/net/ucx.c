@@ -4,21 +4,20 @@
  * receiver's, by RDMA where there is any. On the I/O thread.
  *
  * Everything else stays with TCP (tcp.c): connections, the proof of the token, requests, answers. The asking side
- * sends on its connection the address of its UCX worker and a random key (REACH). The answering side sends the
- * answer by TCP, marked "the data comes apart", and the data by UCX, with the key and the number of the call.
- * Either may arrive first. The checksum is in the answer, so that bytes from another sender are never
- * taken for the right ones.
+ * sends the address of its UCX worker and a random key on its connection (REACH). The answering side sends the answer
+ * by TCP, marked "the data comes apart", and the data by UCX, with the key and the number of the call. Either may
+ * arrive first. The checksum is in the answer, so that bytes from another sender are never accepted.
  *
- * If UCX fails a sender, at once or later, the same answer goes again with the data inside, by TCP, as long as
- * that connection lives; and from then on all that follow. So UCX can make transfers faster, and never
- * lets one fail that TCP could make. That a peer was killed, TCP tells.
+ * If UCX fails for a sender, at once or later, the same answer is sent again with the data inside, by TCP, as long as
+ * that connection lives, and so are all that follow. So UCX can make transfers faster, and never fails one that TCP
+ * could make. The death of a peer is noticed by TCP.
  *
- * UCX decides when it lets go of memory. What it is receiving is in a buffer that belongs to the call only when
- * all of it has come; what it is sending stays until it is done. What it has not let go of when the worker
- * is destroyed is taken back then.
+ * UCX decides when it releases memory. A buffer that it is receiving into belongs to the call only when all data has
+ * come; a buffer that it is sending stays until it is done. Buffers that it has not released when the worker is
+ * destroyed are released then.
  *
- * UCX calls back from within its progress function, where endpoints must not be closed: those that fail are
- * noted, and closed afterwards.
+ * UCX calls back from within its progress function, where endpoints must not be closed: failed ones are marked, and
+ * closed afterwards.
  */
 #include "net/ucx.h"
 
@@ -38,22 +37,22 @@
 
 enum { AM_ID = 7, PROGRESS_MAX = 256, KEY = 16, EARLY_MAX = 256, SETTLE_MS = 300 };
 
-#define APART_MIN (UINT64_C(64) << 10) /* less is not worth a second message */
+#define APART_MIN (UINT64_C(64) << 10) /* less does not justify a second message */
 
-/* Where the data for the peer of a connection goes. */
+/* The UCX endpoint for the peer of a connection. */
 struct link {
     struct vvi_ucx *u;
     struct vvi_conn *c; /* NULL: it is gone */
     ucp_ep_h ep;
     uint8_t key[KEY];
     unsigned sending;
-    bool failed; /* no more by this way */
+    bool failed; /* not used any more */
     bool closing, closed;
     void *close_request; /* UCX's, until it is done */
     struct link *next, *prev;
 };
 
-/* An answer whose data UCX has. */
+/* An answer whose data UCX is sending. */
 struct sending {
     struct link *k;
     uint64_t serial;
@@ -63,7 +62,7 @@ struct sending {
     struct sending *next, *prev;
 };
 
-/* Data that is expected, or has come early, or is being received. */
+/* Data that is expected, has come early, or is being received. */
 struct expected {
     struct vvi_ucx *u;
     uint64_t id, serial;
@@ -110,7 +109,7 @@ struct vvi_ucx {
             (item)->next->prev = (item)->prev;                          \
     } while (0)
 
-/* A request that UCX is done with; or was given back when everything ended. */
+/* Releases a request that UCX is done with, or that was ended with the worker. */
 static void give_back(struct vvi_ucx *u, void *request)
 {
     if (!u->ending)
@@ -228,7 +227,7 @@ unsigned vvi_ucx_queued(const struct vvi_conn *c)
     return k ? k->sending : 0;
 }
 
-/* UCX is done with an answer's data, one way or the other. */
+/* UCX has ended sending an answer's data, successfully or not. */
 static void sent(struct sending *s, ucs_status_t status)
 {
     struct link *k = s->k;
@@ -258,7 +257,7 @@ static void on_sent(void *request, ucs_status_t status, void *user)
     give_back(u, request);
 }
 
-/* The same answer without its data. */
+/* Copies the answer without its data. */
 static struct vvi_frame *without_data(const struct vvi_frame *f)
 {
     struct vvi_frame *bare;
@@ -338,7 +337,7 @@ static void drop_expected(struct expected *e)
     free(e);
 }
 
-/* All has come, or will not. If not, the call waits on: the sender tries TCP, or is gone. */
+/* All data has come, or will not. In the second case the call waits on: the sender uses TCP, or is gone. */
 static void received(struct expected *e, int rc)
 {
     struct vv_net_call *call = e->call;
@@ -371,7 +370,7 @@ static void on_received(void *request, ucs_status_t status, size_t bytes, void *
     give_back(u, request);
 }
 
-/* Both are there: somebody who wants the data, and the data. False: it is not taken. */
+/* A waiting call and its data are both there. False: the data is not taken. */
 static bool receive(struct expected *e, void *desc, size_t bytes)
 {
     struct vvi_ucx *u = e->u;
@@ -407,7 +406,7 @@ static struct vv_net_call *let_go(struct expected *e)
     return call;
 }
 
-/* The data has come before its answer, if it is one that somebody waits for. */
+/* Keeps data that came before its answer, if its call is waiting. */
 static ucs_status_t keep_early(struct vvi_ucx *u, uint64_t id, void *desc, size_t bytes)
 {
     struct expected *e;
@@ -508,7 +507,7 @@ void vvi_ucx_part(struct vvi_ucx *u, struct vvi_conn *c)
 
 /* ---- the loop ---- */
 
-/* Links that failed are closed; data that came early for calls that have ended is let go. */
+/* Closes failed links, and releases data that came early for calls that have ended. */
 static void tidy(struct vvi_ucx *u)
 {
     for (struct link *k = u->links, *next; u->trouble && k; k = next) {
@@ -543,7 +542,8 @@ bool vvi_ucx_may_sleep(struct vvi_ucx *u)
 
 /* ---- opening and closing ---- */
 
-/* A worker may be destroyed only after all its requests have been released. Those that are not done go with it. */
+/* A worker may be destroyed only after all its requests have been released. Those that are not done are destroyed
+ * with it. */
 static void release_requests(struct vvi_ucx *u)
 {
     u->ending = true;
@@ -680,7 +680,7 @@ int vvi_ucx_open(struct vv_net *net, char *err, size_t err_bytes, struct vvi_ucx
     return vvi_net_ucx_check(err, err_bytes);
 }
 
-/* The rest is called only with what vvi_ucx_open has made. */
+/* The functions below are called only with a result of vvi_ucx_open. */
 void vvi_ucx_close(struct vvi_ucx *u)
 {
     (void)u;

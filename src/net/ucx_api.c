@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loads UCX and translates its results. It is loaded once, under a lock used for nothing else; the result
- * never changes afterwards.
+ * Loads UCX and translates its results. It is loaded once, under a lock used for nothing else; the result never changes
+ * afterwards.
  *
- * UCX reads its environment when it is loaded. What it would do to a process by default is not ours to do
- * to an application: catching its fatal signals, and printing. Both are turned off, unless the user has
- * said otherwise by setting the variables himself.
+ * UCX reads its environment when it is loaded. By default it catches fatal signals of the process, and prints. A
+ * library must not do that to an application, so both are turned off, unless the user has set the variables.
  */
 #include "net/ucx_api.h"
 

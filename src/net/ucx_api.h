@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * UCX, opened at run time: a build that found its headers runs on machines without it, and says there that
- * the transport is not to be had. The functions that are used stand in one list.
+ * UCX, opened at run time: a build that found its headers also runs on machines without it, and reports there that the
+ * transport is not available. All functions that are used are in one list.
  */
 #ifndef VV_NET_UCX_API_H
 #define VV_NET_UCX_API_H
@@ -39,7 +39,8 @@ struct vvi_ucx_api {
 #undef X
 };
 
-/* 0, or -ENOTSUP with the reason. It stays open: UCX has memory hooks that cannot be taken back. Any thread. */
+/* 0, or -ENOTSUP with the reason. It is never unloaded, because UCX has memory hooks that cannot be removed. Any
+ * thread. */
 VV_WARN_UNUSED int vvi_ucx_load(char *err, size_t err_bytes, const struct vvi_ucx_api **ret_api);
 /* Converts a status to a negative errno. */
 int vvi_ucx_errno(ucs_status_t status);

@@ -118,7 +118,7 @@ def lossy(c):
 
 
 def two_lost(c):
-    """Two, one after the other."""
+    """Two hosts are lost, one after the other."""
     c[4].kill()
     c.read_for(0.2)
     c[3].kill()
@@ -232,7 +232,7 @@ def main():
             note(f"SKIPPED: {why}")
             skipped.append(f"{fault.__name__}: {why}")
     total = cluster.read_off()
-    told_of(total)
+    note_reads(total)
     if total["cached"] < total["files"] / 10:
         fail("hardly anything came from the cache")
     for host in cluster:

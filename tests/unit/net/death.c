@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Peers that die, freeze or do not take what they asked for, as processes, over every transport. */
+/* Peers that die, freeze or do not receive their answers, as processes, over every transport. */
 #include <semaphore.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ static void test_killed(void)
     T_ERR(vv_net_wait(call, vv_now_ns() + 200 * VV_NS_PER_MS, &answer), -EAGAIN);
     nt_await(&a, VV_NET_UP, 1);
     nt_far_kill(&child);
-    /* Long before its deadline; the next ones say that nobody is there. */
+    /* Long before its deadline; later calls fail because no process is there. */
     T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ECONNRESET);
     vv_net_end(call);
     nt_await(&a, VV_NET_LOST, 1);
@@ -47,7 +47,7 @@ static void test_killed(void)
     nt_close(&a);
 }
 
-/* The one who asked dies: whoever serves goes on. */
+/* The asking process dies: the serving node continues. */
 static void test_asker_killed(void)
 {
     open_with_child();
@@ -59,7 +59,7 @@ static void test_asker_killed(void)
     } while (stats.sent_bytes < 8 << 20);
     nt_far_kill(&child);
     nt_await(&a, VV_NET_LOST, 1);
-    /* It never had a connection of ours: that it is gone was looked for. */
+    /* There was never a connection of ours to it: its end was found by an attempt. */
     nt_await(&a, VV_NET_REFUSED, 1);
     nt_close(&a);
 }
@@ -78,7 +78,7 @@ static void test_frozen(void)
     ask.type = NT_ECHO;
     ask.deadline_ns = vv_now_ns() + 60 * NT_S;
     T_OK(vv_net_call(a.net, &ask, NULL, &none, NULL));
-    /* It stops in the middle of taking many megabytes. */
+    /* It stops while it receives many megabytes. */
     nt_far_load(&child, 1001, 100000);
     do {
         usleep(1000);
@@ -88,7 +88,7 @@ static void test_frozen(void)
     T_EQ(waitpid(child.pid, NULL, WUNTRACED), child.pid);
     ask.deadline_ns = vv_now_ns() + 100 * VV_NS_PER_MS;
     T_ERR(vv_net_call(a.net, &ask, NULL, &none, NULL), -ETIMEDOUT);
-    /* Meanwhile others are served. */
+    /* Meanwhile other peers are served. */
     for (unsigned i = 0; i < 20; i++) {
         struct vv_net_ask other = nt_ask(b.id, NT_ECHO, NULL, 0);
         T_OK(vv_net_call(a.net, &other, NULL, &none, NULL));
@@ -96,7 +96,7 @@ static void test_frozen(void)
     kill(child.pid, SIGCONT);
     ask.deadline_ns = vv_now_ns() + 60 * NT_S;
     T_OK(vv_net_call(a.net, &ask, NULL, &none, NULL));
-    /* And stopping does not wait for one that is frozen. */
+    /* And stopping does not wait for a frozen peer. */
     kill(child.pid, SIGSTOP);
     T_EQ(waitpid(child.pid, NULL, WUNTRACED), child.pid);
     nt_close(&a);
@@ -104,7 +104,7 @@ static void test_frozen(void)
     nt_far_kill(&child);
 }
 
-/* A file that changes while it waits to be sent is never taken for the right bytes. */
+/* Bytes of a file that changes while it waits to be sent are never accepted. */
 static void test_spoiled(void)
 {
     struct vv_net_stats stats;
@@ -116,7 +116,7 @@ static void test_spoiled(void)
     T_EQ(ftruncate(a.file, 3 << 20), 0);
     nt_far_load(&child, 1001, 6);
     rc = nt_far_result(&child);
-    /* The file was seen to be short when its checksum was computed. */
+    /* The file was too short when its checksum was computed. */
     T_ERR(rc, -EILSEQ);
     vv_net_stats(a.net, &stats);
     T_EQ(stats.accepted, 1);
@@ -124,7 +124,7 @@ static void test_spoiled(void)
     nt_close(&a);
 }
 
-/* A peer that comes back at another address, and then at the same. */
+/* A peer comes back at another address, and then at the same. */
 static void test_returns(void)
 {
     struct vv_net_ask ask = VV_NET_ASK_INIT;
@@ -149,8 +149,8 @@ static void test_returns(void)
     nt_close(&a);
 }
 
-/* Two are killed while the I/O thread is busy; hearing of the one it is told that the other has moved. Blocks and counts on
- * the I/O thread. */
+/* Two peers are killed while the I/O thread is busy; the event for the first one sets a new address for the other.
+ * Blocks and counts on the I/O thread. */
 static struct {
     struct nt_far first[2], second[2];
     sem_t entered, go, up;
@@ -189,7 +189,7 @@ static void wait_on(sem_t *sem, unsigned count)
         count -= sem_wait(sem) == 0;
 }
 
-/* What becomes of a peer where it was is no news once it is known to be elsewhere. */
+/* Events at a peer's old address are not reported once it has a new one. */
 static void test_moved(void)
 {
     T_EQ(sem_init(&moving.entered, 0, 0), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct connections: a caller sends and receives itself. Peers that answer, die and are closed; and answers that a peer of
- * this project would not send, through a connection that the test has put in place. */
+/* Direct connections: a caller sends and receives itself. Peers that answer, die and are closed; and malformed answers,
+ * on a connection that the test has put in place. */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -81,7 +81,7 @@ static void test_talk(void)
     for (unsigned i = 0; i < 10; i++)
         ask_file(i * 777, VV_NET_NO_SUM);
     T_EQ(nr_direct(), 1);
-    /* With the peer's address its connections go. */
+    /* Dropping the peer closes its connections. */
     vv_net_peer_drop(a.net, b.id);
     while (nr_direct() > 0)
         usleep(1000);
@@ -94,7 +94,7 @@ static void idle_soon(struct vv_net_opts *opts)
     opts->idle_ns = 50 * VV_NS_PER_MS;
 }
 
-/* An idle connection is closed; the other connection stays, and a call that comes later gets another one. */
+/* An idle connection is closed; the other connection stays, and a later call gets a new one. */
 static void test_idle(void)
 {
     nt_far_open(&b, 1002, TOKEN, NULL);
@@ -129,7 +129,7 @@ static int option(int fd, int level, int name)
     return value;
 }
 
-/* All connections to a peer end soon if its machine is gone, also while nothing is sent on them. */
+/* All connections to a peer end soon if its machine is gone, even if nothing is sent on them. */
 static void test_keepalive(void)
 {
     unsigned port, nr = 0;
@@ -164,7 +164,7 @@ static struct vv_net_call *hold(uint64_t limit_ns)
     return call;
 }
 
-/* A deadline, a peer that is killed. */
+/* A deadline passes; a peer is killed. */
 static void test_ends(void)
 {
     struct vv_net_answer answer;
@@ -186,14 +186,14 @@ static void test_ends(void)
     nt_far_kill(&b);
     rc = vv_net_wait(call, VV_NEVER_NS, &answer);
     T_CHECK(rc == -ECONNRESET ||
-            rc == -ECONNREFUSED); /* by which of the two connections it was noticed */
+            rc == -ECONNREFUSED); /* depends on which of the two connections noticed it */
     vv_net_end(call);
     nt_await(&a, VV_NET_REFUSED, 1);
     T_EQ(nr_direct(), 0);
     nt_close(&a);
 }
 
-/* One that was asked for is not made: the peer is dropped, or the net ends. Closing verifies that none is counted. */
+/* A requested connection is not made: the peer is dropped, or the net ends. Closing checks that none is counted. */
 static void test_unmade(void)
 {
     open_both();
@@ -250,7 +250,7 @@ enum evil {
     EVILS
 };
 
-/* One byte at a time, until the other side has closed. Each of them ends a wait for bytes. */
+/* Sends one byte at a time, until the other side has closed. Each one ends a wait for bytes. */
 static void trickle(int fd, const uint8_t *p, size_t n)
 {
     for (size_t i = 0; i < n && send(fd, p + i, 1, MSG_NOSIGNAL) == 1; i++)
@@ -328,11 +328,11 @@ static int ask_evil(enum evil how)
     else
         answer_main(&evil);
     rc = vv_net_wait(call, VV_NEVER_NS, &answer);
-    /* What is not right is written nowhere. */
+    /* Wrong bytes are not written to the destination. */
     T_EQ(nt_is_pattern(buf, sizeof(buf), 0), rc == 0);
     T_EQ(buf[0] == 0 || rc == 0, 1);
     vv_net_end(call);
-    /* One that is in step is used again. */
+    /* A connection that is in step is used again. */
     T_EQ(nr_idle(), rc == 0 || rc == -EBADMSG);
     vvi_direct_close(a.net, 0);
     if (how == TRICKLE)
@@ -361,7 +361,7 @@ static void test_evil(void)
 
 int main(void)
 {
-    /* Data by UCX does not come by these connections. */
+    /* With UCX, data does not come on these connections. */
     nt_transport = VV_NET_TCP;
     NT_RUN(test_talk);
     NT_RUN(test_idle);

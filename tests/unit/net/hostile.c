@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A peer that does not keep to the protocol: random bytes, frames out of order, frames that were changed, sizes
- * beyond everything, proofs sent back, answers nobody asked for. A node must neither crash nor stop serving
- * others. The peer here speaks TCP by itself, as far as it wants to.
+ * A peer that does not keep to the protocol: random bytes, frames out of order, changed frames, excessive sizes,
+ * reflected proofs, answers without a request. A node must neither crash nor stop serving others. The peer here
+ * implements the protocol itself, over TCP, as far as the test needs.
  */
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -105,7 +105,7 @@ enum shaking {
     DIRECT_UNPROVED, /* the same, with the proof of a plain one */
 };
 
-/* Everything up to the proof: whether it was let in. */
+/* Does the handshake up to the proof; returns true if it was accepted. */
 static bool shake(int fd, enum shaking how)
 {
     uint8_t hello[33] = {1, 2, 3}, body[128], msg[65], mac[VVI_MAC_BYTES];
@@ -137,7 +137,7 @@ static void still_serves(void)
     T_OK(nt_far_echo(&good, a.id));
 }
 
-/* Whatever the node says, until it closes. */
+/* Reads until the node closes. */
 static void drain(int fd)
 {
     uint8_t buf[4096];
@@ -166,7 +166,7 @@ static void test_proofs(void)
     still_serves();
 }
 
-/* The direct connections of a peer end with its other one, and however many it makes, there is room for that one. */
+/* The direct connections of a peer end with its other one; however many it makes, there is room for that one. */
 static void test_direct(void)
 {
     int fds[1000], nr = 0, fd = dial(0);
@@ -181,7 +181,7 @@ static void test_direct(void)
         T_CHECK(++nr < 1000);
     drain(fds[nr]);
     fd = dial(0);
-    T_CHECK(shake(fd, PLAIN)); /* which ends them, too */
+    T_CHECK(shake(fd, PLAIN)); /* which ends the old connections, too */
     while (nr > 0) {
         T_EQ(recv(fds[--nr], &byte, 1, 0), 0);
         close(fds[nr]);
@@ -190,7 +190,7 @@ static void test_direct(void)
     still_serves();
 }
 
-/* Requests before the proof are not listened to. */
+/* Requests before the proof are ignored. */
 static void test_out_of_order(void)
 {
     uint8_t body[64] = {0}, byte;
@@ -217,7 +217,7 @@ static void random_bytes(struct t_rng *rng, int fd)
     (void)put(fd, buf, 1 + t_rng_below(rng, sizeof(buf)));
 }
 
-/* A frame whose sum is right and whose fields are anything. */
+/* Sends a frame with a right sum and random fields. */
 static void random_frame(struct t_rng *rng, int fd)
 {
     static const uint64_t sizes[] = {0, 1, 64, 1 << 20, VV_NET_DATA_MAX, UINT64_MAX, 1 << 16};
@@ -266,7 +266,7 @@ static void test_random(void)
     still_serves();
 }
 
-/* It asks and asks, and never takes an answer: it is refused, then cut off; memory does not grow. */
+/* A peer sends requests and never receives an answer: it is refused, then disconnected; memory does not grow. */
 static void test_never_takes(void)
 {
     int fd = dial(4096);
@@ -282,7 +282,7 @@ static void test_never_takes(void)
     while (sent < 100000 && put_frame(fd, h, &range))
         sent++;
     T_CHECK(sent < 100000);
-    t_note("cut off after %u requests", sent);
+    t_note("disconnected after %u requests", sent);
     close(fd);
     still_serves();
 }
@@ -319,7 +319,7 @@ static void test_spoiled(void)
     still_serves();
 }
 
-/* Listens somewhere, and says where. */
+/* Listens at any port, and returns the address. */
 static int listen_at(char *text, size_t size)
 {
     struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -333,7 +333,7 @@ static int listen_at(char *text, size_t size)
     return lfd;
 }
 
-/* A listener that answers our connections with nonsense. */
+/* A listener that answers our connections with random bytes. */
 static void *bad_listener(void *arg)
 {
     int lfd = *(int *)arg;
@@ -373,19 +373,19 @@ static void test_bad_server(void)
     still_serves();
 }
 
-/* ---- a server that is not what it says ---- */
+/* ---- a server with wrong answers ---- */
 
-/* The server proves `token` as node `id` on each connection of the node, and then does as it likes. */
+/* On each connection of the node the server proves `token` as node `id`, and then behaves as its fields say. */
 struct server {
     uint64_t id;         /* that the node connects to */
-    uint64_t says;       /* and that the server says it is */
+    uint64_t says;       /* id that the server gives */
     const char *token;   /* that it proves */
-    const char *label;   /* with which role */
+    const char *label;   /* role in the proof */
     uint64_t data_bytes; /* of its first answer */
-    unsigned proofs;     /* of the node that it has got */
+    unsigned proofs;     /* received from the node */
     unsigned requests;   /* of the node */
     unsigned
-        directs; /* direct connections of the node: they are let in, and closed with the same bytes */
+        directs; /* direct connections of the node: they are accepted, and closed with the same bytes */
     int lfd;
     pthread_t thread;
 };
@@ -435,7 +435,7 @@ static void let_in_and_close(struct server *s, int fd)
     s->directs++;
 }
 
-/* Whether requests come on it. */
+/* Returns true if requests come on the connection. */
 static bool let_in(struct server *s, int fd)
 {
     uint8_t body[256];
@@ -506,7 +506,7 @@ static int ask_server(const struct server *s, unsigned flags)
     return vv_net_call(a.net, &ask, NULL, &none, NULL);
 }
 
-/* Who cannot prove the token is given neither a proof, which it could use elsewhere, nor a request. */
+/* A server that cannot prove the token gets no proof, which it could use elsewhere, and no request. */
 static void test_server_unproved(void)
 {
     static const char from[] = "varve-net-1 from", to[] = "varve-net-1 to  ";
@@ -530,7 +530,7 @@ static void test_server_unproved(void)
         vv_net_stats(a.net, &stats);
         T_CHECK(stats.denied > denied);
     }
-    /* As a whole the server is right: one that proves it is asked. */
+    /* The server itself works: one with the right proof gets requests. */
     server_open(&well);
     T_OK(ask_server(&well, 0));
     server_close(&well);
@@ -539,8 +539,8 @@ static void test_server_unproved(void)
     still_serves();
 }
 
-/* It answers with more than it was asked for: refused, and nothing is written behind the buffer. What follows on the
- * connection is understood. */
+/* It answers with more data than requested: refused, and nothing is written behind the buffer. The next frame on the
+ * connection is handled normally. */
 static void test_server_too_much(void)
 {
     enum { ROOM = 4096 };
@@ -570,8 +570,8 @@ static void test_server_too_much(void)
     still_serves();
 }
 
-/* A direct connection that is let in and closed at once: requests go by the other connection, and after the pause, which
- * is longer than this test, there is another attempt. That none is counted any more is verified when the node is closed. */
+/* A direct connection is accepted and closed at once: requests go by the other connection, and after the pause, which
+ * is longer than this test, there is another attempt. Closing the node checks that none is counted any more. */
 static void test_server_direct(void)
 {
     struct server s = {.id = 6031, .says = 6031, .token = TOKEN, .label = "varve-net-1 to  "};
@@ -585,8 +585,8 @@ static void test_server_direct(void)
     still_serves();
 }
 
-/* A call has one answer, which comes on the connection that it went out on: while it is being received, which takes a
- * while if its data comes another way, there is no second. */
+/* A call has one answer, on the connection that it went out on. While that is being received, which takes a while if
+ * its data comes by UCX, a second one is refused. */
 static void test_one_answer(void)
 {
     enum { PEER = 6021, SERIAL = 1 << 30 }; /* no connection has this one */
@@ -594,7 +594,8 @@ static void test_one_answer(void)
     struct vv_net_call *call, *first;
     struct vv_net_answer answer;
     char text[64];
-    int lfd = listen_at(text, sizeof(text)); /* where no process answers: the request stays here */
+    int lfd = listen_at(
+        text, sizeof(text)); /* no process answers there: the request stays in the queue */
 
     T_OK(vv_net_peer_set(a.net, PEER, text, 0));
     T_OK(vv_net_start(a.net, &ask, &call));
@@ -614,7 +615,7 @@ static void test_one_answer(void)
 
 static void tune(struct vv_net_opts *o)
 {
-    o->memory_max = 1; /* all is sent from the file, which others change */
+    o->memory_max = 1; /* everything is sent from the file, which tests change */
     o->retry_max_ns = 600 * NT_S;
     o->peers_max = 30;
 }

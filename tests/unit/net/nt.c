@@ -19,7 +19,7 @@ void nt_over_all(void (*cases)(void))
     const char *only = getenv("VARVE_TEST_TRANSPORT");
 
     if (t_sanitized())
-        setenv("UCX_MEM_EVENTS", "n", 0); /* its hooks and the sanitizer's do not get on */
+        setenv("UCX_MEM_EVENTS", "n", 0); /* its hooks conflict with the sanitizer's */
 
     for (size_t i = 0; i < VV_ARRAY_SIZE(all); i++) {
         char err[256];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of net/ share: a node that answers, and remembers what it was told. */
+/* Shared by the tests of net/: a node that answers, and counts its events. */
 #ifndef NT_H
 #define NT_H
 
@@ -16,8 +16,8 @@ enum nt_type {
     NT_STATUS,    /* answers with a status: the first four bytes of the body */
     NT_MEMORY,    /* struct nt_range: bytes of the pattern, from memory */
     NT_FILE,      /* the same from a file */
-    NT_HOLD,      /* is answered when the test says so */
-    NT_SHORT,     /* asks for more than the file has */
+    NT_HOLD,      /* is answered when the test wants it */
+    NT_SHORT,     /* requests more than the file has */
 };
 
 struct nt_range {
@@ -39,12 +39,12 @@ struct nt {
     uint64_t changed_peer[8]; /* the last of each */
     unsigned messages;
     uint64_t message_sum, newer_epoch;
-    bool answer_holds; /* at once, as NT_ECHO */
+    bool answer_holds; /* answers NT_HOLD at once, as NT_ECHO */
 };
 
-/* The transport under test: each test runs over every one that there is. */
+/* The transport under test: each test runs over every available one. */
 extern enum vv_net_transport nt_transport;
-/* Runs all cases over TCP and, if it is there, UCX. */
+/* Runs all cases over TCP and, if available, UCX. */
 void nt_over_all(void (*cases)(void));
 /* As T_RUN, in a process of its own. */
 #define NT_RUN(fn) nt_run(#fn, fn)
@@ -57,7 +57,7 @@ bool nt_is_pattern(const void *p, size_t n, uint64_t at);
 /* Opens a node; `tune` may be NULL. */
 void nt_open(struct nt *n, uint64_t id, const char *token, void (*tune)(struct vv_net_opts *));
 void nt_close(struct nt *n);
-/* Waits, without limit but the test's own, until `n->changes[change]` is at least `count`. */
+/* Waits, limited only by the test's own time, until `n->changes[change]` is at least `count`. */
 void nt_await(struct nt *n, enum vv_net_change change, unsigned count);
 void nt_await_held(struct nt *n, unsigned count);
 void nt_answer_held(struct nt *n);
@@ -67,8 +67,8 @@ struct vv_net_ask nt_ask(uint64_t to, enum nt_type type, const void *body, size_
 /* ---- a node in another process ---- */
 
 /*
- * UCX can not be in one process twice (its events get mixed up), and a process that has used it is not to be
- * forked. So each case runs in a process of its own, has one node in it, and makes those of others before.
+ * UCX cannot be used twice in one process (its events get mixed up), and a process that has used it must not fork. So
+ * each case runs in a process of its own, has one node in it, and forks the other nodes before.
  */
 struct nt_far {
     uint64_t id;
@@ -82,10 +82,10 @@ struct nt_seen {
     uint64_t newer_epoch;
 };
 
-/* Starts it; it answers until it is ended or killed. */
+/* Starts it; it answers until it is closed or killed. */
 void nt_far_open(struct nt_far *f, uint64_t id, const char *token,
                  void (*tune)(struct vv_net_opts *));
-/* It closes in good order, and without errors. */
+/* Closes it regularly, and without errors. */
 void nt_far_close(struct nt_far *f);
 void nt_far_kill(struct nt_far *f);
 
@@ -96,14 +96,14 @@ void nt_far_await_held(struct nt_far *f, unsigned count);
 void nt_far_await_messages(struct nt_far *f, unsigned count);
 void nt_far_await(struct nt_far *f, enum vv_net_change change);
 void nt_far_see(struct nt_far *f, struct nt_seen *ret_seen);
-/* What a call with an empty NT_ECHO to that peer returns. */
+/* The result of a call with an empty NT_ECHO to that peer. */
 int nt_far_echo(struct nt_far *f, uint64_t peer);
-/* It asks a peer, so many times, for a megabyte of NT_FILE, and verifies it. The result comes with
- * nt_far_result: 0, or what a call returned. */
+/* Has it request a megabyte of NT_FILE from a peer, `asks` times, and verify it. nt_far_result returns 0, or the
+ * error of a call. */
 void nt_far_load(struct nt_far *f, uint64_t peer, unsigned asks);
 int nt_far_result(struct nt_far *f);
 
-/* Both know each other. */
+/* Sets the addresses of both. */
 void nt_meet(struct nt *a, struct nt_far *b);
 
 #endif

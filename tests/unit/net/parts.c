@@ -100,7 +100,7 @@ static void test_heads(void)
         T_CHECK(vvi_head_decode(wire, true, &back) != 0 || !vvi_head_check(wire, "body", 4));
         wire[bit / 8] ^= (uint8_t)(1u << bit % 8);
     }
-    /* Before the proof only the handshake, and little of it. */
+    /* Before the proof only short frames of the handshake. */
     T_ERR(vvi_head_decode(wire, false, &back), -EBADMSG);
     h = (struct vvi_head){.kind = VVI_HELLO, .body_bytes = VVI_NET_PROOF_MAX + 1};
     static uint8_t body[VV_NET_BODY_MAX + 1];
@@ -150,12 +150,12 @@ static void test_patience(void)
     for (unsigned i = 0; i < 100; i++)
         vvi_pace_add(&p, 100 * VV_NS_PER_US, 0);
     T_EQ(vvi_pace_patience_ns(&p, 0), VVI_PACE_MIN_NS);
-    /* A peer that takes 50 ms, give or take 10, is waited for longer than it ever took. */
+    /* A peer that takes 50 ms, plus or minus 10, is waited for longer than it ever took. */
     for (unsigned i = 0; i < 100; i++)
         vvi_pace_add(&p, (40 + 20 * (i % 2)) * VV_NS_PER_MS, 0);
     uint64_t steady = vvi_pace_patience_ns(&p, 0);
     T_CHECK(steady > 60 * VV_NS_PER_MS && steady < 200 * VV_NS_PER_MS);
-    /* Deadlines that pass make it longer, up to the limit; one answer ends that. */
+    /* Missed deadlines make it longer, up to the limit; one answer ends that. */
     uint64_t last = steady;
     for (unsigned i = 0; i < 10; i++) {
         vvi_pace_miss(&p);
@@ -166,7 +166,7 @@ static void test_patience(void)
     T_EQ(last, VVI_PACE_MAX_NS);
     vvi_pace_add(&p, 50 * VV_NS_PER_MS, 0);
     T_CHECK(vvi_pace_patience_ns(&p, 0) < 200 * VV_NS_PER_MS);
-    /* Bulk data: four times what it takes at the rate seen; 1 GB/s: 4 MB in 4 ms. */
+    /* Bulk data: four times the time at the measured rate; 1 GB/s: 4 MB in 4 ms. */
     for (unsigned i = 0; i < 100; i++)
         vvi_pace_add(&p, p.mean_ns + 4 * VV_NS_PER_MS, 4000000);
     uint64_t more = vvi_pace_patience_ns(&p, 4000000) - vvi_pace_patience_ns(&p, 0);

@@ -48,7 +48,7 @@ static void test_echo(void)
         T_EQ(answer.status, 0);
         T_EQ(memcmp(body, back, bytes), 0);
     }
-    /* One more than allowed is refused here, and what is too long for the caller there. */
+    /* A body above the limit is refused here; one that is too long for the caller fails in vv_net_call. */
     struct vv_net_ask ask = nt_ask(b.id, NT_ECHO, body, VV_NET_BODY_MAX + 1);
     size_t bytes = 3;
     T_ERR(vv_net_call(a.net, &ask, back, &bytes, NULL), -EMSGSIZE);
@@ -68,7 +68,7 @@ static void test_status(void)
     struct vv_net_ask ask = nt_ask(b.id, NT_STATUS, &status, sizeof(status));
     T_OK(vv_net_call(a.net, &ask, NULL, &none, &answer));
     T_EQ(answer.status, -ENOENT);
-    /* -ESTALE of the peer's program is its answer, not a refusal. */
+    /* -ESTALE set by the peer's program is its answer, not a refusal. */
     status = -ESTALE;
     T_OK(vv_net_call(a.net, &ask, NULL, &none, &answer));
     T_EQ(answer.status, -ESTALE);
@@ -104,7 +104,7 @@ static void bulk(enum nt_type type, struct nt_range range)
     ask.dst = dst;
     T_OK(vv_net_start(a.net, &ask, &call));
     T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
-    T_OK(vv_net_wait(call, 0, &answer)); /* again, the same */
+    T_OK(vv_net_wait(call, 0, &answer)); /* again, with the same result */
     T_EQ(answer.data_bytes, range.bytes);
     T_CHECK(nt_is_pattern(dst, range.bytes, range.offset));
     vv_net_end(call);
@@ -132,7 +132,7 @@ static void test_bulk(void)
         bulk(NT_FILE, (struct nt_range){i * 1001, sizes[i]});
         bulk(NT_MEMORY, (struct nt_range){i * 1001, sizes[i]});
     }
-    /* The large ones came by UCX, if there is one, and not by TCP in its stead. */
+    /* The large ones came by UCX, if available, and not by TCP. */
     struct vv_net_stats stats;
     vv_net_stats(a.net, &stats);
     T_CHECK((stats.apart_bytes > 20 << 20) == (nt_transport == VV_NET_UCX));
@@ -144,7 +144,7 @@ static void from_files(struct vv_net_opts *o)
     o->memory_max = 100000;
 }
 
-/* What there is no memory for is sent from the file. */
+/* Data above memory_max is sent from the file. */
 static void test_bulk_of_files(void)
 {
     uint64_t sizes[] = {4095, 100000, 1 << 20, (4 << 20) + 3};
@@ -157,7 +157,7 @@ static void test_bulk_of_files(void)
     close_both();
 }
 
-/* The other has UCX, and this one has not: all goes by TCP. */
+/* Only the other node has UCX: everything goes by TCP. */
 static void test_mixed(void)
 {
     struct vv_net_stats stats;
@@ -232,7 +232,7 @@ static void long_pauses(struct vv_net_opts *o)
     o->events.peer = send_when_unreachable;
 }
 
-/* A message that a callback sends goes out at once: there is no other traffic, and no timer. */
+/* A message sent by a callback goes out at once: there is no other traffic, and no timer. */
 static void test_message_from_callback(void)
 {
     struct vv_net_ask ask;
@@ -269,13 +269,13 @@ static void test_deadline(void)
     vv_net_stats(a.net, &stats);
     T_EQ(stats.timeouts, 1);
     T_EQ(stats.calls, 0);
-    /* The answer that comes late is nobody's; the connection goes on. */
+    /* The late answer is dropped; the connection stays. */
     nt_far_answer_held(&b);
     T_OK(vv_net_start(a.net, &ask, &call));
     T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ETIMEDOUT);
     vv_net_end(call);
 
-    /* Of two, the one that is answered. */
+    /* Of two calls, one is answered. */
     ask.deadline_ns = vv_now_ns() + 60 * NT_S;
     T_OK(vv_net_start(a.net, &ask, &call));
     ask = nt_ask(b.id, NT_ECHO, "x", 1);
@@ -288,7 +288,7 @@ static void test_deadline(void)
     T_ERR(vv_net_wait_any(both, 3, vv_now_ns() + VV_NS_PER_MS, &which), -EAGAIN);
     T_ERR(vv_net_wait_any(both + 1, 1, VV_NEVER_NS, &which), -EINVAL);
     vv_net_end(other);
-    vv_net_end(call); /* given up while it goes on */
+    vv_net_end(call); /* before it has ended */
     T_EQ(a.changes[VV_NET_LOST], 0);
     close_both();
 }
@@ -309,11 +309,11 @@ static void test_token(void)
     nt_await(&a, VV_NET_DENIED, 1);
     vv_net_stats(a.net, &stats);
     T_EQ(stats.accepted + stats.connected, 0);
-    /* Somebody else listens where the peer is said to be. */
+    /* Another node listens at the peer's address. */
     T_OK(vv_net_peer_set(a.net, 1004, b.addr, 0));
     ask.peer = 1004;
     T_ERR(vv_net_call(a.net, &ask, NULL, &none, NULL), -EACCES);
-    /* Told the truth, it works. */
+    /* With the right address it works. */
     T_OK(vv_net_peer_set(a.net, b.id, b.addr, 0));
     ask.peer = b.id;
     T_OK(vv_net_call(a.net, &ask, NULL, &none, NULL));
@@ -369,7 +369,7 @@ static void test_limits(void)
     for (unsigned i = 0; i < 3; i++)
         T_OK(vv_net_start(a.net, &ask, &calls[i]));
     nt_far_await_held(&b, 3);
-    /* A fourth at once is refused by the peer, and the three go on. */
+    /* A fourth at once is refused by the peer, and the three continue. */
     T_OK(vv_net_start(a.net, &ask, &calls[3]));
     T_ERR(vv_net_wait(calls[3], VV_NEVER_NS, &answer), -EBUSY);
     nt_far_answer_held(&b);
@@ -408,7 +408,7 @@ static void test_drop(void)
     close_both();
 }
 
-/* Takes connections, and never says a word. */
+/* Accepts connections, and never sends a byte. */
 static int mute_listener(char *ret_addr, size_t size)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -475,7 +475,7 @@ static void test_bad_opts(void)
     nt_close(&a);
 }
 
-/* Many at once, some given up at random moments. */
+/* Many calls at once, some ended at random moments. */
 static uint64_t seed;
 
 static void *worker(void *arg)

@@ -2,12 +2,11 @@
 /*
  * The files of a GPU file system: numbers, descriptors, and the table that kernels read.
  *
- * Invariants: an entry of the table is filled in before its word says that the file is open, and
- * descriptors are closed only after the word is cleared and every server has been seen between
- * two requests. The same holds for descriptors that servers opened for themselves. They exist because
- * the kernel updates a reference count and a read position in each open file: processors that read
- * small pieces of one open file would contend for that cache line. A number is reused only after
- * the cache has been emptied, so that a page of a closed file is never taken for a page of another.
+ * Invariants: an entry of the table is filled in before its word marks the file as open. Descriptors are closed only
+ * after the word is cleared and every server has been seen between two requests. The same holds for descriptors that
+ * servers opened for themselves. They exist because the kernel updates a reference count and a read position in each
+ * open file: threads that read small pieces of one open file would contend for that cache line. A number is reused only
+ * after the cache has been emptied, so that a page of a closed file is never taken for a page of another.
  *
  * Threads: any. A server registers files for kernels that open them by path.
  */
@@ -28,8 +27,8 @@ struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_
     return f && f->used && !f->closing ? f : NULL;
 }
 
-/* Opens for reading what is open as fd once more, whatever its path leads to by now. A descriptor; or a negative
- * errno, where there is no /proc too. */
+/* Opens the file that is open as fd again, for reading; its path may lead elsewhere by now. Returns a descriptor, or a
+ * negative errno, for example without /proc. */
 static int reopen(struct varve_gpufs *fs, int fd, int flags)
 {
     char path[64];
@@ -38,8 +37,8 @@ static int reopen(struct varve_gpufs *fs, int fd, int flags)
     return fs->os->openat(fs->os, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | flags, 0);
 }
 
-/* The same file past the page cache, or -1: a file system that has no direct I/O is read through it, and so is
- * a file that cannot be opened again or turns out to be another. */
+/* Opens the same file for direct I/O. -1: the file is read through the page cache, because its file system has no
+ * direct I/O, or because it cannot be opened again or turns out to be another file. */
 static int open_direct(struct varve_gpufs *fs, int fd, const struct stat *st)
 {
     int direct = reopen(fs, fd, O_DIRECT);
@@ -53,7 +52,7 @@ static int open_direct(struct varve_gpufs *fs, int fd, const struct stat *st)
     return -1;
 }
 
-/* Opens what is to be opened. The errors of open, and those of varve_gpufs_register. */
+/* Opens the descriptors of a file. Returns the errors of open, and those of varve_gpufs_register. */
 static int open_fds(struct varve_gpufs *fs, const char *path, int flags, int *ret_fd,
                     int *ret_direct, struct stat *ret_st)
 {
@@ -139,7 +138,7 @@ static bool find_locked(struct varve_gpufs *fs, const struct stat *st, int flags
     return false;
 }
 
-/* Room in the table of windows for a file that may be mapped, the first there is: its place, plus 1; 0: none. */
+/* Takes the first gap in the table of windows for a file that may be mapped: its place, plus 1; 0: there is none. */
 static uint64_t take_windows_locked(struct varve_gpufs *fs, uint64_t n)
 {
     uint64_t found = 0, at = 0;
@@ -153,7 +152,7 @@ static uint64_t take_windows_locked(struct varve_gpufs *fs, uint64_t n)
     return at - n + 1;
 }
 
-/* Takes over what servers will open, if it succeeds. */
+/* Adds an open file. If it succeeds, the table owns the descriptors. */
 static int add_locked(struct varve_gpufs *fs, struct vvi_gpufile_own *own, int flags, int fd,
                       int direct, const struct stat *st, uint32_t *ret_id)
 {
@@ -191,7 +190,7 @@ static int add_locked(struct varve_gpufs *fs, struct vvi_gpufile_own *own, int f
     return 0;
 }
 
-/* The access that kernels have. Files for writing are readable, too; VARVE_GFILE_CREATE makes no difference. */
+/* The access that kernels get. Files for writing are readable, too; VARVE_GFILE_CREATE makes no difference. */
 static int kind(int flags)
 {
     return VARVE_GFILE_READ | (flags & VARVE_GFILE_WRITE);
@@ -230,7 +229,7 @@ int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags, ui
     if (!own)
         rc = -ENOMEM;
     vv_mutex_lock(&fs->lock);
-    /* Another thread may have come before, and the path may lead elsewhere by now. */
+    /* Another thread may have registered it meanwhile, and the path may lead elsewhere by now. */
     known = rc == 0 && find_locked(fs, &st, kind(flags), users, ret_id);
     if (rc == 0 && !known)
         rc = add_locked(fs, own, kind(flags), fd, direct, &st, ret_id);
@@ -251,7 +250,7 @@ int vvi_gpufile_check_locked(struct varve_gpufs *fs, struct vvi_gpufile_file *f)
     uint64_t now = f->bytes;
     int rc = 0;
 
-    /* Reads by servers say themselves what is not there. */
+    /* Reads by servers detect a shorter file themselves. */
     if (f->mapped)
         rc = fs->os->file_bytes(fs->os, atomic_load_explicit(&f->fd, memory_order_acquire), &now);
     if (rc == 0 && now < f->bytes)
@@ -275,8 +274,8 @@ static int leave_locked(struct varve_gpufs *fs, uint32_t id)
     return 1;
 }
 
-/* Closes what is closing; no kernel uses it. One thread for each file. -ENODATA: kernels may have read what
- * was not there any more. */
+/* Closes a file that is closing; no kernel uses it. One thread for each file. -ENODATA: kernels may have read bytes
+ * behind its end from a mapping. */
 static int forget(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f = &fs->files[id];
@@ -297,7 +296,7 @@ static int forget(struct varve_gpufs *fs, uint32_t id)
     own_free(fs, f->own);
     vv_mutex_lock(&fs->lock);
     f->own = NULL;
-    f->used = false; /* from here on the number may be another file's */
+    f->used = false; /* from here on another file may get the number */
     fs->n_files--;
     for (uint64_t i = 0; f->windows && i < f->n_windows; i++)
         fs->windows[f->windows - 1 + i].taken = false;
@@ -348,7 +347,7 @@ static bool map_written(int flags)
     return flags & VARVE_GFILE_MAP && flags & VARVE_GFILE_WRITE;
 }
 
-/* Records a text for the caller: the error number alone says too little. */
+/* Records a text for the caller: the error number alone does not explain enough. */
 static int register_failed(struct varve_gpufs *fs, const char *path, int flags, int rc)
 {
     const char *op = "gpufs_register";
@@ -367,7 +366,7 @@ static int register_failed(struct varve_gpufs *fs, const char *path, int flags, 
                                 "%s: there are %u files already, as many as `files` allows, or as "
                                 "the process may have open",
                                 path, fs->opts.files);
-    /* The system's text: what is missing is a file, not a version. */
+    /* The system's text: for these errors our own would speak of a version, not of a file. */
     return vvi_gpufile_fail(fs, op, rc, "cannot open %s: %s", path, strerror(-rc));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For tests and measurements: what a GPU file system makes of the system, servers that fail, what those that
- * run spend their time with, and the modes of papers that ours are compared with. */
+/* For tests and measurements: the system calls of a GPU file system, servers that fail, the time that servers spend,
+ * and the modes of papers that ours are compared with. */
 #ifndef VV_GPUFILE_HOOKS_H
 #define VV_GPUFILE_HOOKS_H
 
@@ -20,7 +20,8 @@ void vv_gpufile_lose_server(struct varve_gpufs *fs);
 struct vv_gpufile_times {
     uint64_t answered; /* requests */
     uint64_t idle_ns;  /* waited for requests, not counting waits of a millisecond and more */
-    uint64_t timed, timed_ns; /* requests whose carrying out was timed, and how long it took */
+    uint64_t timed,
+        timed_ns; /* requests that were timed, and the time that carrying them out took */
 };
 
 /* Any thread, while no thread starts or stops servers. */

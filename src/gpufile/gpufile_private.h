@@ -19,13 +19,13 @@
 enum {
     VVI_GPUFILE_SERVERS_MAX = 64,
     VVI_GPUFILE_WINDOWS = 1 << 16, /* of all files together */
-    VVI_GPUFILE_DEPTH = 32,        /* reads that a server has under way, with io_uring */
-    VVI_GPUFILE_BATCH = 4,         /* tickets that a server draws at once, at most */
+    VVI_GPUFILE_DEPTH = 32,        /* most reads that a server has under way, with io_uring */
+    VVI_GPUFILE_BATCH = 4,         /* most tickets that a server draws at once */
     VVI_GPUFILE_OWN = 16, /* small reads of a file after which a server opens it for itself */
     VVI_GPUFILE_HOT = 64
 };
 
-/* Host memory that the device reaches. */
+/* Host memory that the device can access. */
 struct vvi_gpufile_memory {
     unsigned char *ptr; /* ours */
     unsigned char *dev; /* the device's */
@@ -37,43 +37,44 @@ struct vvi_gpufile_memory {
 struct vvi_gpufile_window {
     void *ptr; /* NULL: not mapped */
     size_t bytes;
-    bool taken; /* a file has it, mapped or not */
+    bool taken; /* it belongs to a file, mapped or not */
 };
 
-/* A file as one server has it open. Owner: that server, within its turn; who closes the file, afterwards. */
+/* A server's own descriptor of a file. Owner: that server, within its turn; afterwards the thread that closes the
+ * file. */
 struct vvi_gpufile_own {
-    int fd;         /* -1: it has not, and uses the file's */
-    uint32_t reads; /* small ones, up to VVI_GPUFILE_OWN; one more: opening was tried */
+    int fd;         /* -1: none; the server uses the file's */
+    uint32_t reads; /* small reads, up to VVI_GPUFILE_OWN; one more: opening was tried */
 };
 
-/* A registered file. Synchronization: fs->lock, where nothing else is said. */
+/* A registered file. Synchronization: fs->lock, except where noted. */
 struct vvi_gpufile_file {
     /* Servers read them without the lock; they are closed when no server can be using them. -1: none.
      * Synchronization: release, acquire. */
     _Atomic int fd, direct_fd;
-    struct vvi_gpufile_own *own; /* VVI_GPUFILE_SERVERS_MAX; there while fd is */
+    struct vvi_gpufile_own *own; /* VVI_GPUFILE_SERVERS_MAX; valid while fd is */
     bool used;
     int flags; /* READ, and WRITE or not */
     dev_t dev;
     ino_t ino;
     uint32_t users;             /* registrations by the host that were not taken back */
-    bool by_path;               /* a kernel has opened it so */
+    bool by_path;               /* a kernel has opened it by path */
     bool closing;               /* its last user has gone: lookups no longer find it */
     uint64_t bytes;             /* when it was registered */
     uint64_t windows;           /* first, plus 1; 0: none */
     uint64_t n_windows, mapped; /* and how many of them are mapped */
-    bool shorter;               /* found shorter than it was while some were */
+    bool shorter;               /* found shorter than at registration while windows were mapped */
 };
 
 struct vvi_gpufile_server {
     struct varve_gpufs *fs;
-    uint32_t index, of; /* which of how many: whose slots it has */
+    uint32_t index, of; /* of all servers; with slots, decides which ones it serves */
     pthread_t thread;
     struct vv_aio *aio; /* NULL: pread */
     /* Odd while the server uses files. Synchronization: sequentially consistent, against the closing
      * of files. */
     _Atomic uint64_t turn;
-    /* Figures, written by the server alone; relaxed. */
+    /* Figures, written only by the server; relaxed. */
     _Atomic uint64_t answered, failed, read_bytes, written_bytes;
     _Atomic uint64_t idle_ns, timed, timed_ns; /* vv_gpufile_times */
     char pad[128];                             /* the next server's words are on another line */
@@ -85,8 +86,8 @@ struct varve_gpufs {
     struct vv_device *device;
     const struct vv_os *os;
     struct varve_gpufs_opts opts;
-    struct varve_gfs view;    /* what kernels get */
-    struct vv_stream *stream; /* for our copies */
+    struct varve_gfs view;    /* the handle for kernels */
+    struct vv_stream *stream; /* for copies made here */
     struct vv_event *event;
     unsigned char *meta, *data; /* device memory */
     size_t meta_bytes;
@@ -94,7 +95,7 @@ struct varve_gpufs {
 
     unsigned char *page_staging; /* in `staging`; NULL: none */
 
-    /* Our addresses in `shared`. */
+    /* Host addresses in `shared`. */
     struct varve_g_entry *ring;
     uint64_t *mailboxes, *host_windows;
     struct varve_g_file *table;
@@ -116,17 +117,18 @@ struct varve_gpufs {
     _Atomic bool stopping;
     _Atomic uint32_t to_lose; /* servers to end, for tests */
     _Atomic uint32_t n_own;   /* descriptors that servers have opened for themselves */
-    uint32_t own_limit;       /* as many as that at most */
+    uint32_t own_limit;       /* limit of n_own */
     char pad0[128]; /* keeps fields that every request reads off the line that every draw writes */
     _Atomic uint64_t next_ticket;
     char pad1[128];
-    /* Drawn and not served. Synchronization: lock. */
+    /* Tickets that were drawn and not served. Synchronization: lock. */
     uint64_t orphans[VVI_GPUFILE_SERVERS_MAX * VVI_GPUFILE_BATCH];
-    _Atomic uint32_t n_orphans; /* changed under the lock, looked at without */
-    uint8_t *slot_laps; /* 1: the last request of the slot had the bit. Owner: the slot's server */
-    uint64_t past[4];   /* figures of servers that have ended. Synchronization: lock */
+    _Atomic uint32_t n_orphans; /* changed under the lock, read without */
+    uint8_t
+        *slot_laps; /* 1: the last request of the slot had the lap bit. Owner: the slot's server */
+    uint64_t past[4]; /* figures of servers that have ended. Synchronization: lock */
 
-    /* The thread that maps what is read often. */
+    /* The thread that maps windows that are read often. */
     pthread_t control;
     bool control_runs;
     struct vv_cond control_wake;
@@ -142,20 +144,20 @@ struct varve_gpufs {
 VV_WARN_UNUSED int vvi_gpufile_copy(struct varve_gpufs *fs, void *dst, const void *src,
                                     size_t bytes);
 
-/* Leaves a record of what failed with the context, or with the thread if `fs` is NULL; returns `err`. Not
- * with a lock held. Errors of requests from kernels go to the kernel and are not recorded here. */
+/* Records a failure with the context, or with the thread if `fs` is NULL; returns `err`. Not to be called with a lock
+ * held. Errors of requests from kernels go to the kernel and are not recorded here. */
 int vvi_gpufile_fail(struct varve_gpufs *fs, const char *operation, int err, const char *fmt, ...)
     VV_PRINTF(4, 5);
 
-/* Forgets all pages; no kernel runs. */
+/* Drops all pages; no kernel may run. */
 VV_WARN_UNUSED int vvi_gpufile_drop(struct varve_gpufs *fs);
 
 /* ---- gpufile_files.c ---- */
 
-/* `users`: how many registrations of the host this is, 1; or 0, for a kernel. */
+/* `users`: registrations by the host that this adds, 1; or 0, for a kernel. */
 VV_WARN_UNUSED int vvi_gpufile_register(struct varve_gpufs *fs, const char *path, int flags,
                                         uint32_t users, uint32_t *ret_id);
-/* Opens a file once more, for one server to read; -1: it cannot be had. */
+/* Opens a file again, for one server to read; -1: that failed. */
 int vvi_gpufile_own_open(struct varve_gpufs *fs, int fd);
 /* The file, or NULL. */
 struct vvi_gpufile_file *vvi_gpufile_file_locked(struct varve_gpufs *fs, uint32_t id);
@@ -168,12 +170,12 @@ int vvi_gpufile_files_fini(struct varve_gpufs *fs);
 
 VV_WARN_UNUSED int vvi_gpufile_map_windows(struct varve_gpufs *fs, uint32_t id, uint64_t first,
                                            uint64_t last, uint64_t *ret_bytes);
-/* varve_gpufs_map without a record of what failed; `ret_why`, a part of a sentence, is set if something did. */
+/* varve_gpufs_map without a record of the failure; after one, `ret_why` is set to a part of a sentence. */
 VV_WARN_UNUSED int vvi_gpufile_map(struct varve_gpufs *fs, uint32_t id, uint64_t offset,
                                    uint64_t bytes, uint64_t *ret_bytes, const char **ret_why);
-/* All windows of a file. */
+/* Unmaps all windows of a file. */
 void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id);
-/* So many KiB of a file were read by a server. */
+/* Adds a server's read of `bytes` KiB of a file to the heat of its windows. */
 void vvi_gpufile_warm(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint32_t bytes);
 VV_WARN_UNUSED int vvi_gpufile_control_start(struct varve_gpufs *fs);
 void vvi_gpufile_control_stop(struct varve_gpufs *fs);
@@ -182,7 +184,7 @@ void vvi_gpufile_control_stop(struct varve_gpufs *fs);
 
 VV_WARN_UNUSED int vvi_gpufile_servers_start(struct varve_gpufs *fs, uint32_t n);
 void vvi_gpufile_servers_stop(struct varve_gpufs *fs);
-/* Returns when no server uses what it found before. */
+/* Waits until no server uses files that it looked up before this call. */
 void vvi_gpufile_servers_pass(struct varve_gpufs *fs);
 
 #endif

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The servers. Each draws a ticket, waits for the entry of the ring that belongs to it, does what it
- * says and stores the answer in the mailbox that it names. The next free server draws the next ticket, so
- * that no server waits while another has two to do.
+ * The servers. Each draws a ticket, waits for the entry of the ring that belongs to it, carries out that request and
+ * stores the answer in the mailbox that the request names. The next free server draws the next ticket, so that no
+ * server is idle while another has two requests.
  *
- * Invariants: a server never calls the device, and never waits for a lock that is held
- * during such a call. Between the request and its answer the staging memory of its part belongs to the server; the
- * answer is the last thing it stores. A server that has to stop answers the requests it has taken, and
- * leaves a ticket whose entry has not arrived to the remaining servers.
+ * Invariants: a server never calls the device, and never waits for a lock that is held during such a call. Between the
+ * request and its answer the staging memory of its part belongs to the server; the answer is its last store. A
+ * server that has to stop answers the requests it has taken, and leaves a ticket whose entry has not arrived to the
+ * remaining servers.
  *
- * A server that finds small requests waiting for it draws several tickets at once, so that all of them
- * do not meet at the counter for each. Large ones are taken one by one: the parts of a window are to
- * go to several servers.
+ * A server that finds small requests waiting draws several tickets at once, so that the servers do not contend for the
+ * counter with each request. Large ones are taken one by one: the parts of a window should be read by several servers.
  *
- * Nothing that one request changes is changed by the next one's server, but the counter that tickets are
- * drawn from and, in the kernel, what belongs to an open file: with fourteen servers each small read of one
- * open file would wait for thirteen others. A server that reads a file in small pieces opens
- * it for itself. Lines that the GPU or another server wrote last, the next entry of the ring and the
- * mailbox, are asked for before the read and are there after it.
+ * Requests of different servers change no common memory, except for the counter of tickets and, in the kernel, the
+ * state of an open file: with fourteen servers each small read of one open file would wait for thirteen others. So a
+ * server that reads a file in small pieces opens it for itself. Lines that the GPU or another server wrote last (the
+ * next entry of the ring, and the mailbox) are prefetched before the read and are there after it.
  *
- * With io_uring a server goes on to the next ticket while reads are under way.
+ * With io_uring a server continues with the next ticket while reads are under way.
  *
- * Slots are the other way, to compare with: each server has some consecutive streams to
+ * Slots are another mode, for comparison: each server has some consecutive streams to itself, polls their places one
+ * after another, and those of no other server.
  * itself, polls their places one after another, and no other server's.
  */
 #include <errno.h>
@@ -35,17 +34,16 @@
 #include "gpufile/gpufile_hooks.h"
 #include "gpufile/gpufile_private.h"
 
-/* How long a server looks for requests before it rests, and how long it rests. A GPU cannot wake a
- * thread of the host, so a server has to look again; without requests it does so less and less often.
- * A request then waits for at most a 32nd of the time since the one before that its server had, and at
- * most REST_MOST_NS. Tickets go round the servers: with S of them that is up to S/32 of the time
- * between two requests. */
+/* How long a server looks for requests before it rests, and how long it rests. A GPU cannot wake a thread of the
+ * host, so a server has to look again; without requests it looks less and less often. A request then waits for at
+ * most a 32nd of the time since the server's last request, and at most REST_MOST_NS. Tickets go round the servers:
+ * with S of them that is up to S/32 of the time between two requests. */
 #define LOOK_NS      (UINT64_C(1000) * VV_NS_PER_US)
 #define REST_NS      (UINT64_C(50) * VV_NS_PER_US)
 #define REST_MOST_NS (UINT64_C(4000) * VV_NS_PER_US)
 #define REST_PART    32
 
-/* One request of so many is timed. */
+/* One request in so many is timed. */
 #define TIMED_EACH 64
 
 /* Requests up to this size are drawn several at once. */
@@ -64,9 +62,9 @@ struct work {
     struct vvi_gpufile_server *server;
     struct varve_gpufs *fs;
     uint64_t ticket, end;  /* drawn and not yet served: from, and up to */
-    uint64_t batch;        /* how many to draw next */
-    bool waited;           /* the present ticket's request was not there at once */
-    uint64_t passed_since; /* a later ticket of its entry is known to be given up; 0: not */
+    uint64_t batch;        /* number of tickets to draw next */
+    bool waited;           /* the current ticket's request was not there at once */
+    uint64_t passed_since; /* when a later ticket of its entry was seen to be given up; 0: not */
     uint64_t idle_since;
     uint32_t under_way;
     struct job jobs[VVI_GPUFILE_DEPTH], *free;
@@ -77,7 +75,7 @@ void vv_gpufile_lose_server(struct varve_gpufs *fs)
     atomic_fetch_add(&fs->to_lose, 1);
 }
 
-/* The line will be written soon. */
+/* Prefetches a line that will be written soon. */
 static inline void want_line(const void *p)
 {
 #if defined(__x86_64__)
@@ -114,9 +112,9 @@ static void decode(uint64_t a, uint64_t b, struct varve_g_request *ret)
     };
 }
 
-/* True if the group that drew the ticket will not send its request. The mark of a group that drew a later ticket
- * of the same entry may have overwritten its own. If the group has not given up although its time is over,
- * it sees that there is room now, and sends within the time that it was ready to wait. */
+/* True if the group that drew the ticket will not send its request. The mark of a group that drew a later ticket of the
+ * same entry may have overwritten its own. A group that has not given up within its time saw that there is room, and
+ * sends within the time that it was ready to wait. */
 static bool given_up(struct work *w, uint64_t at, uint64_t laps)
 {
     uint64_t skip = __atomic_load_n(&w->fs->ring[at].skip, __ATOMIC_ACQUIRE), now;
@@ -137,16 +135,16 @@ static int look(struct work *w, struct varve_g_request *ret)
     uint64_t lap = laps % 2 ? 0 : VARVE_G_LAP_BIT;
     uint64_t a, b;
 
-    /* Before the request a lap earlier was read this one cannot be there, though one two laps
-     * earlier, which a server has drawn and not come to, has the same bit. */
+    /* Until the request of the last lap was read, this one cannot be there. One of two laps before, which a server has
+     * drawn and not looked at, has the same bit. */
     if (__atomic_load_n(&fs->ring[at].read, __ATOMIC_ACQUIRE) != laps)
         return 0;
     a = __atomic_load_n(&fs->ring[at].half[0], __ATOMIC_ACQUIRE);
     if ((a & VARVE_G_LAP_BIT) != lap) {
         if (!given_up(w, at, laps))
             return 0;
-        /* The entry still holds the request of the lap before, which would be taken for that of the
-         * next lap. The sender of the next one waits for the word below. */
+        /* The entry still holds the request of the last lap, which would be taken for that of the next one. The
+         * sender of the next one waits for the word below. */
         __atomic_store_n(&fs->ring[at].half[0], lap, __ATOMIC_RELAXED);
         __atomic_store_n(&fs->ring[at].half[1], lap, __ATOMIC_RELAXED);
         __atomic_store_n(&fs->ring[at].read, laps + 1, __ATOMIC_RELEASE);
@@ -161,7 +159,7 @@ static int look(struct work *w, struct varve_g_request *ret)
     return 1;
 }
 
-/* Leaves what is drawn and not served to others. */
+/* Leaves tickets that are drawn and not served to other servers. */
 static void leave_locked(struct work *w)
 {
     for (; w->ticket < w->end; w->ticket++)
@@ -205,7 +203,7 @@ static void draw(struct work *w)
     w->waited = false;
 }
 
-/* The ticket was served, or nothing will come of it. */
+/* The ticket was served, or given up. */
 static void drawn_done(struct work *w, bool small)
 {
     w->ticket++;
@@ -250,14 +248,14 @@ static void answer(struct work *w, const struct varve_g_request *r, int64_t resu
     count(&w->server->answered, 1);
     if (result < 0)
         count(&w->server->failed, 1);
-    /* Pairs with the acquire in varve_g_wait: who sees the answer sees the bytes. */
+    /* Pairs with the acquire in varve_g_wait: a group that sees the answer sees the bytes. */
     __atomic_store_n(
         mailbox(fs, r),
         VARVE_G_ANSWER(__atomic_load_n(&fs->host->maps, __ATOMIC_ACQUIRE), r->number, result),
         __ATOMIC_RELEASE);
 }
 
-/* ---- what is asked ---- */
+/* ---- requests ---- */
 
 static unsigned char *stage(const struct varve_gpufs *fs, const struct varve_g_request *r)
 {
@@ -267,7 +265,7 @@ static unsigned char *stage(const struct varve_gpufs *fs, const struct varve_g_r
            (size_t)(r->part % 8) * fs->view.split_bytes;
 }
 
-/* The kernel may be anybody's: what it says is looked at before memory is touched. */
+/* Any kernel can write the ring: a request is checked before memory is touched. */
 static bool sane(const struct varve_gpufs *fs, const struct varve_g_request *r)
 {
     if (r->op == VARVE_G_READ_PAGE)
@@ -279,8 +277,8 @@ static bool sane(const struct varve_gpufs *fs, const struct varve_g_request *r)
 
 /* ---- the use of files ---- */
 
-/* Before files are looked at. Who closes one hides it first and then looks here: either we see that it
- * is hidden, or it sees that we may use it. */
+/* Called before files are looked up. A thread that closes one hides it first and then checks the turn: either this
+ * server sees that the file is hidden, or that thread sees that the server may use it. */
 static void enter(struct work *w)
 {
     uint64_t turn = atomic_load_explicit(&w->server->turn, memory_order_relaxed);
@@ -289,7 +287,7 @@ static void enter(struct work *w)
         atomic_store(&w->server->turn, turn + 1);
 }
 
-/* Unless reads are under way. */
+/* Ends the use of files, unless reads are under way. */
 static void leave(struct work *w)
 {
     uint64_t turn = atomic_load_explicit(&w->server->turn, memory_order_relaxed);
@@ -299,8 +297,8 @@ static void leave(struct work *w)
         atomic_store_explicit(&w->server->turn, turn + 1, memory_order_release);
 }
 
-/* The descriptor with which this server reads the file that is open as fd. Opening one may take long, for
- * instance when the kernel grows the table of descriptors: so never with tickets drawn, whose requests would wait. */
+/* The descriptor with which this server reads the file that is open as fd. Opening one may take long, for example
+ * when the kernel grows the table of descriptors: so never with tickets drawn, whose requests would wait. */
 static int own_fd(struct work *w, const struct vvi_gpufile_file *f, int fd, uint32_t bytes)
 {
     struct vvi_gpufile_own *own = &f->own[w->server->index];
@@ -309,14 +307,14 @@ static int own_fd(struct work *w, const struct vvi_gpufile_file *f, int fd, uint
         if (own->reads < VVI_GPUFILE_OWN)
             own->reads++;
         if (own->reads == VVI_GPUFILE_OWN && w->ticket == w->end) {
-            own->reads++; /* tried, whatever comes of it */
+            own->reads++; /* tried, with any result */
             own->fd = vvi_gpufile_own_open(w->fs, fd);
         }
     }
     return own->fd >= 0 ? own->fd : fd;
 }
 
-/* As many as there are before the end of the file. */
+/* Reads up to the end of the file; returns the number of bytes. */
 static int64_t read_bytes(const struct varve_gpufs *fs, int fd, unsigned char *buf, uint32_t bytes,
                           uint64_t offset)
 {
@@ -343,8 +341,8 @@ static int64_t do_read(struct work *w, const struct varve_g_request *r)
 
     if (fd < 0)
         return -EBADF;
-    /* A short direct read may end where no further one can start, or the file system may refuse
-     * what it allowed at opening: then read through the page cache. */
+    /* A short direct read may end at an offset where another one cannot start, or the file system may refuse one
+     * although it was opened so: then read through the page cache. */
     if (direct >= 0)
         n = read_bytes(fs, direct, stage(fs, r), r->bytes, r->offset);
     if (n == -EINVAL)
@@ -455,7 +453,7 @@ static bool begin_read(struct work *w, const struct varve_g_request *r)
     return true;
 }
 
-/* Answers what has ended; waits for so long at most. */
+/* Answers reads that have ended; waits for one up to the timeout. */
 static void end_reads(struct work *w, int64_t timeout_ns)
 {
     struct vv_aio_req *done[VVI_GPUFILE_DEPTH];
@@ -466,7 +464,8 @@ static void end_reads(struct work *w, int64_t timeout_ns)
         int64_t result = j->r.bytes;
 
         if (done[i]->result == -ENODATA || done[i]->result == -EINVAL)
-            result = do_read(w, &j->r); /* how many there are, or what the page cache says */
+            result =
+                do_read(w, &j->r); /* finds the number of bytes, or reads through the page cache */
         else if (done[i]->result < 0)
             result = done[i]->result;
         else {
@@ -499,7 +498,7 @@ static void rest(struct work *w)
     if (!w->idle_since)
         w->idle_since = now;
     idle = now - w->idle_since;
-    /* The line is left alone for a moment, or the store that is waited for would wait for us. */
+    /* Do not touch the line for a moment: polling would delay the store that it waits for. */
     for (int i = 0; i < 8; i++)
         relax();
     if (idle > LOOK_NS)
@@ -508,7 +507,7 @@ static void rest(struct work *w)
         sched_yield();
 }
 
-/* There is a request. */
+/* Notes that there was a request. */
 static void busy(struct work *w)
 {
     uint64_t waited = vv_now_ns() - w->idle_since;
@@ -529,7 +528,7 @@ static bool serve_one(struct work *w, const struct varve_g_request *r)
     if (lose && atomic_compare_exchange_strong(&w->fs->to_lose, &lose, lose - 1))
         return false;
     if (!sane(w->fs, r)) {
-        /* Its mailbox is not to be trusted either, unless there is one. */
+        /* The mailbox of a bad request may be invalid too. */
         if (r->stream < w->fs->view.n_streams)
             answer(w, r, -EINVAL);
         return true;
@@ -543,7 +542,7 @@ static bool serve_one(struct work *w, const struct varve_g_request *r)
     return true;
 }
 
-/* The next request of the queue. `ret_on`: false, it shall not go on. Whether there was one. */
+/* Serves the next request of the queue. `ret_on`: false if the server has to end. Returns true if there was one. */
 static bool serve_queue(struct work *w, bool *ret_on)
 {
     struct varve_g_request r;
@@ -565,7 +564,7 @@ static bool serve_queue(struct work *w, bool *ret_on)
     return true;
 }
 
-/* The same with slots: one look at each. */
+/* The same with slots: looks at each once. */
 static bool serve_slots(struct work *w, bool *ret_on)
 {
     const struct varve_gfs *v = &w->fs->view;
@@ -686,7 +685,7 @@ void vvi_gpufile_servers_stop(struct varve_gpufs *fs)
     }
     fs->n_servers = 0;
     vv_mutex_unlock(&fs->lock);
-    /* After the last answer: a group that sees no servers looks at its mailbox once more. */
+    /* After the last answer: a group that sees no servers checks its mailbox once more. */
     __atomic_store_n(&fs->host->servers, 0, __ATOMIC_RELEASE);
 }
 

@@ -3,10 +3,10 @@
  * Windows: pieces of files mapped read-only and registered with the driver, so that the GPU reads the
  * page cache itself.
  *
- * Invariants: a window that kernels may have seen stays until no kernel runs; its address is
- * published after it is registered. No thread calls the device with `lock` held, and servers never call
- * it: they put windows that are read often on a list, and the control thread maps them. Registering works
- * while kernels run, though it holds up other calls of the driver; unregistering waits for them.
+ * Invariants: a window that kernels may have seen stays until no kernel runs; its address is published after it is
+ * registered. No thread calls the device with `lock` held, and servers never call it: they put windows that are read
+ * often on a list, and the control thread maps them. Registering works while kernels run, though it delays other
+ * calls of the driver; unregistering waits for kernels.
  */
 #include <errno.h>
 #include <sys/mman.h>
@@ -21,13 +21,13 @@
 
 /* A window that is about to be mapped. */
 struct plan {
-    struct vvi_gpufile_file *file; /* which is not forgotten as long as map_lock is held */
+    struct vvi_gpufile_file *file; /* stays valid as long as map_lock is held */
     uint64_t slot, offset;
     size_t bytes;
     int fd;
 };
 
-/* 0: to be mapped; -EALREADY: it is. */
+/* 0: it has to be mapped; -EALREADY: it is mapped. */
 static int plan_locked(struct varve_gpufs *fs, uint32_t id, uint64_t window, struct plan *ret)
 {
     struct vvi_gpufile_file *f = vvi_gpufile_file_locked(fs, id);
@@ -51,13 +51,13 @@ static int plan_locked(struct varve_gpufs *fs, uint32_t id, uint64_t window, str
     rc = fs->os->file_bytes(fs->os, ret->fd, &now);
     if (rc)
         return rc;
-    /* While nothing of the file is mapped, no kernel has seen wrong bytes, and none will. */
+    /* While no window of the file is mapped, no kernel has read wrong bytes from one. */
     if (now < f->bytes && f->mapped)
         f->shorter = true;
     return now < f->bytes || f->shorter ? -ENODATA : 0;
 }
 
-/* map_lock held. */
+/* The caller holds map_lock. */
 static int map_window(struct varve_gpufs *fs, const struct plan *p)
 {
     void *dev;
@@ -79,8 +79,8 @@ static int map_window(struct varve_gpufs *fs, const struct plan *p)
     fs->window_bytes += p->bytes;
     vv_mutex_unlock(&fs->lock);
     __atomic_store_n(&fs->host_windows[p->slot], (uint64_t)(uintptr_t)dev, __ATOMIC_RELEASE);
-    /* Every answer from now on and every open of a file carries this number; kernels that see a new one
-     * look for the window. One thread at a time is here. */
+    /* Every answer and every open of a file carries this number from now on; kernels that see a new one look for the
+     * window. map_lock serializes this. */
     __atomic_store_n(&fs->host->maps, (fs->host->maps + 1) & VARVE_G_MAPS_MASK, __ATOMIC_RELEASE);
     return 0;
 }
@@ -118,7 +118,7 @@ void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id)
 
     vv_mutex_lock(&fs->map_lock);
     vv_mutex_lock(&fs->lock);
-    /* Another thread may have forgotten the file; then its windows are others'. */
+    /* Another thread may have closed the file; then its windows may be another file's. */
     first = fs->files[id].windows;
     n = first ? fs->files[id].n_windows : 0;
     vv_mutex_unlock(&fs->lock);
@@ -139,8 +139,8 @@ void vvi_gpufile_unmap_file(struct varve_gpufs *fs, uint32_t id)
         if (!w.ptr)
             continue;
         __atomic_store_n(&fs->host_windows[slot], 0, __ATOMIC_RELEASE);
-        /* Kernels keep copies of what they saw; none runs now. Only a lost device refuses this, and
-         * it has no use for them. */
+        /* Kernels keep copies of windows, but none runs now. This fails only on a lost device, which runs no kernel
+         * any more. */
         rc = vvi_gpufile_copy(fs, &fs->view.windows[slot], &zero, sizeof(zero));
         (void)rc;
         (void)vv_device_host_unregister(fs->device, w.ptr);
@@ -227,7 +227,7 @@ int varve_gpufs_unmap(struct varve_gpufs *fs, uint32_t id)
     return rc ? vvi_gpufile_fail(fs, "gpufs_unmap", rc, "file %u: %s", id, why_unmapped(rc)) : 0;
 }
 
-/* ---- what is read often ---- */
+/* ---- windows that are read often ---- */
 
 void vvi_gpufile_warm(struct varve_gpufs *fs, uint32_t id, uint64_t offset, uint32_t bytes)
 {

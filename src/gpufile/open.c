@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Opening and closing a GPU file system: options, and the memory that kernels and servers share
- * (varve/detail/gpufile_layout.h says what is in it).
+ * (described in varve/detail/gpufile_layout.h).
  *
- * Invariant: device memory is written from here only while no kernel uses the file system, at
- * opening and in varve_gpufs_drop; everything that changes under running kernels is in host memory.
+ * Invariant: device memory is written from here only while no kernel uses the file system: at opening and in
+ * varve_gpufs_drop. Everything that changes under running kernels is in host memory.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ void vv_gpufile_set_os(const struct vv_os *os)
 
 /* ---- options ---- */
 
-/* How many descriptors servers may open for themselves: a quarter of what the process may have. */
+/* Limit of the descriptors that servers open for themselves: a quarter of the process's limit. */
 static uint32_t own_limit(void)
 {
     struct rlimit limit;
@@ -195,7 +195,7 @@ static void memory_fini(struct varve_gpufs *fs, struct vvi_gpufile_memory *m)
         (void)munmap(m->ptr, m->bytes);
 }
 
-/* Hands out pieces of a region one after another, on lines of their own. */
+/* Takes the next piece of a region, on cache lines of its own. */
 static size_t piece(size_t *at, size_t bytes)
 {
     size_t here = *at;
@@ -296,7 +296,7 @@ static int device_memory_init(struct varve_gpufs *fs)
     size_t windows = piece(&bytes, VVI_GPUFILE_WINDOWS * sizeof(uint64_t));
     unsigned char *image = NULL;
     void *p;
-    /* The largest first: it is what may not be there. */
+    /* Allocate the largest first, because it is most likely to fail. */
     int rc = vv_device_mem_alloc(fs->device, v->cache_bytes, &p);
 
     if (rc == 0) {
@@ -328,7 +328,7 @@ static int device_memory_init(struct varve_gpufs *fs)
     return rc;
 }
 
-/* Streams that a kernel ended without closing. What was asked for may still be answered. */
+/* Frees streams that a kernel ended without closing. Their requests may still be answered. */
 static void free_streams(struct varve_gpufs *fs, struct varve_g_stream *streams)
 {
     for (uint32_t i = 0; i < fs->view.n_streams; i++) {
@@ -355,7 +355,7 @@ static int drop_locked(struct varve_gpufs *fs)
         frames = (struct varve_g_frame *)(image + ((unsigned char *)v->frames - fs->meta));
         shared = (struct varve_g_shared *)(image + ((unsigned char *)v->shared - fs->meta));
         streams = (struct varve_g_stream *)(image + ((unsigned char *)v->streams - fs->meta));
-        /* Pages that are still pinned, and locks that are held, are those of kernels that ended so. */
+        /* Pinned pages and held locks are left from kernels that ended without releasing them. */
         meta_reset(v, frames,
                    (struct varve_g_bucket *)(image + ((unsigned char *)v->buckets - fs->meta)),
                    streams);
@@ -387,7 +387,7 @@ int vvi_gpufile_fail(struct varve_gpufs *fs, const char *operation, int err, con
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    /* Without a context there is no device to ask. */
+    /* Without a context there is no device that could be lost. */
     return vv_ckpt_fail_ctx(fs ? fs->ctx : NULL, operation, err, fs && err == -ENODEV, "%s", text);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What goes wrong: each bad input, each failure of the system and of the servers is an error code in
- * the kernel within its deadline, nothing hangs, and what can be used afterwards can.
+ * Errors: each bad input, each failure of the system and of the servers is an error code in the kernel within its
+ * deadline. Nothing hangs, and everything that can still be used works.
  */
 #include <sys/stat.h>
 
@@ -13,7 +13,7 @@
 
 enum { BLOCKS = 3, THREADS = 4 };
 
-/* One read by each block, and what came of it. */
+/* One read by each block, and its result. */
 struct probe {
     uint32_t id;
     const char *path; /* instead of id */
@@ -117,7 +117,7 @@ static void missing_files_and_folders(void)
     T_ERR(probe.opened, -EBADF);
     try_read(UINT32_MAX, 0, 100);
     T_ERR(probe.opened, -EBADF);
-    /* A path that is there, by the name that the host would use. */
+    /* An existing path, in the form that the host would use. */
     try_path(gf_file("there", 1000), VARVE_GFILE_READ);
     T_OK(probe.opened);
     T_EQ(probe.got, 100);
@@ -169,7 +169,7 @@ static void truncated_while_open(void)
     T_EQ(probe.got, 8 * KIB);
     T_OK(gf_close());
 
-    /* A mapped file is a snapshot: found out when it is closed, in the kernel and by the host. */
+    /* A mapped file is a snapshot: a change is detected at closing, in the kernel and by the host. */
     open_small(20000);
     path = gf_file("cut", 300 * KIB);
     T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ | VARVE_GFILE_MAP, &id));
@@ -187,7 +187,7 @@ static void truncated_while_open(void)
     T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &id));
     T_EQ(truncate(path, 10 * KIB), 0);
     T_ERR(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -ENODATA);
-    try_read(id, 0, 8 * KIB); /* nothing came from a mapping, since there is none */
+    try_read(id, 0, 8 * KIB); /* without a mapping, since there is none */
     T_EQ(probe.got, 8 * KIB);
     T_OK(probe.closed);
     T_OK(varve_gpufs_unmap(gf_fs, id));
@@ -215,7 +215,7 @@ static void open_many(void *arg)
         (void)varve_gclose(&f[n]);
 }
 
-/* Ends without closing, with readahead under way. */
+/* Ends without closing the file, with readahead under way. */
 static void forget_to_close(void *arg)
 {
     struct varve_gfile f;
@@ -238,7 +238,7 @@ static void files_left_open(void)
     try_read(id, 0, 8 * KIB);
     T_ERR(probe.opened, -EMFILE);
     T_OK(varve_gpufs_drop(gf_fs));
-    /* Answers of the forgotten ones are still to come. */
+    /* Answers to the ended kernel's requests are still to come. */
     for (int i = 0; i < 10 && probe.got != 60 * KIB; i++)
         try_read(id, 100 * KIB, 60 * KIB);
     T_EQ(probe.got, 60 * KIB);
@@ -259,7 +259,7 @@ static void forget_to_unmap(void *arg)
         probe.got = rc;
 }
 
-/* What kernels left behind is gone with the next drop, for as long as the file system is used. */
+/* Pages that kernels left mapped are released by the next drop. */
 static void pages_left_mapped(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -308,7 +308,7 @@ static void too_many(void)
         T_EQ(counts[0], o.streams);
         T_ERR(counts[1], -EMFILE);
     }
-    T_OK(varve_gpufs_unregister(gf_fs, 3)); /* once for each time that it was registered */
+    T_OK(varve_gpufs_unregister(gf_fs, 3)); /* once for each registration */
     T_OK(varve_gpufs_unregister(gf_fs, 3));
     T_ERR(varve_gpufs_unregister(gf_fs, 3), -EINVAL);
     T_OK(varve_gpufs_register(gf_fs, gf_file("more", 1), VARVE_GFILE_READ, &id));
@@ -331,7 +331,7 @@ static void no_servers(void)
     T_EQ(probe.got, -ENOTCONN);
     try_path(gf_file("path", 10), VARVE_GFILE_READ);
     T_ERR(probe.opened, -ENOTCONN);
-    /* What is mapped needs none. */
+    /* Mapped pages need no servers. */
     try_read(mapped, 0, 10 * KIB);
     T_EQ(probe.got, 10 * KIB);
     T_OK(probe.closed);
@@ -341,7 +341,7 @@ static void no_servers(void)
     T_OK(gf_close());
 }
 
-/* They go while a kernel waits. */
+/* Stops the servers while a kernel waits. */
 static void *stop_soon(void *arg)
 {
     (void)arg;
@@ -430,7 +430,7 @@ static void servers_go_and_come(void)
     }
 }
 
-/* A group that got -ENOTCONN goes on when there are servers again, with the file it has open. */
+/* A group that got -ENOTCONN continues when there are servers again, with the same open file. */
 static _Atomic int phase;
 
 static void read_in_phases(void *arg)
@@ -487,13 +487,13 @@ static void servers_come_back(void)
     T_OK(gf_close());
 }
 
-/* A server ends with a request in its hands: the group that waits for it gets an error in time, others go on. */
+/* A server ends during a request: the group that waits for it gets an error in time, others continue. */
 static void a_server_is_lost(void)
 {
     struct reading reading = {.bytes = 200 * KIB};
     uint32_t id;
 
-    open_small(1000); /* for the server that is left, however busy the machine is */
+    open_small(1000); /* long enough for the remaining server, also on a busy machine */
     id = add("lost", reading.bytes, VARVE_GFILE_READ);
     vv_gpufile_lose_server(gf_fs);
     failed_reads = good_reads = 0;
@@ -504,7 +504,7 @@ static void a_server_is_lost(void)
     T_CHECK(good_reads > failed_reads);
     try_read(id, 0, 10 * KIB);
     T_EQ(probe.got, 10 * KIB);
-    /* The last one goes too. */
+    /* The last one ends too. */
     vv_gpufile_lose_server(gf_fs);
     T_OK(varve_gpufs_drop(gf_fs));
     try_read(id, 0, 10 * KIB);
@@ -513,7 +513,7 @@ static void a_server_is_lost(void)
     T_OK(gf_close());
 }
 
-/* A clock that is set back makes no request late. */
+/* After a clock is set back, no request is late. */
 static void a_clock_that_steps_back(void)
 {
     struct varve_gfs fs = {.timeout_ns = 1000};
@@ -527,7 +527,7 @@ static void a_clock_that_steps_back(void)
     T_CHECK(varve_g_is_late(&fs, start, start + wrap));
 }
 
-/* An answer that comes too late must not spoil what its memory is used for next. */
+/* A late answer must not change memory that is already used for something else. */
 static void answers_come_too_late(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -563,7 +563,7 @@ static void reads_fail(void)
     T_EQ(probe.got, 20 * KIB);
     T_CHECK(gf_stats().failed > 0);
     T_OK(gf_close());
-    /* Now and then, among good ones. */
+    /* Sometimes, among good ones. */
     gf_bad_os(100, 200, 100);
     open_small(20000);
     (void)add("bad", reading.bytes, VARVE_GFILE_READ);
@@ -576,7 +576,7 @@ static void reads_fail(void)
     T_OK(gf_close());
 }
 
-/* What a kernel gone wild writes into the ring does not reach memory that is not its own. */
+/* Random words that a faulty kernel writes into the ring do not reach memory that is not its own. */
 static void garbage_in_the_ring(void)
 {
     struct t_rng r = {t_seed()};
@@ -586,11 +586,11 @@ static void garbage_in_the_ring(void)
     for (uint32_t i = 0; i < gf_handle.n_ring; i++) {
         uint64_t a = t_rng_u64(&r) | VARVE_G_LAP_BIT, b = t_rng_u64(&r) | VARVE_G_LAP_BIT;
 
-        if (i % 2) /* a stream, a file and a size that there are */
+        if (i % 2) /* an existing stream, file and size */
             a &= ~(UINT64_C(0x3ff8) << 46 | UINT64_C(0xfff) << 22);
         if (i % 4 == 1)
             b &= ~UINT64_C(0x3ff000);
-        if ((a >> 60 & 7) == VARVE_G_OPEN) /* would make files of what is in memory */
+        if ((a >> 60 & 7) == VARVE_G_OPEN) /* would open files by random memory */
             a ^= UINT64_C(1) << 60;
         varve_d_store64_sys(&gf_handle.ring[i].half[1], b);
         varve_d_release64_sys(&gf_handle.ring[i].half[0], a);
@@ -602,7 +602,7 @@ static void garbage_in_the_ring(void)
     T_OK(gf_close());
 }
 
-/* The record of the context is that of this call, and says what was wrong. */
+/* The context's record is of this call, and explains the error. */
 static void fails_with(int rc, int err, const char *operation, const char *text)
 {
     struct varve_error e = {.error_size = sizeof(e)};
@@ -615,7 +615,7 @@ static void fails_with(int rc, int err, const char *operation, const char *text)
         t_fail(__FILE__, __LINE__, "\"%s\" does not have \"%s\"", e.text, text);
 }
 
-/* What fails leaves a text of its own: an older one, or none, would mislead who prints it. */
+/* Every failure records a text of its own: an older one, or none, would mislead. */
 static void texts(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -653,7 +653,7 @@ static void texts(void)
     fails_with(varve_gpufs_handle(gf_fs, NULL), -EINVAL, "gpufs_handle", "nowhere");
     id = add("writable", 100, VARVE_GFILE_WRITE);
     fails_with(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -EINVAL, "gpufs_map", "for writing");
-    /* What registering maps no further is served: nothing has failed. */
+    /* Windows behind the ones that registering maps are read by servers: nothing has failed. */
     id = add("large", 6 * MIB, VARVE_GFILE_READ | VARVE_GFILE_MAP);
     fails_with(varve_gpufs_map(gf_fs, id, 6 * MIB + 1, 0, NULL), -EINVAL, "gpufs_map", "beyond");
     fails_with(varve_gpufs_map(gf_fs, id, 0, 0, NULL), -ENOSPC, "gpufs_map", "map_limit");
@@ -692,7 +692,7 @@ static void bad_options(void)
     BAD(streams, 0);
     BAD(cache_bytes, 64 * KIB);
     BAD(window_bytes, 3 * MIB);
-    good.page_bytes = good.readahead_bytes = 4 * MIB; /* a page that no window holds */
+    good.page_bytes = good.readahead_bytes = 4 * MIB; /* a page that is larger than a window */
     good.split_bytes = 2 * MIB;
     good.cache_bytes = 256 * MIB;
     BAD(window_bytes, 2 * MIB);
@@ -704,7 +704,7 @@ static void bad_options(void)
     BAD(timeout_ms, 0);
     BAD(io, 7);
     BAD(readahead, -1);
-    BAD(readahead, VV_GREADAHEAD_FIXED); /* not the public function's, as the next two */
+    BAD(readahead, VV_GREADAHEAD_FIXED); /* the public function refuses this one and the next two */
     BAD(replace, VV_GREPLACE_GLOBAL);
     BAD(queue, VV_GQUEUE_SLOTS);
     o = good;
@@ -717,7 +717,7 @@ static void bad_options(void)
     o = good;
     o.cache_bytes = UINT64_C(1) << 40;
     T_ERR(varve_gpufs_open(gf_ctx, &o, &fs), -ENOMEM);
-    T_CHECK(fs == NULL);
+    T_CHECK(!fs);
     T_ERR(varve_close(gf_ctx), -EBUSY); /* the file system uses it */
     T_ERR(varve_gpufs_stats(gf_fs, &s), -EINVAL);
     T_ERR(varve_gpufs_handle(gf_fs, NULL), -EINVAL);
@@ -749,7 +749,7 @@ static void bad_options(void)
     T_OK(varve_gpufs_close(NULL));
 }
 
-/* Each call of the device fails in its turn, at opening, registering, dropping and closing. */
+/* Each call of the device fails in turn, at opening, registering, dropping and closing. */
 static void the_device_fails(void)
 {
     struct varve_gpufs_opts o = gf_opts();

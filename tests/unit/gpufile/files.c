@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The host's side of files: which is which, who has registered them, and when they are gone.
+ * The host's side of files: their identity, their users, and when they are gone.
  */
 #include <pthread.h>
 
@@ -55,7 +55,7 @@ static void open_plain(void)
     gf_open(&o);
 }
 
-/* Two that use a file do not take it from each other. */
+/* Two users of a file do not take it from each other. */
 static void users_are_counted(void)
 {
     const char *path;
@@ -99,7 +99,7 @@ static void *unregister_each_round(void *arg)
     return arg;
 }
 
-/* Of two threads that unregister a number at once, one does. */
+/* If two threads unregister a number at once, one succeeds. */
 static void two_unregister_at_once(void)
 {
     const char *path;
@@ -132,8 +132,8 @@ static struct {
     _Atomic int maps, ended;
 } early;
 
-/* With the file's lock held, before each window is mapped. */
-static int count_and_tell(const struct vv_os *os, int fd, uint64_t *ret_bytes)
+/* Called with the file's lock held, before each window is mapped. */
+static int count_and_signal(const struct vv_os *os, int fd, uint64_t *ret_bytes)
 {
     (void)os;
     early.maps++;
@@ -148,8 +148,8 @@ static void *unregister_early(void *arg)
     return arg;
 }
 
-/* Somebody guesses the number of a file whose registering has not ended: either that fails then, and does not
- * end the file once more, or it was faster. */
+/* A thread guesses the number of a file that is being registered, and unregisters it: either registering fails and
+ * does not end the file once more, or it was faster. */
 static void unregistered_before_it_is_registered(void)
 {
     enum { WINDOWS = 3, WANTED = 5, ROUNDS = 100 };
@@ -157,11 +157,11 @@ static void unregistered_before_it_is_registered(void)
     const char *path;
 
     gf_bad_os(0, 0, 0);
-    gf_os.os.file_bytes = count_and_tell;
+    gf_os.os.file_bytes = count_and_signal;
     open_plain();
     path = gf_file("early", 0);
     T_EQ(truncate(path, WINDOWS * 2 * MIB), 0);
-    /* A window takes a while, so that the number is mostly gone before the last of them. */
+    /* Mapping takes a while, so the number is mostly gone before the last window. */
     vv_device_host_set_register_rate(vv_ckpt_device(gf_ctx), 400 * MIB);
     for (early.id = 0; failed < WANTED && early.id < ROUNDS; early.id++) {
         uint32_t id = 77;
@@ -209,7 +209,7 @@ static void write_by_one_and_read_by_the_other(void *arg)
     (void)varve_gclose(&w);
 }
 
-/* A file has one number, whatever it is called and however it was registered for writing. */
+/* A file has one number, whatever its names and however it was registered for writing. */
 static void one_file_one_number(void)
 {
     static const int ways[] = {VARVE_GFILE_READ | VARVE_GFILE_WRITE, VARVE_GFILE_WRITE,
@@ -246,7 +246,7 @@ static void one_file_one_number(void)
     T_EQ(two.after, PAGE);
     T_EQ(memcmp(two.page, two.new, PAGE), 0);
 
-    /* The other kind sees it once its pages were dropped. */
+    /* The other kind of handle sees it after its pages were dropped. */
     T_OK(varve_gpufs_drop(gf_fs));
     T_OK(try_first(reading));
     T_EQ(first.got, PAGE);
@@ -254,7 +254,7 @@ static void one_file_one_number(void)
     T_OK(gf_close());
 }
 
-/* A path leads to another file, or the file has changed its size: who registers it then gets what is there. */
+/* A path leads to another file, or the file has another size: a new registration gets the current file. */
 static void registered_again(void)
 {
     char other[600];
@@ -358,7 +358,7 @@ static void a_growing_file_uses_numbers_up(void)
     T_OK(gf_close());
 }
 
-/* Windows of files that are gone serve for others, whatever came after them. */
+/* Windows of files that are gone are reused, whatever was registered after them. */
 static void windows_come_back(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -383,14 +383,14 @@ static void windows_come_back(void)
         T_EQ(gf_stats().windows, 2);
         T_OK(varve_gpufs_unregister(gf_fs, id[0]));
         T_EQ(gf_stats().windows, 1);
-        /* A small one where the large one was, which then finds no room. */
+        /* A small file takes the place of the large one, which then finds no room. */
         T_OK(varve_gpufs_register(gf_fs, path[2], VARVE_GFILE_READ | VARVE_GFILE_MAP, &id[2]));
         T_EQ(gf_stats().windows, 2);
         T_OK(try_first(id[2]));
         T_CHECK(first.got == PAGE && gf_right(first.page, 0, PAGE));
         T_OK(varve_gpufs_register(gf_fs, path[0], VARVE_GFILE_READ | VARVE_GFILE_MAP, &again));
         T_ERR(varve_gpufs_map(gf_fs, again, 0, 1, NULL), -ENOSPC);
-        T_OK(try_first(again)); /* served */
+        T_OK(try_first(again)); /* by a server */
         T_EQ(first.got, PAGE);
         T_OK(varve_gpufs_unregister(gf_fs, again));
         T_OK(varve_gpufs_unregister(gf_fs, id[2]));
@@ -401,7 +401,7 @@ static void windows_come_back(void)
     T_OK(gf_close());
 }
 
-/* A descriptor that is none. */
+/* Returns a descriptor that is not open. */
 static int open_nothing(const struct vv_os *os, int dirfd, const char *path, int flags,
                         unsigned mode)
 {
@@ -409,7 +409,7 @@ static int open_nothing(const struct vv_os *os, int dirfd, const char *path, int
     return 1 << 20;
 }
 
-/* A registration that fails leaves nothing behind, and takes nothing from who has the file. */
+/* A failed registration leaves nothing behind, and has no effect on other users of the file. */
 static void failed_registrations(void)
 {
     const int map = VARVE_GFILE_READ | VARVE_GFILE_MAP;
@@ -452,13 +452,13 @@ static void failed_registrations(void)
 
 static struct {
     char path[600], other[600];
-    char asked[64];    /* what was opened with O_DIRECT */
-    int direct, fail;  /* how often that was asked for, and what comes of it, or 0 */
+    char asked[64];    /* the name that was opened with O_DIRECT */
+    int direct, fail;  /* number of such opens; their error, or 0 */
     bool wrong;        /* it leads to the other file */
     _Atomic int reads; /* with a descriptor that has O_DIRECT */
 } past;
 
-/* Puts the other file in the place of the first, after that was opened. */
+/* Replaces the first file by the other, after the first was opened. */
 static int open_and_replace(const struct vv_os *os, int dirfd, const char *path, int flags,
                             unsigned mode)
 {
@@ -485,8 +485,8 @@ static int64_t pread_and_look(const struct vv_os *os, int fd, void *buf, size_t 
     return vv_os_posix()->pread(vv_os_posix(), fd, buf, bytes, offset);
 }
 
-/* The file that was opened is the one that is read, though its path leads to another of the same size by
- * then; and without /proc, or if that is not what it should be, it is read through the page cache. */
+/* Reads use the file that was opened, although its path leads to another of the same size by then. Without /proc, or
+ * if that leads to the wrong file, it is read through the page cache. */
 static void direct_reads_the_file_that_was_opened(void)
 {
     for (int how = 0; how < 3; how++) {
@@ -517,7 +517,7 @@ static void direct_reads_the_file_that_was_opened(void)
     }
 }
 
-/* Servers without requests look for them now and then only. */
+/* Servers without requests look for them only rarely. */
 static void idle_servers_rest(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -526,7 +526,7 @@ static void idle_servers_rest(void)
     usleep(200000);
     uint64_t before = t_others_blocked();
     usleep(100000);
-    /* A look every 50 us would be 2000 times for each server. */
+    /* Looking every 50 us would be 2000 times for each server. */
     T_CHECK(t_others_blocked() - before < 200 * o.servers);
     T_OK(gf_close());
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests of GPU files share: a context with the emulated device, small file systems on it,
- * files with contents that can be checked, kernels that run in threads, and an operating system that
- * is slow, reads short and fails on demand.
+ * Shared by the tests of GPU files: a context with the emulated device, small file systems on it, files with contents
+ * that can be checked, kernels that run in threads, and an operating system that is slow, reads short and fails on
+ * demand.
  */
 #ifndef GF_H
 #define GF_H
@@ -28,7 +28,7 @@ static struct varve_ctx *gf_ctx;
 static struct varve_gpufs *gf_fs;
 static struct varve_gfs gf_handle;
 
-/* ---- an operating system that is not perfect ---- */
+/* ---- an operating system with failures ---- */
 
 struct gf_os {
     struct vv_os os;
@@ -110,7 +110,7 @@ static int gf_close(void)
     return rc;
 }
 
-/* A file of so many bytes, in a folder that goes with the test. The text lives until the next. */
+/* Makes a file of this size, in a folder that is removed with the test. The text lives until the next call. */
 __attribute__((unused)) static const char *gf_file(const char *name, uint64_t bytes)
 {
     static char path[4][512];
@@ -136,13 +136,13 @@ __attribute__((unused)) static const char *gf_file(const char *name, uint64_t by
     return p;
 }
 
-/* The byte that such a file has there. */
+/* The byte at an offset of such a file. */
 __attribute__((unused)) static unsigned char gf_byte(uint64_t at)
 {
     return (unsigned char)(vv_pattern_word(SEED, 0, at / 8) >> 8 * (at % 8));
 }
 
-/* Bytes [off, off + n) of it, at any offset. */
+/* Compares bytes [off, off + n) of it. */
 __attribute__((unused)) static bool gf_right(const unsigned char *p, uint64_t off, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)
@@ -159,7 +159,7 @@ __attribute__((unused)) static struct varve_gpufs_stats gf_stats(void)
     return s;
 }
 
-/* Pages that somebody has mapped or has not done filling. */
+/* Number of pages that are mapped or being filled. */
 __attribute__((unused)) static unsigned gf_pinned(void)
 {
     unsigned n = 0;
@@ -172,7 +172,7 @@ __attribute__((unused)) static unsigned gf_pinned(void)
 
 /* ---- kernels ---- */
 
-/* What the threads of a group work with together: gread wants one buffer. */
+/* Memory shared by the threads of a group: gread needs one buffer. */
 __attribute__((unused)) static void gf_launch(unsigned blocks, unsigned threads, unsigned resident,
                                               void (*fn)(void *), void *arg)
 {

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors that servers open for themselves. A server that reads a file in small pieces has it open
- * once more: the file that was registered, whatever its path leads to by then; not where the system
- * refuses, nor beyond a part of what the process may have open; and none is used, or left, when the file
- * is gone.
+ * Descriptors that servers open for themselves. A server that reads a file in small pieces opens it again: the file
+ * that was registered, wherever its path leads by then; but not if the system refuses, nor above a share of the
+ * process's limit. None is used, or left, when the file is gone.
  */
 #include <pthread.h>
 #include <string.h>
@@ -102,7 +101,7 @@ static void read_pages(void *arg)
     (void)varve_gclose(&f);
 }
 
-/* Two groups. Some server carries out half of the requests at least. */
+/* Two groups. One of the servers carries out at least half of the requests. */
 static void run_job(struct job *j, unsigned reads)
 {
     j->reads = reads;
@@ -153,7 +152,7 @@ static void where_the_system_refuses(void)
     seen.refuse = false;
 }
 
-/* One server has nobody to share a file with. */
+/* A single server shares files with no other. */
 static void one_server(void)
 {
     struct job j = {0};
@@ -188,7 +187,7 @@ static void not_beyond_a_part_of_what_there_is(void)
         T_EQ(j[i].right, 2 * READS);
     }
     T_EQ(seen.opened, MOST);
-    /* What is given back can be had again. */
+    /* A closed descriptor can be opened again. */
     for (int i = 0; i < FILES; i++)
         T_OK(varve_gpufs_unregister(gf_fs, j[i].id));
     T_EQ(seen.closed, MOST);
@@ -206,8 +205,8 @@ static void *run_reads(void *arg)
     return NULL;
 }
 
-/* A kernel that goes on reading a file that is unregistered gets its bytes, or is told that it is gone;
- * never the bytes of whatever has its descriptors next. */
+/* A kernel keeps reading a file that is unregistered: it gets the file's bytes, or an error; never the bytes of another
+ * file that got its descriptor numbers. */
 static void gone_while_it_is_read(void)
 {
     const char *path = gf_file("gone", PAGES * PAGE), *other = gf_file("other", 0);
@@ -215,7 +214,7 @@ static void gone_while_it_is_read(void)
     pthread_t t;
 
     T_EQ(truncate(other, PAGES * PAGE), 0);
-    open_seen(1000); /* reads are slow to begin: descriptors have time to change hands */
+    open_seen(1000); /* reads begin slowly, so that descriptor numbers are reused meanwhile */
     for (int round = 0; round < 8; round++) {
         struct job j = {.reads = 2 * READS, .seed = t_seed() + (unsigned)round};
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rare cases: pages that share a bucket, files that grow while windows of them are held, answers
- * that come after all, errors among bytes that nobody wanted, and pages written while they are read. Bytes are
- * right and errors are those of the bytes that were asked for; a kernel that would not end is ended
- * by an alarm.
+ * Rare cases: pages that share a bucket, files that grow while windows of them are held, late answers, errors in
+ * bytes that were not requested, and pages written while they are read. Bytes are right, and errors are only those of
+ * requested bytes. An alarm ends a kernel that hangs.
  */
 #include <varve/gpufile.h>
 
@@ -14,7 +13,7 @@ enum { THREADS = 4, PAGE = 4 * KIB, DEADLINE_S = 300 };
 static unsigned char buffer[4][64 * KIB];
 static _Atomic int phase;
 
-/* The line of what a thread found wrong. */
+/* The line of a failed check in a thread. */
 static _Atomic int wrong;
 
 #define CHECK_ALL(cond)       \
@@ -39,7 +38,7 @@ static void launch(unsigned blocks, void (*fn)(void *), void *arg)
     T_EQ(wrong, 0);
 }
 
-/* All threads of a block, so that none is ahead of the others' phase. */
+/* Waits for all threads of a block, so that none is ahead of the others' phase. */
 static void wait_for(int n)
 {
     while (atomic_load(&phase) < n)
@@ -55,7 +54,7 @@ static void go_to(int n)
     varve_d_sync_block();
 }
 
-/* A read of which all bytes are as in the file that gf_file made. */
+/* Reads and compares all bytes with the file that gf_file made. */
 static bool reads(struct varve_gfile *f, uint64_t off, uint64_t bytes)
 {
     unsigned char *p = buffer[varve_d_block()];
@@ -83,7 +82,7 @@ static void read_each_file(void *arg)
     }
 }
 
-/* The first page of many files: each is found again. */
+/* The first pages of many files: each is found again. */
 static void many_files(void)
 {
     for (int flags = VARVE_GFILE_READ; flags <= (VARVE_GFILE_READ | VARVE_GFILE_WRITE);
@@ -116,8 +115,8 @@ static void many_files(void)
     }
 }
 
-/* Two streams fill the cache, whose pages are all in one chain, and one reads the first page of the other:
- * deeper in the chain than readers look, until they look with it locked. */
+/* Two streams fill the cache, whose pages are all in one chain, and one reads the first page of the other: deeper in
+ * the chain than readers search without the lock. */
 static void read_in_turns(void *arg)
 {
     const uint64_t half = gf_handle.n_frames / 2 * PAGE;
@@ -156,7 +155,7 @@ static void one_chain(void)
         o.bypass = VARVE_GBYPASS_NEVER;
         gf_open(&o);
         id = add("chain", o.cache_bytes, flags);
-        gf_handle.n_buckets = 1; /* of those that there are */
+        gf_handle.n_buckets = 1; /* of all buckets */
         launch(2, read_in_turns, &id);
         T_EQ(gf_pinned(), 0);
         T_OK(gf_close());
@@ -167,8 +166,8 @@ static void one_chain(void)
 
 enum { GROWN = 8 * PAGE + 100 };
 
-/* The page in which the file ended is in a window when a write far behind leaves a hole in it. Where the window
- * is there were other bytes before. */
+/* The last page of a file is in a window when a write far behind leaves a hole in it. The window had other bytes there
+ * before. */
 static void grow_behind(void *arg)
 {
     static const unsigned char zero[PAGE];
@@ -202,7 +201,7 @@ static void holes_are_zeros(void)
     id = add("grows", GROWN, VARVE_GFILE_READ | VARVE_GFILE_WRITE);
     launch(1, grow_behind, &id);
     wrong = 0;
-    atomic_store(&phase, 1); /* another kernel finds the same */
+    atomic_store(&phase, 1); /* another kernel reads the same bytes */
     gf_launch(2, THREADS, 1, grow_behind, &id);
     T_EQ(wrong, 0);
     T_OK(gf_close());
@@ -210,7 +209,7 @@ static void holes_are_zeros(void)
 
 /* ---- answers that come after all ---- */
 
-/* The first call of the system for the first bytes is slow until it is let go; those beside it are not. */
+/* The first read of the first bytes is held until the test releases it; other reads are not. */
 static _Atomic bool held, first;
 
 static void hold(uint64_t offset)
@@ -248,7 +247,7 @@ static void open_held(void)
     gf_handle.timeout_ns = 20000000;
 }
 
-/* From now on answers are waited for as long as elsewhere. */
+/* From now on the normal timeout applies. */
 static void be_patient(void)
 {
     varve_d_sync_block();
@@ -264,7 +263,7 @@ static void time_out_and_go_on(void *arg)
 
     CHECK_ALL(varve_gopen(&gf_handle, *(uint32_t *)arg, VARVE_GBLOCK, &f) == 0);
     CHECK_ALL(varve_gread(&f, 0, buffer[0], PAGE) == -ETIMEDOUT);
-    /* Nothing is sent as long as the answer is owed: a write that says so was not made. */
+    /* While the answer is outstanding nothing is sent: a write that returns this error was not made. */
     for (int i = 0; i < 3; i++)
         CHECK_ALL(varve_gwrite(&f, 0, "lost", 5) == -ETIMEDOUT);
     CHECK_ALL(varve_gsync(&f) == -ETIMEDOUT);
@@ -292,7 +291,7 @@ static void a_handle_recovers(void)
     T_OK(gf_close());
 }
 
-/* A write that is given up is made after another, whose bytes are in the cache by then. */
+/* A write that timed out is carried out after another one, whose bytes are in the cache by then. */
 static bool has(struct varve_gfile *f, unsigned char c)
 {
     varve_d_sync_block();
@@ -318,7 +317,7 @@ static bool shows(struct varve_gfile *f, unsigned char c)
     return right;
 }
 
-enum again { READ, OPEN, MAP, AGAINS }; /* how the group that wrote comes back to the file */
+enum again { READ, OPEN, MAP, AGAINS }; /* the next use of the file by the group that wrote */
 
 static void write_late(void *arg)
 {
@@ -354,7 +353,7 @@ static void write_late(void *arg)
     CHECK_ALL(varve_gclose(&f) == 0);
 }
 
-/* One that is given up makes the file longer. */
+/* A write that timed out makes the file longer. */
 static void grow_late(void *arg)
 {
     struct varve_gfile f;
@@ -389,7 +388,7 @@ static void late_writes_are_seen(void)
     }
 }
 
-/* ---- errors among bytes that nobody wanted ---- */
+/* ---- errors in bytes that were not requested ---- */
 
 enum { BAD_PAGE = 9, ALL_PAGES = 64 };
 
@@ -403,8 +402,8 @@ static int64_t bad_pread(const struct vv_os *os, int fd, void *buf, size_t bytes
 
 struct bad {
     uint32_t id;
-    int want;  /* of the bad page */
-    int after; /* of those behind it; 0: they are right */
+    int want;  /* result for the bad page */
+    int after; /* for pages behind it; 0: success */
 };
 
 static void read_on_to_the_bad_page(void *arg)
@@ -426,8 +425,8 @@ static void read_on_to_the_bad_page(void *arg)
     (void)varve_gclose(&f);
 }
 
-/* A page that cannot be read, or is not there any more, is an error for who reads it, and not for who reads
- * the pages before it, which are asked for together with it. */
+/* A page that cannot be read, or does not exist any more, is an error for its reader, and not for readers of the pages
+ * before it, which are requested together with it. */
 static void errors_of_other_pages(void)
 {
     for (int how = 0; how < 4; how++) {
@@ -451,7 +450,6 @@ static void errors_of_other_pages(void)
     }
 }
 
-/* A window was asked for up to the end of a file that has grown since: it is no shorter for that. */
 /* Two windows that overlap, both of which hold the bad page in their second part. */
 static void read_back_before_the_bad_page(void *arg)
 {
@@ -478,6 +476,7 @@ static void windows_that_overlap(void)
     T_OK(gf_close());
 }
 
+/* The file has grown since a window up to its end was requested: that must not make it look shorter. */
 static void announce_and_append(void *arg)
 {
     const uint64_t old = PAGE + 100;
@@ -508,7 +507,7 @@ static void windows_of_files_that_grow(void)
 
 static uint32_t busy_file;
 
-/* Before a server has read a page, a write to it has ended. */
+/* A write to a page ends before a server has read it. */
 static int64_t written_pread(const struct vv_os *os, int fd, void *buf, size_t bytes,
                              uint64_t offset)
 {
@@ -564,7 +563,7 @@ static void always_written(void)
     }
 }
 
-/* A file that is cut while a kernel has it open: who closes it is told only if it had been mapped. */
+/* A file is truncated while a kernel has it open: closing it returns an error only if it had been mapped. */
 struct cut {
     const char *path;
     uint32_t id;
@@ -604,7 +603,7 @@ static void cut_files_are_closed(void)
 
 enum { MAPPED = 64, EXTENT = 8, MOST = MAPPED - EXTENT };
 
-/* Two blocks have filled the cache, half of it each; then one maps all pages but the other's last extent. */
+/* Two blocks have filled the cache, half of it each; then one maps all pages except the other's last extent. */
 static void map_most(void *arg)
 {
     static const void *ptr[THREADS][MAPPED];
@@ -624,7 +623,7 @@ static void map_most(void *arg)
         for (all = 0; all < MAPPED && rc == 0; all += rc == 0) {
             uint64_t off = (MAPPED + all) * PAGE;
 
-            /* Nobody unmaps any: the last is not worth waiting for. */
+            /* No thread unmaps any: waiting for the last one is useless. */
             if (all == MOST) {
                 varve_d_sync_block();
                 if (varve_d_thread() == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading files in kernels: every byte is right, whoever reads it, in whatever pieces and order, from
- * the cache, a mapping or the servers; what is read again is found in the cache; and pages that are
+ * Reading files in kernels: every byte is right for every group, in any pieces and order, from the cache, a mapping
+ * or the servers; a second read finds the bytes in the cache; and pages that are
  * mapped by a kernel stay.
  */
 #include <varve/gpufile.h>
@@ -10,8 +10,8 @@
 
 enum {
     BYTES = 700 * KIB + 123,
-    /* So many streams or fewer for each MiB of cache, in pages of 4 KiB, and warps fill many pages at
-     * once; with more, one after another. */
+    /* Up to so many streams for each MiB of cache, in pages of 4 KiB, warps fill many pages at once; with more, one
+     * after another. */
     FEW = 4
 };
 
@@ -54,7 +54,7 @@ static void group_sync(const struct varve_gfile *f)
         varve_d_sync_warp();
 }
 
-/* Each group reads its own stretch of the file, on and on. */
+/* Each group reads its own stretch of the file, again and again. */
 static void read_stretch(void *arg)
 {
     struct job *j = arg;
@@ -134,7 +134,7 @@ static void every_byte_of(uint32_t streams, int scope, int flags, uint32_t page,
     T_OK(gf_close());
 }
 
-/* All ways to do that. */
+/* In every way. */
 static void every_byte(int scope, int flags, uint32_t page, uint64_t piece, int io)
 {
     every_byte_of(12, scope, flags, page, piece, io);
@@ -153,7 +153,7 @@ static void served_by_warp(void)
     every_byte(VARVE_GWARP, VARVE_GFILE_READ, 16 * KIB, 5003, VARVE_GIO_PREAD);
 }
 
-static bool uring; /* there is one */
+static bool uring; /* io_uring is available */
 
 static void served_by_uring(void)
 {
@@ -186,7 +186,7 @@ static void mapped(void)
     every_byte(VARVE_GBLOCK, VARVE_GFILE_READ | VARVE_GFILE_MAP, 256 * KIB, 4 * KIB, 0);
 }
 
-/* A file several times as large as the cache, in each way to replace pages and to read ahead. */
+/* A file several times as large as the cache, with each way to replace pages and to read ahead. */
 static void larger_than_the_cache(void)
 {
     for (int how = 0; how < 8; how++) {
@@ -214,8 +214,8 @@ static void larger_than_the_cache(void)
     }
 }
 
-/* The ways of the papers: each stream has its own slot of one server, and asks for one page, or for
- * one window of a fixed size, at a time. */
+/* The modes of the papers: each stream has its own slot of one server, and requests one page, or one window of a fixed
+ * size, at a time. */
 static void paper_modes(void)
 {
     for (int how = 0; how < 6; how++) {
@@ -236,7 +236,7 @@ static void paper_modes(void)
         gf_open(&o);
         j.id = add("paper", j.bytes, VARVE_GFILE_READ);
         run_stretch(&j, 3, 4, 3);
-        if (one_page) { /* stretches meet inside pages, which both may have asked for */
+        if (one_page) { /* neighbours may both have requested the page in which their stretches meet */
             T_CHECK(gf_stats().requests >= vv_div_up(j.bytes, o.page_bytes));
             T_EQ(gf_stats().requested_bytes, gf_stats().requests * o.page_bytes);
         }
@@ -245,7 +245,7 @@ static void paper_modes(void)
     }
 }
 
-/* The largest pages take several requests each, or are a window. */
+/* The largest pages take several requests each, or are a whole window. */
 static void largest_pages(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -268,7 +268,7 @@ static void largest_pages(void)
     T_OK(gf_close());
 }
 
-/* Random places, sizes and alignments, all groups over the same file; some pages kept mapped. */
+/* Random offsets, sizes and alignments, all groups on the same file; some pages stay mapped. */
 static void read_anywhere(void *arg)
 {
     struct job *j = arg;
@@ -318,7 +318,7 @@ static void random_places(void)
         unsigned blocks = how % 2 ? 3 : 6;
 
         j.bytes = (few ? 2 : 3) * MIB + 77;
-        o.cache_bytes = few ? MIB : 192 * KIB; /* 48 pages: every group steals from others */
+        o.cache_bytes = few ? MIB : 192 * KIB; /* 48 pages: every group takes frames from others */
         o.streams = few ? FEW : o.streams;
         gf_bad_os(20, 100, 0);
         gf_open(&o);
@@ -335,8 +335,8 @@ static void random_places(void)
     }
 }
 
-/* All groups read the same file, of the size of the cache, at once: pages that several of them fill at the
- * same time are found once, and the frames of the others are used again. */
+/* All groups read the same file, of the size of the cache, at once. A page that several of them fill at the same time
+ * is stored once, and the other frames are reused. */
 static void read_all(void *arg)
 {
     struct job *j = arg;
@@ -383,8 +383,8 @@ static void the_same_at_once(void)
     }
 }
 
-/* Lanes that take and link at once, pages of few buckets among them: each page is found, once, in a frame
- * that no other has. */
+/* Lanes take and link frames at once, with pages in few buckets among them: each page is found once, in a frame of its
+ * own. */
 enum { KEYS = 24, TAKES = 40 };
 
 static void take_and_link(void *arg)
@@ -417,7 +417,7 @@ static void lanes_take_and_link(void)
     o.streams = FEW;
     gf_open(&o);
     small = gf_handle;
-    gf_handle.n_buckets = 2; /* of those that there are */
+    gf_handle.n_buckets = 2; /* of all buckets */
     for (int round = 0; round < 8; round++) {
         unsigned linked = 0;
 
@@ -427,7 +427,7 @@ static void lanes_take_and_link(void)
             uint32_t frame = varve_g_find(&gf_handle, 0, page);
 
             if (frame == VARVE_G_NONE)
-                continue; /* its frame was taken since */
+                continue; /* its frame was taken meanwhile */
             T_EQ(gf_handle.data[(uint64_t)frame << gf_handle.page_shift], page);
             varve_g_unpin(&gf_handle, frame);
             linked++;
@@ -444,7 +444,7 @@ static void lanes_take_and_link(void)
     T_OK(gf_close());
 }
 
-/* Past the page cache, where the file system has that; and where it has not. */
+/* Direct I/O, where the file system supports it, and where it does not. */
 static void direct(void)
 {
     for (int io = VARVE_GIO_PREAD; io <= VARVE_GIO_URING; io++) {
@@ -472,15 +472,15 @@ static void advised(void)
         j.id = add("advised", j.bytes, VARVE_GFILE_READ);
         run_stretch(&j, 2, 4, 2);
         s = gf_stats();
-        if (advice == VARVE_GADV_RANDOM) /* one request for each read, none ahead */
+        if (advice == VARVE_GADV_RANDOM) /* one request for each read, without readahead */
             T_EQ(s.requested_bytes, j.bytes);
         T_EQ(s.bypassed_bytes, advice == VARVE_GADV_NOREUSE ? j.bytes : 0);
         T_OK(gf_close());
     }
 }
 
-/* While a group reads on, what follows the window in use is asked for, whether that had to be waited for or
- * was there. */
+/* While a group reads in order, the bytes behind the window in use are requested, whether the window had to be waited
+ * for or not. */
 static void read_slowly(void *arg)
 {
     struct job *j = arg;
@@ -523,7 +523,7 @@ static void the_next_is_asked_for(void)
     }
 }
 
-/* The first read of a handle is taken to be followed by others if it begins the file or is large. */
+/* The first read with a handle counts as sequential if it begins the file or is large. */
 static void read_first(void *arg)
 {
     struct job *j = arg;
@@ -562,7 +562,7 @@ static void first_reads(void)
     }
 }
 
-/* What is announced is there when it is read; what is said to be of no use is read anew. */
+/* An announced range is there when it is read; a range that was declared useless is read from the file again. */
 enum { RANGE = 16 * KIB };
 
 static void announce_and_forget(void *arg)
@@ -580,8 +580,7 @@ static void announce_and_forget(void *arg)
     for (unsigned i = 0; i < VV_ARRAY_SIZE(then); i++) {
         if (varve_gadvise(&f, then[i], 4 * RANGE, RANGE) != 0)
             j->error = -EPROTO;
-        group_sync(
-            &f); /* the first thread does it, and the others would find what is still there */
+        group_sync(&f); /* only in the first thread: the others would find bytes of before */
         check(j, &f, j->buffer, 4 * RANGE, varve_gread(&f, 4 * RANGE, j->buffer, RANGE), RANGE);
         group_sync(&f);
     }
@@ -608,7 +607,7 @@ static void announced_and_forgotten(void)
     T_OK(gf_close());
 }
 
-/* What servers have read twice is mapped by itself. */
+/* Windows that servers have read twice are mapped automatically. */
 static void hot_files_are_mapped(void)
 {
     struct varve_gpufs_opts o = gf_opts();
@@ -629,7 +628,7 @@ static void hot_files_are_mapped(void)
     T_OK(gf_close());
 }
 
-/* Small ones as well, and the last window of a large one, though a window could hold much more. */
+/* Small files as well, and the last window of a large one, though a window could hold much more. */
 static void small_files_are_hot(void)
 {
     struct varve_gpufs_opts o = gf_opts();

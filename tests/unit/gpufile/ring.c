@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ring of requests, looked at from inside: servers that were away, and came back, find their own
- * request in an entry or none. The test writes entries as groups do, and moves the servers' counter of
- * tickets as servers do that draw and then stand still. A server that is told to stop ends after it has
- * looked for its request in vain, so that what it must not take it has looked at when it has ended.
- * And a server that is busy for long keeps nobody's request waiting that it could have left to others.
+ * The ring of requests, from the inside: servers that were away and come back find their own request in an entry, or
+ * none. The test writes entries as groups do, and moves the servers' counter of tickets as servers do that draw and
+ * then stop. A server that has to stop ends after it has looked for its request in vain, so once it has ended, it has
+ * also looked at entries that it must not take.
+ * And a server that is busy for long delays no request that it could have left to others.
  */
 #include <varve/gpufile.h>
 
@@ -15,7 +15,7 @@
 enum { PAGE = 4 * KIB };
 
 static uint32_t id;
-static struct varve_gfs patient; /* the handle of groups that wait as long as it takes */
+static struct varve_gfs patient; /* the handle of groups that wait without a limit */
 
 /* A file system whose servers do not run. */
 static void open_stopped(uint32_t timeout_ms)
@@ -41,7 +41,7 @@ static uint64_t laps_read(void)
     return varve_d_acquire64_sys(&gf_handle.ring[0].read);
 }
 
-/* What a group writes that drew the ticket, and wants that page for a part of its stream. */
+/* Writes the entry as the group that drew the ticket and wants that page for a part of its stream. */
 static void write_entry(uint64_t ticket, uint64_t stream, uint64_t part, uint64_t page)
 {
     uint64_t at = ticket % gf_handle.n_ring,
@@ -53,7 +53,7 @@ static void write_entry(uint64_t ticket, uint64_t stream, uint64_t part, uint64_
                             bit | PAGE);
 }
 
-/* The group that drew the first ticket of a lap has the stream, and wants the page, of that number. */
+/* Sends as the group that drew the first ticket of a lap; stream and page have the lap's number. */
 static void send(uint64_t lap)
 {
     T_OK(varve_g_wait_room(&patient, ticket_of(lap)));
@@ -74,20 +74,20 @@ static void answered(uint64_t lap)
     T_CHECK(gf_right(gf_fs->staging.ptr + lap * 2 * gf_handle.readahead_bytes, lap * PAGE, PAGE));
 }
 
-/* Tickets before this one are drawn; their servers are away. */
+/* Tickets before this one are drawn; their servers do not look. */
 static void drawn_up_to(uint64_t ticket)
 {
-    atomic_store(&gf_fs->n_orphans, 0); /* those of the servers that have run */
+    atomic_store(&gf_fs->n_orphans, 0); /* those of servers that ran before */
     atomic_store(&gf_fs->next_ticket, ticket);
 }
 
-/* The server that has it is back. */
+/* The server that has this ticket looks again. */
 static void is_back(uint64_t ticket)
 {
     gf_fs->orphans[gf_fs->n_orphans++] = ticket;
 }
 
-/* One server that draws a ticket, and looks once at least. */
+/* Runs one server that draws a ticket, and looks at least once. */
 static void look_once(void)
 {
     T_OK(varve_gpufs_start(gf_fs, 1));
@@ -104,7 +104,7 @@ static void two_laps_old(void)
     T_EQ(laps_read(), 0);
     T_EQ(mailbox(0), 0);
     T_EQ(gf_stats().answered, 0);
-    /* All come back, and each request is carried out once. */
+    /* All servers come back, and each request is carried out once. */
     is_back(ticket_of(0));
     is_back(ticket_of(1));
     T_OK(varve_gpufs_start(gf_fs, 3));
@@ -119,7 +119,7 @@ static void two_laps_old(void)
     T_OK(gf_close());
 }
 
-/* A group draws the first ticket of a lap, and waits for longer than it is ready to. */
+/* A group draws the first ticket of a lap, and its wait times out. */
 static void give_up(uint64_t lap)
 {
     uint64_t ticket;
@@ -128,8 +128,8 @@ static void give_up(uint64_t lap)
     T_ERR(varve_g_draw(&gf_handle, &ticket), -ETIMEDOUT);
 }
 
-/* After a lap that was given up the entry has the request of the lap before, which looks like that of the
- * lap after. */
+/* After a lap that was given up, the entry has the request of the lap before, which looks like that of the lap
+ * after. */
 static void given_up(void)
 {
     open_stopped(1);
@@ -151,7 +151,7 @@ static void given_up(void)
     T_OK(gf_close());
 }
 
-/* One mark for several that gave up: all of their servers go on. */
+/* One mark for several groups that gave up: all of their servers continue. */
 static void given_up_three_times(void)
 {
     open_stopped(1);
@@ -171,7 +171,7 @@ static void given_up_three_times(void)
     T_OK(gf_close());
 }
 
-/* The group of lap 2 gave up, that of lap 1 has just seen that there is room. */
+/* The group of lap 2 gave up; that of lap 1 has just seen that there is room. */
 static void given_up_a_lap_later(void)
 {
     open_stopped(UINT32_MAX);
@@ -205,7 +205,7 @@ static void read_one_page(void *arg)
     (void)varve_gclose(&f);
 }
 
-/* What is read at random is read into pages that follow each other, whatever a window could hold. */
+/* Random reads put pages next to each other, whatever a window could hold. */
 static void single_pages_are_close_together(void)
 {
     enum { BLOCKS = 4 };
@@ -223,7 +223,7 @@ static void single_pages_are_close_together(void)
     }
     T_EQ(found, BLOCKS);
     T_OK(gf_close());
-    /* Nothing of the kind where windows are pages, or pages are large. */
+    /* Not if windows are pages, or pages are large. */
     o.readahead_bytes = o.split_bytes = PAGE;
     gf_open(&o);
     T_CHECK(!gf_fs->page_staging && !gf_handle.page_staging);
@@ -235,8 +235,8 @@ static void single_pages_are_close_together(void)
     T_OK(gf_close());
 }
 
-/* One server is held up in its first read, the other goes through all that there is, four tickets at a
- * time, and opens the file for itself. */
+/* One server is held up in its first read. The other serves all requests, four tickets at a time, and opens the file
+ * for itself. */
 static _Atomic bool held_up, let_go, opened;
 
 static int64_t hold_up_pread(const struct vv_os *os, int fd, void *buf, size_t bytes,
@@ -257,7 +257,7 @@ static int see_openat(const struct vv_os *os, int dirfd, const char *path, int f
     if (strncmp(path, "/proc/", strlen("/proc/")) == 0) {
         uint64_t drawn = atomic_load(&gf_fs->next_ticket);
 
-        for (uint64_t t = 1; t < drawn; t++) /* but the other server's */
+        for (uint64_t t = 1; t < drawn; t++) /* all except the first server's */
             T_EQ(varve_d_acquire64_sys(&gf_handle.ring[t].read), 1);
         atomic_store(&opened, true);
     }
@@ -285,7 +285,7 @@ static void opened_with_nothing_in_hand(void)
     T_OK(gf_close());
 }
 
-/* ---- requests of a kernel that is not ours ---- */
+/* ---- requests of a foreign kernel ---- */
 
 static void write_request(uint64_t ticket, uint64_t op, uint64_t stream, uint64_t part,
                           uint64_t file, uint64_t bytes)
@@ -307,7 +307,7 @@ static int32_t result_of(uint64_t stream, uint64_t part)
     return (int32_t)(uint32_t)varve_d_acquire64_sys(box);
 }
 
-/* A request that does not fit its place is refused, and what lies behind the place stays as it is. */
+/* A request that does not fit its place is refused, and the bytes behind the place stay unchanged. */
 static void larger_than_its_place(void)
 {
     static const struct {
@@ -375,7 +375,7 @@ static void reads_under_way(void)
     gf_open(&o);
     T_OK(varve_gpufs_register(gf_fs, gf_file("slow", 16 * PAGE), VARVE_GFILE_READ, &slow));
     T_OK(varve_gpufs_register(gf_fs, gf_file("quick", 16 * PAGE), VARVE_GFILE_READ, &quick));
-    /* A pipe in place of the file: a read lasts until the test writes. */
+    /* A pipe instead of the file: a read lasts until the test writes. */
     T_EQ(pipe(ends), 0);
     T_EQ(dup2(ends[0], atomic_load(&gf_fs->files[slow].fd)), atomic_load(&gf_fs->files[slow].fd));
     write_request(0, VARVE_G_READ, 0, 0, slow, PAGE);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing files in kernels: what was written is in the file, whole, and is what every read sees that
- * begins after the write has returned, though its page is in the cache, in a window that was asked for
- * before, or on its way into the cache just then.
+ * Writing files in kernels: the file gets all bytes, and every read that begins after the write has returned sees
+ * them, even if its page is in the cache, in a window that was requested before, or on its way into the cache at that
+ * moment.
  */
 #include <varve/gpufile.h>
 
@@ -14,7 +14,7 @@ enum { PAGES = 24, PAGE = 4 * KIB, ROUNDS = 30, BLOCKS = 5, WRITERS = 2, THREADS
 struct board {
     uint32_t id;
     uint64_t seed;
-    _Atomic uint64_t said[PAGES]; /* the version that is written for certain */
+    _Atomic uint64_t said[PAGES]; /* a version that has certainly been written */
     unsigned char buffer[BLOCKS][8 * PAGE];
     _Atomic int error;
     _Atomic uint64_t stale, reads;
@@ -43,7 +43,7 @@ static void write_pages(struct board *b, struct varve_gfile *f, unsigned me)
     }
 }
 
-/* What a read has to see at least. */
+/* The minimum that a read has to see. */
 struct floor {
     uint64_t version[8];
 };
@@ -70,7 +70,7 @@ static void read_pages(struct board *b, struct varve_gfile *f, unsigned me)
     for (unsigned round = 0; round < ROUNDS; round++) {
         uint64_t at = t_rng_below(&r, PAGES), n = 1 + t_rng_below(&r, 8);
 
-        /* On and on from there: readahead has windows under way. */
+        /* Continue from there: readahead has windows under way. */
         for (unsigned step = 0; step < 3 && at < PAGES; step++, at += n) {
             uint64_t pages = VV_MIN(n, PAGES - at);
             int64_t got;
@@ -220,7 +220,7 @@ static void a_new_file_of(uint64_t bytes, uint64_t piece)
     free(p.back);
 }
 
-/* Groups end and begin in the same page, and learn at different times how far the file goes. */
+/* Groups end and begin in the same page, and learn the file's new end at different times. */
 static void a_new_file(void)
 {
     a_new_file_of(300 * KIB + 77, 19999);

@@ -119,7 +119,7 @@ static void written_by_any_group(void)
     }
 }
 
-/* ---- what the system refuses ---- */
+/* ---- errors of the system ---- */
 
 static _Atomic int write_error, sync_error;
 
@@ -129,7 +129,7 @@ static int64_t failing_pwrite(const struct vv_os *os, int fd, const void *buf, s
     (void)os;
     if (write_error)
         return write_error;
-    /* One byte less each time: what is cut short goes on. */
+    /* One byte less each time: a short write is continued. */
     return vv_os_posix()->pwrite(vv_os_posix(), fd, buf, bytes > 1 ? bytes - 1 : bytes, offset);
 }
 
@@ -200,7 +200,7 @@ static void writes_and_syncs_that_fail(void)
     }
 }
 
-/* Every read is cut, or fails now and then, before the kernel gets to see it. */
+/* Every read is shortened, or fails sometimes, before it reaches the kernel. */
 static _Atomic unsigned aio_calls;
 static unsigned aio_fail; /* of 1000 */
 
@@ -276,7 +276,7 @@ static void uring_is_cut_short(void)
         T_CHECK(aio_calls > 0 && good > 0);
         T_CHECK(fail ? failed > 0 : failed == 0);
         T_EQ(gf_pinned(), 0);
-        /* Nothing of what failed is taken for the file's bytes later. */
+        /* No result of a failed read is taken for the file's bytes later. */
         aio_fail = 0;
         failed = 0;
         launch(3, 3, read_on, &id);
@@ -319,7 +319,7 @@ static void made_by_a_kernel(void)
     gf_open(&o);
     snprintf(new_path, sizeof(new_path), "%s/made", t_tmpdir());
     launch(3, 3, make_by_path, NULL);
-    T_EQ(gf_stats().files, 1); /* all of them have the same */
+    T_EQ(gf_stats().files, 1); /* all groups have the same one */
     fd = open(new_path, O_RDONLY);
     T_CHECK(fd >= 0);
     T_OK(vv_os_read_all(vv_os_posix(), fd, back, PAGE, 0));
@@ -342,7 +342,7 @@ static bool all_are(const unsigned char *p, uint64_t n, unsigned char what)
     return true;
 }
 
-/* What is mapped stays what it was; what is mapped afterwards is new. */
+/* A page mapped before a write keeps its bytes; one mapped afterwards has the new ones. */
 static void map_around_a_write(void *arg)
 {
     static unsigned char fill[2][PAGE];
@@ -449,7 +449,7 @@ static void beyond_4_gib(void)
         if (way != SERVED_WRITABLE)
             T_OK(varve_gpufs_register(gf_fs, path, VARVE_GFILE_READ, &a.id));
         if (way == MAPPED)
-            /* The last window alone: each would bring 256 MiB of zeros into the page cache. */
+            /* Only the last window: each would bring 256 MiB of zeros into the page cache. */
             T_OK(varve_gpufs_map(gf_fs, a.id, far_away[3], 2 * PAGE, NULL));
         a.write = false;
         launch(1, 1, reach_far, &a);
@@ -466,7 +466,7 @@ enum { FILES = 20, FILE_PAGES = 8 };
 
 static uint32_t ids[FILES];
 
-/* The word that page p of file i is full of. */
+/* The word that fills page p of file i. */
 static uint64_t word_of(uint64_t i, uint64_t p)
 {
     return (i + 1) << 32 | p;
@@ -530,7 +530,7 @@ static void several_files_in_one_cache(void)
         before = gf_stats();
         launch(4, 4, read_all_files, NULL);
         s = gf_stats();
-        if (!small) /* all of them are there */
+        if (!small) /* all pages are there */
             T_EQ(s.misses, before.misses);
         T_EQ(s.hits + s.misses - before.hits - before.misses, 4 * FILES * FILE_PAGES);
         T_EQ(gf_pinned(), 0);

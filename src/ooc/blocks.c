@@ -2,9 +2,9 @@
 /*
  * Arrays of blocks: options, the layout, opening and closing, and the memory that runs use.
  *
- * On the device lie the slots, which all kernels share; and for each run a map of blocks, a bit for
- * each block that a round asks for and for each slot that it uses, three counters and two lists of
- * items. In host memory that kernels write lies the list of blocks that a round asks for.
+ * On the device lie the slots, which all kernels share; and for each run a map of blocks, a bit for each block that a
+ * round asks for and for each slot that it uses, three counters and two lists of items. In host memory that kernels
+ * write lies the list of blocks that a round asks for.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ int varve_blocks_opts_init(struct varve_blocks_opts *opts, size_t opts_size)
     return rc ? vvi_ooc_bad("blocks_opts_init", VVI_OOC_OPTS) : 0;
 }
 
-/* The options as this library knows them. */
+/* Converts the options to this library's version. */
 static int take_opts(const struct varve_blocks_opts *opts, struct varve_blocks_opts *ret)
 {
     bool flat;
@@ -51,7 +51,7 @@ static int take_opts(const struct varve_blocks_opts *opts, struct varve_blocks_o
     return 0;
 }
 
-/* Fills in what a view says of the layout; NULL, or what is wrong. */
+/* Fills in the layout of a view; returns NULL, or a text about the bad option. */
 static const char *lay_out(const struct varve_blocks_opts *o, struct varve_blocks_view *v,
                            uint64_t *ret_blocks)
 {
@@ -103,7 +103,7 @@ int varve_blocks_bytes(const struct varve_blocks_opts *opts, uint64_t *ret_bytes
     return 0;
 }
 
-/* One row of cells, from where the array has it. */
+/* Packs one row of cells from its place in the array. */
 static void pack_row(const struct varve_blocks_view *v, const unsigned char *array,
                      const uint64_t at[3], unsigned char *to)
 {
@@ -189,8 +189,8 @@ static int device_alloc(struct varve_blocks *b, size_t bytes, unsigned char **re
     return rc;
 }
 
-/* Maps are looked at all over, a few entries at a time: in pages of this size, a processor need not look for them
- * first. Memory that takes less than half of one is in small ones. */
+/* Maps are read at random places, a few entries at a time: with pages of this size there are fewer TLB misses. Memory
+ * smaller than half of one is in small pages. */
 #define LARGE_PAGE ((size_t)2 << 20)
 
 static size_t mapped_bytes(size_t bytes)
@@ -218,7 +218,7 @@ static unsigned char *map_pages(size_t bytes)
     return p;
 }
 
-/* Host memory that is registered; kernels find it at *ret_dev. */
+/* Allocates registered host memory; *ret_dev is its address for kernels. */
 static int host_alloc(struct varve_blocks *b, size_t bytes, unsigned char **ret, void **ret_dev)
 {
     unsigned char *p = map_pages(bytes);
@@ -292,7 +292,7 @@ static int run_memory_init(struct varve_blocks *b, struct vvi_run *r)
     r->seen = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
     r->got = vvi_ooc_zeroed(b->slots.words, sizeof(uint64_t));
     r->dirty = vvi_ooc_zeroed(b->slots.blocks, sizeof(*r->dirty));
-    r->ndirty = r->to = b->slots.blocks; /* nothing has been sent */
+    r->ndirty = r->to = b->slots.blocks; /* no part of the map has been sent */
     if (!r->fills || !r->pieces || !r->asked || !r->gone || !r->later || !r->seen || !r->got ||
         !r->dirty)
         return -ENOMEM;
@@ -348,7 +348,7 @@ int vvi_blocks_run_new(struct varve_blocks *b, uint64_t items, struct vvi_run **
         b->all = r;
         vv_mutex_unlock(&b->lock);
     }
-    *ret_run = r; /* the caller's, also after an error */
+    *ret_run = r; /* the caller owns it, also after an error */
     return r->todo_items < items ? todo_init(b, r, items) : 0;
 }
 
@@ -389,7 +389,7 @@ static void blocks_free(struct varve_blocks *b)
     free(b);
 }
 
-/* Zeros to begin rounds with, for all runs. */
+/* Allocates the zeros that rounds of all runs begin with. */
 static int zeros_init(struct varve_blocks *b)
 {
     size_t bytes = b->need_bytes + VVI_COUNTS_BYTES + b->used_bytes;
@@ -470,7 +470,8 @@ static int read_block(void *arg, const struct vvi_piece *p, void *buf)
     return o->read(o->read_arg, p->id, buf, p->bytes);
 }
 
-/* Half of the staging memory: some blocks, so that all readers have work, but few, since pinned memory is dear. */
+/* Size of half of the staging memory: several blocks, so that all readers have work, but few, since pinned memory is
+ * scarce. */
 static size_t half_bytes(const struct varve_blocks *b)
 {
     uint64_t blocks = VV_MIN(b->slots.blocks, VVI_STAGED);
@@ -492,7 +493,7 @@ static int source_init(struct varve_blocks *b, uint64_t bytes)
 
     int rc = vvi_source_init(&b->source, b->ctx, b->device, &so);
 
-    /* Copies do not mind, kernels do. */
+    /* Copies work at any address, kernels do not. */
     if (rc == 0 && (uintptr_t)b->source.dev_memory % o->cell_bytes) {
         b->source.dev_memory = NULL;
         b->source.apart = "its address is no multiple of a cell's bytes";
@@ -500,7 +501,7 @@ static int source_init(struct varve_blocks *b, uint64_t bytes)
     return rc;
 }
 
-/* The memory of the first run: making it takes as long as many a run. */
+/* Makes the memory of the first run now: this takes as long as many a run. */
 static int first_run(struct varve_blocks *b)
 {
     struct vvi_run *r;
@@ -510,7 +511,7 @@ static int first_run(struct varve_blocks *b)
         return vvi_blocks_fail(b, "blocks_open", rc, "memory for a run: %s", vv_strerror(rc));
     vv_mutex_lock(&b->lock);
     b->idle = b->holder = r;
-    b->slots.map = r->map; /* all 0, as nothing is there */
+    b->slots.map = r->map; /* all 0: no block is there */
     r->ndirty = 0;
     vv_mutex_unlock(&b->lock);
     return 0;

@@ -9,7 +9,7 @@
 #include "ckpt/face.h"
 #include "ooc/ooc_private.h"
 
-enum { OPTS_MAX = 4096 }; /* more is no structure of options, but whatever was in that memory */
+enum { OPTS_MAX = 4096 }; /* a larger opts_size was not set by a caller */
 
 int vvi_ooc_opts_init(const void *defaults, size_t bytes, void *opts, size_t opts_size)
 {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For tests and measurements: the policies of papers that ours are compared with. The public functions refuse them;
- * these take them too, and are the same otherwise. */
+ * these accept them too, and are otherwise the same. */
 #ifndef VV_OOC_HOOKS_H
 #define VV_OOC_HOOKS_H
 
 #include <varve/blocks.h>
 #include <varve/tables.h>
 
-/* For varve_blocks_opts.policy: blocks are brought one by one between the rounds, and the one goes that was used
- * longest ago, averaged over the runs. */
+/* For varve_blocks_opts.policy: blocks are brought one by one between the rounds, and the least recently used one is
+ * evicted, averaged over the runs. */
 enum { VV_BLOCKS_PAPER = VARVE_BLOCKS_CLOCK + 1 };
 
-/* For varve_tables_opts.policy: a table goes when no launch uses it; best fit, largest first; items without room at
- * once are the processor's, if there is `host`. */
+/* For varve_tables_opts.policy: a table is evicted when no launch uses it; best fit, largest first; the processor gets
+ * items without room, if there is `host`. */
 enum { VV_TABLES_PAPER = VARVE_TABLES_NEXT_USE + 1 };
 
 int vv_blocks_open(struct varve_ctx *ctx, const struct varve_blocks_opts *opts,

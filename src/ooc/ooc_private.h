@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Inside of blocks: slots and what is in them, sources of blocks, and runs. */
+/* Internals of blocks: slots and their blocks, sources of blocks, and runs. */
 #ifndef VV_OOC_PRIVATE_H
 #define VV_OOC_PRIVATE_H
 
@@ -22,11 +22,11 @@ enum vvi_slot_state {
     VVI_SLOT_FREE,
     VVI_SLOT_FILLING, /* a block is on its way; not in the map */
     VVI_SLOT_READY,   /* in the map */
-    VVI_SLOT_LEAVING  /* out of the map; kernels that began before may still read it */
+    VVI_SLOT_LEAVING  /* out of the map; kernels that began before that may still read it */
 };
 
-/* Words of bits that are worked on together, a line of the processor's caches; arrays of such words end with whole
- * lines, so that compilers do several words at once. */
+/* Words of bits that are processed together: a cache line. Arrays of such words end with whole lines, so that
+ * compilers can vectorize. */
 enum { VVI_LINE = 8 };
 
 static inline bool vvi_bit(const uint64_t *bits, uint32_t i)
@@ -39,28 +39,28 @@ static inline void vvi_bit_set(uint64_t *bits, uint32_t i)
     bits[i / 64] |= UINT64_C(1) << i % 64;
 }
 
-/* Slots that their blocks have left together, and when. */
+/* Slots that left the map together, and the time. */
 struct vvi_leaving {
     uint64_t at;
     uint32_t nr;
 };
 
 /*
- * Times: each round that begins takes the next one. A slot that left at t may be filled again when
- * all rounds that began at t or before have ended.
+ * Times: each round that begins takes the next one. A slot that left at t may be filled again when all rounds that
+ * began at t or before have ended.
  */
 struct vvi_slots {
     uint32_t blocks, nr;
     uint32_t words; /* of 64 slots each, in whole cache lines */
     uint32_t *map;  /* per block: slot + 1 if it is READY, or 0; owned by the run that writes it */
-    uint32_t from, to; /* entries of it that were written lie in [from, to) */
+    uint32_t from, to; /* written entries of the map lie in [from, to) */
     uint64_t *have;    /* a bit for each block that has a slot */
     uint32_t *held;    /* per slot, FILLING and READY: its block */
     uint64_t *ready;
     uint64_t *often[2];
     uint64_t *stay; /* slots that must not be evicted */
     uint32_t *free, nfree;
-    uint32_t *leaving; /* a ring of slots, in the order of leaving; and one of the times */
+    uint32_t *leaving; /* a ring of slots, in the order of leaving; and a ring of the times */
     uint32_t leave_first, nleaving;
     struct vvi_leaving *times;
     uint32_t time_first, ntimes;
@@ -78,32 +78,32 @@ struct vvi_fill {
     uint32_t block, slot;
 };
 
-/* `map` is still to be set, to one that is all 0. */
+/* The caller sets `map` afterwards, to one that is all 0. */
 VV_WARN_UNUSED int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper);
 void vvi_slots_fini(struct vvi_slots *s);
-/* Slots for blocks of the list that have none, up to one for which none is free: behind the first *n of `fills`, and
- * in `got`. The others go behind the first *had of `ret_had`, which may be the same memory, no further on; there is
- * room for one more of either than there turn out to be, up to nr. How many were looked at. */
+/* Takes slots for blocks of the list that have none, up to the first one without a free slot: they are added behind the
+ * first *n of `fills`, and in `got`. Blocks that have a slot are added behind the first *had of `ret_had`, which may
+ * be the same memory, no further on. Both need room for one more than is added, up to nr. Returns how many blocks were
+ * handled. */
 uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr, uint64_t *got,
                         struct vvi_fill *fills, uint32_t *n, uint32_t *ret_had, uint32_t *had);
-/* The copies to these slots were submitted. */
+/* To be called when the copies to these slots were submitted. */
 void vvi_slots_filled(struct vvi_slots *s, const struct vvi_fill *fills, uint32_t n);
-/* It could not be filled. */
+/* To be called for a slot that could not be filled. */
 void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot);
-/* `used`: a bit for each slot that a round has used, as the device wrote it. The READY ones are added to
- * `seen`. */
+/* `used`: a bit for each slot that a round has used, as the device wrote it. Adds the READY ones to `seen`. */
 void vvi_slots_touch(struct vvi_slots *s, const uint64_t *used, uint64_t *seen);
-/* A READY one that a round has asked for: it is added, and stays. */
+/* Adds a READY slot that a round has asked for to `seen`, so that it stays. */
 void vvi_slots_wanted(struct vvi_slots *s, uint32_t slot, uint64_t *seen);
-/* Blocks that go, READY and none of `stay`: so many at most. How many there were. */
+/* Evicts up to `most` blocks that are READY and not in `stay`. Returns how many. */
 uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t most, uint32_t *ret_blocks);
-/* Slots that left before all rounds that are under way began become free. `oldest`: the time at which
- * the first of those began; UINT64_MAX: there are none. */
+/* Frees slots that left before all rounds under way began. `oldest`: the time at which the first of those began;
+ * UINT64_MAX: there are none. */
 void vvi_slots_reclaim(struct vvi_slots *s, uint64_t oldest);
 
 /* ---- sources (source.c) ---- */
 
-/* Bytes of a source, and where on the device they go. */
+/* Bytes of a source, and their destination on the device. */
 struct vvi_piece {
     uint64_t offset; /* in memory, file or region */
     size_t bytes;
@@ -111,7 +111,7 @@ struct vvi_piece {
     uint64_t id, within; /* for `read`: the block or table, and the offset in it */
 };
 
-/* Where bytes come from: one of memory, path, read and history. */
+/* A source of bytes: one of memory, path, read and history. */
 struct vvi_source_opts {
     const char *operation; /* for errors */
     uint64_t bytes;        /* least size of the source */
@@ -138,10 +138,10 @@ struct vvi_source {
     struct vv_device *device;
     const char *operation;
     const unsigned char *memory;     /* NULL: pieces are read */
-    const unsigned char *dev_memory; /* the same for kernels; NULL: they cannot, ... */
-    const char *apart;               /* ... which is why */
-    bool registered;                 /* copied from as it is */
-    struct vvi_shared *shared;       /* that sources have registered; NULL: the application has */
+    const unsigned char *dev_memory; /* its address for kernels; NULL: they cannot read it, ... */
+    const char *apart;               /* ... for this reason */
+    bool registered;                 /* copies read it directly */
+    struct vvi_shared *shared;       /* sources have registered it; NULL: the application has */
     unsigned char *own;              /* the memory that a region was read into */
     size_t own_bytes;
     int fd;
@@ -154,7 +154,8 @@ struct vvi_source {
     bool staging_registered;
     struct vv_event *staged[2]; /* per half: the last copy from it has ended */
     unsigned half;
-    _Atomic int failed;   /* a copy from there has; Synchronization: stored under lock */
+    _Atomic int
+        failed; /* error of a copy from staging memory; Synchronization: stored under lock */
     struct vv_mutex lock; /* one fill through the staging memory at a time */
     struct vvi_readers *readers;
 };
@@ -162,30 +163,30 @@ struct vvi_source {
 VV_WARN_UNUSED int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx,
                                    struct vv_device *device, const struct vvi_source_opts *opts);
 void vvi_source_fini(struct vvi_source *src);
-/* Submits the copies of pieces on the stream, reading them first where need be. After an error *ret_id is
- * the id of one that could not be read, or VVI_NO_ID: something else went wrong. */
+/* Submits the copies of pieces on the stream, and reads them first if needed. After an error *ret_id is the id of one
+ * that could not be read, or VVI_NO_ID for any other error. */
 #define VVI_NO_ID UINT64_MAX
 VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
                                    const struct vvi_piece *pieces, size_t n, uint64_t *ret_id);
-/* The same for whole blocks of memory that is registered, n of so many bytes: to slots from `to` on. */
+/* The same for n whole blocks of registered memory of equal size, to slots from `to` on. */
 VV_WARN_UNUSED int vvi_source_fill_slots(struct vvi_source *src, struct vv_stream *stream,
                                          const struct vvi_fill *fills, size_t n, unsigned char *to,
                                          size_t bytes);
-/* The error of a copy from staging memory, if there was one: events recorded on the stream later do
- * not report it. Any thread, no lock. */
+/* Returns the error of a copy from staging memory, if there was one: events recorded on the stream later do not report
+ * it. Any thread, no lock. */
 VV_WARN_UNUSED int vvi_source_check(struct vvi_source *src);
-/* Everything on the stream has ended; errors up to here are no longer reported. */
+/* Waits for everything on the stream; errors up to here are no longer reported. */
 void vvi_source_settle(struct vvi_source *src, struct vv_stream *stream);
 /* Reads a piece into host memory. Any thread. */
 VV_WARN_UNUSED int vvi_source_read(const struct vvi_source *src, const struct vvi_piece *piece,
                                    void *buf);
 
-/* Blocks in each half: so many, and so many bytes unless one has more. */
+/* Limits of each half: so many blocks, and so many bytes unless one block has more. */
 enum { VVI_STAGED = 32, VVI_STAGED_BYTES = 32 << 20 };
 
 /* ---- arrays ---- */
 
-/* Counters of a round, on the device and as copied. What lies beside begins at multiples of it. */
+/* Counters of a round, on the device and as copied. Data behind them begins at multiples of this. */
 #define VVI_COUNTS_BYTES 64
 
 /* Memory and events of one run, kept for the next. */
@@ -196,42 +197,41 @@ struct vvi_run {
     unsigned char *meta;  /* device: need, counts, uses, and the map */
     unsigned char *lists; /* device: both of these */
     uint32_t *todo[2];
-    uint64_t todo_items; /* that there is room for */
-    unsigned char *host; /* host memory that kernels write, the map as it is sent, and copies */
+    uint64_t todo_items; /* capacity of both */
+    unsigned char *host; /* host memory that kernels write; the map that is sent; and copies */
     size_t host_bytes;
     const uint64_t *missing; /* in `host`, as are the following */
     uint32_t *map;
-    const uint32_t *counts; /* and the uses behind them */
+    const uint32_t *counts; /* with the uses behind them */
     const uint64_t *used;
     struct vv_event *event;  /* the end of a round */
-    struct vv_event *ready;  /* the copies to slots that the round relies on */
-    struct vv_event *filled; /* copies to slots that are waited for */
-    struct vv_event *sent;   /* the map of the round; `sends`: it was recorded */
+    struct vv_event *ready;  /* after the copies to slots that the round relies on */
+    struct vv_event *filled; /* after copies to slots that are waited for */
+    struct vv_event *sent;   /* after the map of the round; `sends`: it was recorded */
     bool sends;
-    struct vvi_fill *fills;   /* room for as many as there are slots */
+    struct vvi_fill *fills;   /* room for all slots */
     struct vvi_piece *pieces; /* the same, for a source that is read */
     uint32_t *asked;          /* blocks of this round that are not there yet */
     uint32_t nasked;
-    uint32_t *gone;          /* for blocks that go: the same room */
-    uint32_t *later, nlater; /* blocks for the next run: room for as many as there are slots */
-    uint32_t read_at;        /* entries of `missing` that were taken */
+    uint32_t *gone;          /* evicted blocks: room for all slots */
+    uint32_t *later, nlater; /* blocks for the next run: room for all slots */
+    uint32_t read_at;        /* entries of `missing` that were handled */
     uint64_t began;          /* by the clock of the slots */
     uint32_t round;          /* its number */
-    /* A bit for each slot; these stay while the run has a round, or wants room. */
-    uint64_t *seen; /* that kernels used, or asked for and was there */
-    uint64_t *got;  /* that was given to a block */
-    uint32_t from,
-        to; /* entries of the map that changed since it was last sent lie in [from, to) */
-    /* Changes by other runs since this run was last the holder, in order: the slot of each block, UINT32_MAX:
-     * none. As many as there are blocks: the list has overflowed. */
+    /* A bit for each slot; these stay while the run has a round, or makes room. */
+    uint64_t *seen;    /* that kernels used, or asked for while it was READY */
+    uint64_t *got;     /* that the run gave to a block */
+    uint32_t from, to; /* entries of the map that changed since the last send lie in [from, to) */
+    /* Changes by other runs since this run was last the holder, in order: the slot of each block, UINT32_MAX: none.
+     * If there are as many as blocks, the list has overflowed. */
     struct vvi_fill *dirty;
     uint32_t ndirty;
 };
 
-/* Copies that were submitted ahead. */
+/* A batch of copies that was submitted ahead. */
 struct vvi_early {
     struct vv_event *event;
-    bool relied_on; /* rounds may have begun after them; how they ended was not looked at since */
+    bool relied_on; /* rounds may have begun after them, and their result was not checked since */
 };
 
 struct varve_blocks {
@@ -254,23 +254,23 @@ struct varve_blocks {
     struct vvi_run *all, *idle, *active;
     struct vvi_run *holder; /* its map is the slots' own, and up to date */
     struct vvi_run *alone;  /* the only one that may begin rounds; NULL: all may */
-    int broken;             /* copies to slots failed: the cache is good for nothing */
+    int broken;             /* error of copies to slots: the cache is unusable */
     uint32_t round;
     uint32_t runs;          /* under way */
     uint32_t fills;         /* slots being filled */
     struct vvi_fill *ahead; /* the copies on `early` */
     uint32_t nahead;
     uint8_t *inside; /* per block: two bits for each axis, set unless it is the first or last */
-    struct vvi_early earlier[2]; /* the ends of its last two batches */
-    unsigned early_at;           /* which of them is the last */
-    uint32_t expect;             /* how many blocks a run has lately been missing */
+    struct vvi_early earlier[2]; /* its last two batches */
+    unsigned early_at;           /* index of the last one */
+    uint32_t expect;             /* number of blocks that recent runs missed */
     struct varve_blocks_stats stats;
 };
 
-/* Reads and waits that a lost device must not turn into a hang are cut into pieces of this. */
+/* Reads and waits are cut into pieces of this, so that a lost device does not make them hang. */
 #define VVI_OOC_WAIT_NS INT64_C(1000000000)
 
-/* common.c: what opening blocks and tables has in common. */
+/* common.c: common parts of opening blocks and tables. */
 
 #define VVI_OOC_NO_DEVICE \
     "the context has no device: set device to cuda, or to host for the emulated one"
@@ -278,24 +278,23 @@ struct varve_blocks {
 #define VVI_OOC_OPTS  "opts is NULL, or its opts_size is absurd: the _opts_init function sets it"
 #define VVI_OOC_STATS "ret_stats is NULL, or its stats_size is not set to its sizeof"
 
-/* An argument without which there is no context to record anything in: the thread's record says `what`. Returns
- * -EINVAL. */
+/* For a bad argument without a context to record the error in: records `what` for the thread. Returns -EINVAL. */
 int vvi_ooc_bad(const char *operation, const char *what);
-/* vv_ckpt_enter, and the thread's record says why it fails. */
+/* vv_ckpt_enter; if it fails, the thread's record gives the reason. */
 VV_WARN_UNUSED int vvi_ooc_enter(struct varve_ctx *ctx, const char *operation);
-/* After a failed allocation: a text with the memory that the device has; empty if the error was another one, or the
- * size is not known. Returns buf. */
+/* After a failed allocation: a text with the size of the device's memory; empty for other errors, or if the size is not
+ * known. Returns buf. */
 #define VVI_OOC_ROOM 96
 const char *vvi_ooc_room(struct vv_device *device, int rc, char *buf, size_t size);
 
-/* Options of `bytes` bytes, whose first member is their size as the caller knows it. */
+/* Initializes options of `bytes` bytes, whose first member is their size in the caller's version. */
 VV_WARN_UNUSED int vvi_ooc_opts_init(const void *defaults, size_t bytes, void *opts,
                                      size_t opts_size);
-/* Converts to this library's options: members that the caller does not know get their defaults. */
+/* Converts to this library's options: members that the caller's version lacks get their defaults. */
 VV_WARN_UNUSED int vvi_ooc_opts_take(const void *defaults, size_t bytes, const void *opts,
                                      void *ret_opts);
-/* Memory for n elements of `bytes` bytes. Its pages are touched at once, so that no run has to wait for
- * page faults. */
+/* Allocates memory for n elements of `bytes` bytes, and touches its pages, so that runs have no page
+ * faults. */
 void *vvi_ooc_zeroed(size_t n, size_t bytes);
 /* Waits without a limit; returns the error of the work before the event. */
 int vvi_ooc_wait(struct vv_device *device, struct vv_event *event);

@@ -2,35 +2,33 @@
 /*
  * Runs: rounds of a kernel until every item is done.
  *
- * A round. The map as it is now is sent to the device; the kernel runs on the caller's stream after
- * it, and the words in which it asks for blocks are taken while it runs: those that find a free slot
- * are on their way at once. When the kernel has ended it is known which slots it used; what it asked
- * for beyond takes the place of others.
+ * A round. The current map is sent to the device. The kernel runs on the caller's stream after it, and the words in
+ * which it asks for blocks are read while it runs: blocks that find a free slot are copied at once. When the kernel has
+ * ended, the host knows which slots it used; the other blocks that it asked for replace some.
  *
- * Order. Copies to slots go through one stream, `moves`. Each run has a map of its own, which is
- * sent before a round: it has the blocks whose copies were submitted then, and the kernel begins after
- * those. A slot whose block has left is filled again when all rounds that began before have ended
- * (slots.c).
+ * Order. Copies to slots go through one stream, `moves`. Each run has a map of its own, which is sent before a round:
+ * it has the blocks whose copies were submitted then, and the kernel begins after those copies. A slot whose block
+ * has left is filled again when all rounds that began before have ended (slots.c).
  *
- * Maps. The slots write the map of one run, the holder. A run that changes or sends its map becomes the
- * holder first, and applies what others have changed since it last was. So a run's map is written
- * by its own thread only, under the lock, and not while it is on its way: from when it was sent until the
- * kernel behind it is seen to run, or ends, a run gives out slots, but none becomes READY or goes.
+ * Maps. The slots write the map of one run, the holder. A run that changes or sends its map becomes the holder first,
+ * and applies the other runs' changes since it last was. So a run's map is written by its own thread only, under the
+ * lock, and not while it is being sent: from then until the kernel behind it is seen to run, or ends, the run gives out
+ * slots, but none becomes READY or leaves.
  *
- * Ahead. What a run's first round missed tells what the next run will. Room for that is made before the
- * second round, whose map then says so, and the copies are submitted, on a stream of their own, when
- * that round is. They wait for its map, which would otherwise have to wait for them in the queue of the
- * copy engine; so they travel during the round and the beginning of the next run, whose map is the same
- * if they have not ended by then. A kernel that asks for them has `moves` wait for them.
+ * Ahead. The blocks that a run's first round missed predict those that the next run will miss. Room for these is made
+ * before the second round, whose map then contains that change. Their copies are submitted with that round, on a stream
+ * of their own. They wait for its map, which would otherwise wait for them in the queue of the copy engine; so they
+ * travel during the round and the beginning of the next run, whose map is the same if they have not ended by then. If a
+ * kernel asks for them, `moves` waits for them.
  *
- * Time. A run's time, by the clock, is managing unless it goes into calls that copy, into launching,
- * or into waiting: for kernels and copies, and for other runs.
+ * Time. A run's time counts as managing, except for calls that copy, for launching, and for waiting: for kernels and
+ * copies, and for other runs.
  *
- * Threads. Each run has one, the caller's. `lock` is not held while blocks are read or waited for. A
- * run that gets nowhere becomes the one that may begin rounds, `alone`, until it ends: with one item
- * at a time, and all slots at its disposal, it gets on or never can.
+ * Threads. Each run has one, the caller's. `lock` is not held while blocks are read or waited for. A run without
+ * progress becomes the one that may begin rounds, `alone`, until it ends: with one item at a time, and all slots free
+ * for it, it makes progress or never can.
  *
- * After an error the caller's stream and all copies to slots are waited for.
+ * After an error the run waits for the caller's stream and all copies to slots.
  */
 #include <errno.h>
 #include <sched.h>
@@ -44,17 +42,17 @@
 #include "ckpt/face.h"
 #include "ooc/ooc_private.h"
 
-/* So many new words are worth a batch of copies while a kernel runs: few at first, so that the link has work soon,
- * and twice as many each time, up to some, while it is busy with those before. */
+/* So many new words justify a batch of copies while a kernel runs: few at first, so that the link has work soon, and
+ * twice as many each time, up to a limit, while it is busy. */
 #define BATCH      16
 #define BATCH_MOST 64
-/* Rounds without a single item done, before fewer are tried. */
+/* Rounds without any item done, before smaller ones are tried. */
 #define FRUITLESS 2
-/* Looks in vain before the processor is offered to others: where there are few, to the thread that is
- * a device. */
+/* Polls without a result before the thread yields: on a machine with few processors, the thread that emulates the
+ * device needs one. */
 #define LOOKS 64
 
-/* Missing blocks whose neighbours are looked at together. */
+/* Missing blocks whose neighbours are processed together. */
 #define LOOK 8
 
 /* Kinds of time in the statistics. */
@@ -68,17 +66,17 @@ struct job {
     struct CUstream_st *native;
     struct vv_stream *stream;
     uint64_t left, limit;
-    unsigned which;   /* todo[which] has what is left */
+    unsigned which;   /* todo[which] has the remaining items */
     bool all;         /* the first round: no list */
     bool alone;       /* no other run has rounds */
     bool reported;    /* the error has been recorded; ... */
     const char *what; /* ... or this text is recorded when no lock is held, ... */
-    uint64_t block;   /* ... with this block, if the error is one of a block */
+    uint64_t block;   /* ... with this block, if the error concerns one */
     uint32_t rounds, fruitless;
     uint64_t since_ns, spent_ns[KINDS];
 };
 
-/* All since the last call went into this. */
+/* Adds the time since the last call to this kind. */
 static void spent(struct job *j, int kind)
 {
     uint64_t now_ns = vv_now_ns();
@@ -92,7 +90,7 @@ static void spent(struct job *j, int kind)
 
 /* ---- the map ---- */
 
-/* Notes with the holder's map the range that the slots have written. */
+/* Adds the range that the slots have written to that of the holder's map. */
 static void changed_locked(struct varve_blocks *b)
 {
     struct vvi_run *r = b->holder;
@@ -103,7 +101,7 @@ static void changed_locked(struct varve_blocks *b)
     b->slots.to = 0;
 }
 
-/* All of the map, as it is now. */
+/* Writes all of a map, from the current state. */
 static void make_map_locked(const struct vvi_slots *s, uint32_t *map)
 {
     memset(map, 0, s->blocks * sizeof(*map));
@@ -115,7 +113,7 @@ static void make_map_locked(const struct vvi_slots *s, uint32_t *map)
         }
 }
 
-/* Makes the run the holder: its map takes over the changes of the others, and the slots write it from now on. */
+/* Makes the run the holder: its map gets the other runs' changes, and the slots write it from now on. */
 static void hold_map_locked(struct varve_blocks *b, struct vvi_run *r)
 {
     uint32_t *map = r->map, blocks = b->slots.blocks;
@@ -123,7 +121,7 @@ static void hold_map_locked(struct varve_blocks *b, struct vvi_run *r)
     if (b->holder == r)
         return;
     changed_locked(b);
-    if (r->ndirty == blocks) { /* the list is full: there may be more */
+    if (r->ndirty == blocks) { /* the list is full, and may be incomplete */
         make_map_locked(&b->slots, map);
         r->from = 0;
         r->to = blocks;
@@ -139,9 +137,9 @@ static void hold_map_locked(struct varve_blocks *b, struct vvi_run *r)
     b->holder = r;
 }
 
-/* Notes a change for the other runs, which apply it when they become the holder. */
-static void tell_locked(struct varve_blocks *b, const struct vvi_run *mine, const uint32_t *gone,
-                        const struct vvi_fill *fills, uint32_t n)
+/* Records a change for the other runs, which apply it when they become the holder. */
+static void record_change_locked(struct varve_blocks *b, const struct vvi_run *mine,
+                                 const uint32_t *gone, const struct vvi_fill *fills, uint32_t n)
 {
     for (struct vvi_run *r = b->all; r; r = r->other) {
         uint32_t room = VV_MIN(n, b->slots.blocks - r->ndirty);
@@ -155,17 +153,17 @@ static void tell_locked(struct varve_blocks *b, const struct vvi_run *mine, cons
     }
 }
 
-/* Slots of the list are filled. */
+/* Marks the slots of the list READY. */
 static void filled_locked(struct varve_blocks *b, struct vvi_run *r, const struct vvi_fill *fills,
                           uint32_t n)
 {
     hold_map_locked(b, r);
     vvi_slots_filled(&b->slots, fills, n);
-    tell_locked(b, r, NULL, fills, n);
+    record_change_locked(b, r, NULL, fills, n);
 }
 
-/* The kernel of the next round begins after the copies to slots that were submitted, with the map as
- * it is now. */
+/* Sends the current map. The kernel of the next round begins after it, and after the copies to slots that were
+ * submitted. */
 static int send_map_locked(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -191,7 +189,7 @@ static int send_map_locked(struct job *j)
     if (rc == 0 && r->nlater > 0) {
         rc = vv_device_event_record(b->device, r->sent, j->stream);
         r->sends = rc == 0;
-        if (rc) { /* without the event it cannot be known whether the map arrived */
+        if (rc) { /* without the event it is unknown whether the map arrived */
             r->from = 0;
             r->to = b->slots.blocks;
         }
@@ -211,7 +209,7 @@ static uint64_t oldest_locked(const struct varve_blocks *b)
     return oldest;
 }
 
-/* Adds a line of what a run needs. */
+/* Adds a line of slots that a run needs. */
 static void stay(uint64_t *restrict to, const uint64_t *restrict seen, const uint64_t *restrict got)
 {
     for (uint32_t i = 0; i < VVI_LINE; i++)
@@ -224,7 +222,7 @@ static void stays_locked(struct varve_blocks *b, const struct vvi_run *r)
         stay(b->slots.stay + word, r->seen + word, r->got + word);
 }
 
-/* Before others go: what this run and the rounds under way need stays. */
+/* Collects the slots that must stay: those that this run and the rounds under way need. */
 static void prepare_evicting_locked(struct varve_blocks *b, const struct vvi_run *mine)
 {
     memset(b->slots.stay, 0, b->slots.words * sizeof(*b->slots.stay));
@@ -234,20 +232,20 @@ static void prepare_evicting_locked(struct varve_blocks *b, const struct vvi_run
             stays_locked(b, r);
 }
 
-/* So many at most; their slots are free when the rounds under way have ended. */
+/* Evicts up to `most` blocks; their slots are free when the rounds under way have ended. */
 static void evict_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t most)
 {
     uint32_t n;
 
     hold_map_locked(b, r);
     n = vvi_slots_evict(&b->slots, most, r->gone);
-    tell_locked(b, r, r->gone, NULL, n);
+    record_change_locked(b, r, r->gone, NULL, n);
     vvi_slots_reclaim(&b->slots, oldest_locked(b));
 }
 
 void vvi_blocks_send_away(struct varve_blocks *b, uint32_t slot)
 {
-    struct vvi_run *r; /* it has no rounds, so that its map is not sent meanwhile */
+    struct vvi_run *r; /* it has no rounds, so its map is not being sent */
     bool has = vvi_blocks_run_new(b, 0, &r) == 0;
 
     if (!has)
@@ -293,8 +291,8 @@ static int ahead_ended_locked(struct job *j)
     return rc;
 }
 
-/* It is there for all rounds that begin from now on: they begin after its copies, which `moves` waits
- * for. How those end is seen when such a round has ended. */
+/* Makes the blocks that were brought ahead available to all rounds from now on: these begin after the copies, because
+ * `moves` waits for them. The result of the copies is checked when such a round has ended. */
 static int ahead_taken_locked(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -313,7 +311,8 @@ static int ahead_taken_locked(struct job *j)
     return 0;
 }
 
-/* Blocks of the list that have slots: those stay in it that are on their way. How many. */
+/* Keeps blocks of the list that are still being copied; marks those that are there as used. Returns how many it kept.
+ * */
 static uint32_t asked_again_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t *list,
                                    uint32_t nr)
 {
@@ -331,8 +330,8 @@ static uint32_t asked_again_locked(struct varve_blocks *b, struct vvi_run *r, ui
     return kept;
 }
 
-/* Gives slots to blocks of the list that have none, as many as there are, and drops those that are
- * there. `from`: the ones before stay as they are. How many are to be filled. */
+/* Gives slots to blocks of the list that have none, as far as possible, and drops those that are there. Entries before
+ * `from` stay unchanged. Returns how many have to be filled. */
 static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool evict, uint32_t *list,
                               uint32_t from, uint32_t *nlist)
 {
@@ -340,7 +339,7 @@ static uint32_t assign_locked(struct varve_blocks *b, struct vvi_run *r, bool ev
     bool prepared = false;
 
     if (b->alone && b->alone != r)
-        return 0; /* another round asks again */
+        return 0; /* another round will ask for them again */
     for (uint32_t i = from; i < nr;) {
         uint32_t had = 0;
 
@@ -367,7 +366,7 @@ static void give_back_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t
         vvi_slots_give_back(&b->slots, r->fills[i].slot);
 }
 
-/* Submits the copies of n of the fills from `first` on. What came before has been counted, and who calls counts
+/* Submits the copies of n of the fills from `first` on. Time before was counted, and the caller counts the time of
  * this. */
 static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_t n)
 {
@@ -394,8 +393,8 @@ static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_
     return rc;
 }
 
-/* Waits for the copies to slots. An error may come from another run's copy, and comes once: slots that count as
- * filled are not, and the cache is broken. The same holds if the outcome is not known. */
+/* Waits for the copies to slots. An error may come from another run's copy, and is reported once: then slots that
+ * count as filled are not, and the cache is broken. The same holds if the result is unknown. */
 static int moves_ended(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -407,7 +406,7 @@ static int moves_ended(struct job *j)
     return rc;
 }
 
-/* Fills the slots that were assigned. Called with the lock held, which it gives up meanwhile. */
+/* Fills the slots that were assigned. Called with the lock held, which it releases meanwhile. */
 static int fill_locked(struct job *j, uint32_t n)
 {
     struct varve_blocks *b = j->b;
@@ -440,8 +439,8 @@ static int fill_locked(struct job *j, uint32_t n)
     return rc;
 }
 
-/* While the kernel runs: what finds a free slot. What did not, or was on its way, has been looked at
- * up to `from`. */
+/* While the kernel runs: brings blocks that find a free slot. Entries up to `from` have been tried: they found none, or
+ * were on their way. */
 static int bring_some(struct job *j, uint32_t from)
 {
     struct varve_blocks *b = j->b;
@@ -456,7 +455,7 @@ static int bring_some(struct job *j, uint32_t from)
     return rc;
 }
 
-/* True if a block that is still missing is being brought by another run, or if a slot could become free. */
+/* True if another run is bringing a block that is still missing, or if a slot could become free. */
 static bool worth_waiting_locked(const struct varve_blocks *b, const struct vvi_run *r)
 {
     if (r->nasked == 0 || (b->alone && b->alone != r))
@@ -469,7 +468,7 @@ static bool worth_waiting_locked(const struct varve_blocks *b, const struct vvi_
     return false;
 }
 
-/* After the kernel: as much as can be. */
+/* After the kernel: brings as many of the missing blocks as possible. */
 static int bring_rest(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -482,7 +481,8 @@ static int bring_rest(struct job *j)
         if (n > 0)
             rc = fill_locked(j, n);
         if (rc == 0 && j->r->nasked > 0 && b->nahead > 0) {
-            rc = ahead_taken_locked(j); /* it may be among them, and slots can be had again */
+            rc = ahead_taken_locked(
+                j); /* it may contain missing blocks, and its slots may be evicted then */
         } else if (n > 0) {
             continue;
         } else if (worth_waiting_locked(b, j->r)) {
@@ -499,7 +499,7 @@ static int bring_rest(struct job *j)
 
 /* ---- ahead of the front ---- */
 
-/* A block that was missing, and a side of it: two ways for each axis, on and back. */
+/* A missing block, and a side of it: two ways for each axis, forward and back. */
 struct side {
     uint32_t block, way;
 };
@@ -515,7 +515,7 @@ static void steps_of(const struct varve_blocks *b, uint32_t ret_step[6])
     }
 }
 
-/* So many blocks lie beyond this one. */
+/* Number of blocks beyond this one. */
 static uint32_t beyond(const uint32_t *nr, struct side s)
 {
     uint32_t row = s.block / nr[0], at[3] = {s.block % nr[0], row % nr[1], row / nr[1]};
@@ -523,8 +523,8 @@ static uint32_t beyond(const uint32_t *nr, struct side s)
     return s.way % 2 ? at[s.way / 2] : nr[s.way / 2] - 1 - at[s.way / 2];
 }
 
-/* On which sides of a missing block the front may go on: one neighbour has been there, that across has not; or
- * has, but what lies further on may be wanted. How many there are. */
+/* Finds the sides of a missing block where the front may move on: one neighbour has a slot and the opposite one has
+ * not; or both have, but blocks further on may be wanted. Returns how many. */
 static uint32_t find_sides_locked(const struct varve_blocks *b, const uint32_t step[6],
                                   uint32_t block, struct side ret_sides[6])
 {
@@ -545,8 +545,8 @@ static uint32_t find_sides_locked(const struct varve_blocks *b, const uint32_t s
     return n;
 }
 
-/* Blocks beyond, unless somebody has brought them or they are in the list; all that if the block on the other
- * side was used by this run's first round, so was there before. */
+/* Lists the blocks beyond, unless they have a slot or are in the list; but only if this run's first round used the
+ * block on the other side, which was therefore there before. */
 static void note_later_locked(struct varve_blocks *b, struct vvi_run *r, const uint32_t step[6],
                               struct side side)
 {
@@ -584,21 +584,20 @@ struct pair {
     uint32_t has, lacks;
 };
 
-/* The pair is noted if that is what it is. How many. */
+/* Stores the pair. Returns 1 if exactly one of the two has a slot, otherwise 0. */
 static inline uint32_t note_pair(const uint64_t *have, uint32_t block, uint32_t in, uint32_t apart,
                                  struct pair *ret_pair)
 {
     uint32_t off = apart & -in; /* the first or last on this axis is no pair with itself */
     uint32_t down = vvi_bit(have, block - off), up = vvi_bit(have, block + off);
-    uint32_t to =
-        (off ^ (up - 1)) - (up - 1); /* -off unless up; said with ?:, it becomes a branch */
+    uint32_t to = (off ^ (up - 1)) - (up - 1); /* -off unless up; with ?: compilers make a branch */
 
     *ret_pair = (struct pair){block + to, block - to};
     return down ^ up;
 }
 
-/* The same where one block ahead is enough, as it mostly is. No branch depends on which neighbours are pairs, because
- * it would be mispredicted; most pairs do belong into the list, so that that branch is predicted well. */
+/* The same for one block ahead, which mostly suffices. No branch depends on which neighbours are pairs, because it
+ * would be mispredicted; most pairs are added to the list, so that branch is predicted well. */
 static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const uint32_t step[6],
                              uint32_t nmissed)
 {
@@ -624,7 +623,7 @@ static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const ui
             uint32_t lacks = pairs[k].lacks, at = map[pairs[k].has];
             uint64_t bit = UINT64_C(1) << lacks % 64, word = have[lacks / 64];
 
-            /* A block that counts as having a slot because it is in the list has none in the map. */
+            /* A block whose bit is only set because it is in the list has no entry in the map. */
             if (at == 0 || !vvi_bit(seen, at - 1) || word & bit)
                 continue;
             later[nlater++] = lacks;
@@ -634,8 +633,8 @@ static void look_near_locked(struct varve_blocks *b, struct vvi_run *r, const ui
     r->nlater = nlater;
 }
 
-/* Lists the blocks beyond those that a run's first round missed: the front moves from blocks that have been used
- * for longer through the missed ones. While the list is made, blocks in it count as having slots. */
+/* Lists the blocks beyond those that a run's first round missed: the front moves from blocks that have been used for
+ * longer through the missed ones. While the list is made, the bits in `have` of its blocks are set. */
 static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t nmissed)
 {
     uint64_t *have = b->slots.have;
@@ -650,13 +649,13 @@ static void look_ahead_locked(struct varve_blocks *b, struct vvi_run *r, uint32_
         have[*at / 64] &= ~(UINT64_C(1) << *at % 64);
 }
 
-/* For the next run, after the first round of this one: which blocks lie beyond those that were missing,
- * if they need not be read first, and room for them and for as many as may be missing then. */
+/* After the first round of this run, prepares for the next run: lists the blocks beyond those that were missing, if
+ * they can be copied without reading, and makes room for them and for as many as may be missing then. */
 static int get_ready(struct job *j)
 {
     struct varve_blocks *b = j->b;
     struct vvi_run *r = j->r;
-    uint32_t nmissed = r->read_at; /* they are still in the list */
+    uint32_t nmissed = r->read_at; /* still in the list */
     uint32_t room;
     int rc = 0;
 
@@ -664,7 +663,7 @@ static int get_ready(struct job *j)
     b->expect = VV_MIN(VV_MAX(nmissed + nmissed / 4, b->expect / 2), b->slots.nr / 8);
     b->expect = VV_MIN(b->expect, b->slots.blocks - b->slots.used);
     if (b->opts.ahead && r->nasked == 0 && b->source.registered && !b->alone) {
-        if (nmissed > 0) /* for the next round, which begins after other copies anyway */
+        if (nmissed > 0) /* the next round begins after other copies anyway */
             rc = ahead_taken_locked(j);
         if (rc == 0)
             look_ahead_locked(b, r, nmissed);
@@ -678,7 +677,7 @@ static int get_ready(struct job *j)
     return rc;
 }
 
-/* True if the outcome of the copies before the event is known. */
+/* True if the result of the copies before the event is known. */
 static bool early_known_locked(struct varve_blocks *b, struct vvi_early *early)
 {
     int rc;
@@ -694,7 +693,7 @@ static bool early_known_locked(struct varve_blocks *b, struct vvi_early *early)
     return true;
 }
 
-/* Submits the copies of what was given slots. One batch at a time. */
+/* Submits the copies to the assigned slots. One batch at a time. */
 static int submit_ahead_locked(struct job *j, uint32_t n)
 {
     struct varve_blocks *b = j->b;
@@ -711,7 +710,7 @@ static int submit_ahead_locked(struct job *j, uint32_t n)
         rc = vv_device_event_record(b->device, event, b->early);
     spent(j, MOVING);
     if (rc) {
-        /* Some may be under way to slots that others are about to get. */
+        /* Copies may be under way to slots that other blocks are about to get. */
         if (vv_device_event_record(b->device, event, b->early) == 0)
             (void)vvi_blocks_wait(b, event);
         else
@@ -729,7 +728,7 @@ static int submit_ahead_locked(struct job *j, uint32_t n)
     return 0;
 }
 
-/* Brings the blocks that get_ready found, as far as slots are free. No kernel waits for them. */
+/* Brings the blocks that get_ready listed, as far as slots are free. No kernel waits for them. */
 static int bring_ahead(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -743,7 +742,7 @@ static int bring_ahead(struct job *j)
         return 0;
     vv_mutex_lock(&b->lock);
     other = &b->earlier[!b->early_at];
-    if (other->relied_on) { /* the device is asked */
+    if (other->relied_on) { /* this queries the device */
         spent(j, MANAGING);
         known = early_known_locked(b, other);
         spent(j, WAITING);
@@ -760,7 +759,8 @@ static int bring_ahead(struct job *j)
 
 /* ---- rounds ---- */
 
-/* Later rounds of a run use what the first used or asked for, and only matter when they get nowhere. */
+/* Later rounds of a run use the same slots as the first, or ones that were asked for. Their uses only matter without
+ * progress. */
 static bool wants_uses(const struct job *j)
 {
     return j->rounds == 0 || j->fruitless > 0 || j->alone || j->b->opts.policy == VV_BLOCKS_PAPER;
@@ -779,7 +779,7 @@ static int begin_round(struct job *j, uint32_t items)
         spent(j, WAITING);
     }
     rc = b->broken ? b->broken : ahead_ended_locked(j);
-    /* Later rounds do not report which slots they used, unless they make no progress. */
+    /* Later rounds do not report which slots they used, except without progress. */
     if (wants_uses(j)) {
         memset(r->seen, 0, b->slots.words * sizeof(*r->seen));
         memset(r->got, 0, b->slots.words * sizeof(*r->got));
@@ -823,7 +823,7 @@ static int submit(struct job *j)
     struct vvi_run *r = j->r;
     size_t marks_bytes = VVI_COUNTS_BYTES + b->used_bytes;
     size_t back_bytes = VVI_COUNTS_BYTES + (wants_uses(j) ? b->used_bytes : 0);
-    /* Two, and so for a kernel: the copy engine may be busy with what is brought ahead. */
+    /* Two segments are copied by a kernel: the copy engine may be busy with blocks brought ahead. */
     struct vv_copy_seg zero[2] = {{r->meta, b->zeros, b->need_bytes},
                                   {r->view.counts, b->zeros + b->need_bytes, marks_bytes}};
     struct vv_copy_seg back = {r->host + ((const unsigned char *)r->counts - r->host),
@@ -849,7 +849,7 @@ static bool more_words(const struct job *j, uint32_t n)
            atomic_load_explicit(&words[at], memory_order_acquire) >> 32 == j->r->round;
 }
 
-/* Words that the kernel has written since. */
+/* Reads the words that the kernel has written since. */
 static void take_words(struct job *j)
 {
     struct vvi_run *r = j->r;
@@ -868,7 +868,7 @@ static void take_words(struct job *j)
     r->read_at = at;
 }
 
-/* Until the kernel has ended. */
+/* Brings blocks until the kernel has ended. */
 static int follow(struct job *j)
 {
     bool later = j->b->opts.policy == VV_BLOCKS_PAPER;
@@ -878,8 +878,8 @@ static int follow(struct job *j)
     for (;;) {
         bool more = !later && !moved && more_words(j, batch);
 
-        /* Asked after the look, the device tells that what came before the kernel has ended: what is noted from
-         * here on is not noted in a map that is on its way. */
+        /* Queried after the words were read: if the kernel has begun, the work before it has ended, so the map is no
+         * longer being sent, and may be changed. */
         rc = vv_device_event_query(j->b->device, j->r->event);
         if (rc != -EBUSY)
             break;
@@ -891,7 +891,7 @@ static int follow(struct job *j)
         spent(j, WAITING);
         take_words(j);
         moved = bring_some(j, tried);
-        tried = j->r->nasked; /* blocks that found no room would find none now */
+        tried = j->r->nasked; /* blocks that found no room will find none now */
         batch = VV_MIN(2 * batch, BATCH_MOST);
         spent(j, MANAGING);
     }
@@ -900,8 +900,8 @@ static int follow(struct job *j)
     return rc ? rc : moved;
 }
 
-/* The copies to slots that the round relied on. If one fails, the first event after it says so, which
- * may be another run's; that one is not recorded again before it was looked at, here. */
+/* Checks the copies to slots that the round relied on. If one fails, the first event after it reports the error. That
+ * may be another run's event; it is not recorded again before it was checked here. */
 static int check_moves_locked(struct varve_blocks *b)
 {
     for (struct vvi_run *r = b->all; r && !b->broken; r = r->other) {
@@ -933,7 +933,7 @@ static int fail_outside(struct job *j)
         counts[VARVE_BLOCKS_OUTSIDE_COUNT]);
 }
 
-/* How many of the items have to be done again. */
+/* Runs one round; *ret_undone: how many items have to be done again. */
 static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
 {
     struct varve_blocks *b = j->b;
@@ -959,15 +959,14 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
         vvi_slots_touch(&b->slots, r->used, r->seen);
     end_round_locked(b, r);
     spent(j, MANAGING);
-    moved = check_moves_locked(b); /* whatever else went wrong */
+    moved = check_moves_locked(b); /* also after another error */
     if (rc == 0)
         rc = ended ? ended : moved;
-    if (rc == 0 &&
-        r->sends) /* this event reports an error of the map's copy, and no later one does */
+    if (rc == 0 && r->sends) /* this event reports an error of the map's copy, later ones do not */
         rc = vv_device_event_query(b->device, r->sent);
     spent(j, WAITING);
     r->sends = false;
-    if (rc) { /* it is not known what has arrived */
+    if (rc) { /* it is unknown which part has arrived */
         r->from = 0;
         r->to = b->slots.blocks;
     }
@@ -988,7 +987,7 @@ static int one_round(struct job *j, uint32_t items, uint32_t *ret_undone)
                                 : FAIL(j, -EINVAL, "a kernel left more items undone than it had");
 }
 
-/* Lists the items that are left after a round: the undone ones, then those that had no turn. */
+/* Lists the remaining items after a round: the undone ones, then those without a turn. */
 static int next_list(struct job *j, uint32_t items, uint32_t undone)
 {
     struct vvi_run *r = j->r;
@@ -1009,7 +1008,7 @@ static int next_list(struct job *j, uint32_t items, uint32_t undone)
     return rc;
 }
 
-/* The round had one item, which cannot be done. */
+/* The round had one item, and it cannot be done. */
 static int fail_item(struct job *j)
 {
     struct varve_blocks *b = j->b;
@@ -1031,9 +1030,9 @@ static int fail_item(struct job *j)
                 apart ? apart : "");
 }
 
-/* Rounds that get nowhere are made smaller, without others beside them. A single item may take many:
- * the blocks it asks for can depend on data it has read. Each round brings one more block then, until one has no
- * room. */
+/* Makes rounds without progress smaller, without rounds of other runs beside them. A single item may take many
+ * rounds: the blocks it asks for can depend on data it has read. Then each round brings one more block, until one has
+ * no room. */
 static int narrow(struct job *j, uint32_t items)
 {
     struct varve_blocks *b = j->b;
@@ -1083,18 +1082,18 @@ static int run_items(struct job *j)
     return rc ? rc : bring_ahead(j); /* unless a second round did */
 }
 
-/* Nothing of the run is under way any more. */
+/* Waits until no work of the run is under way. */
 static void settle(struct job *j)
 {
     struct varve_blocks *b = j->b;
     int ended = vv_device_event_record(b->device, j->r->event, j->stream), moved;
 
     if (ended == 0)
-        (void)vvi_blocks_wait(b, j->r->event); /* an error of the kernel's, which has ended */
+        (void)vvi_blocks_wait(b, j->r->event); /* the kernel has ended, perhaps with an error */
     moved = moves_ended(j);
     vv_mutex_lock(&b->lock);
     if (ended && !b->broken)
-        b->broken = ended; /* a kernel may run on, in slots that others would get */
+        b->broken = ended; /* a kernel may still run, on slots that other blocks would get */
     if (moved && !b->broken)
         b->broken = moved;
     (void)check_moves_locked(b);
@@ -1167,6 +1166,6 @@ int varve_blocks_run(struct varve_blocks *b, uint64_t items, varve_blocks_launch
                   vv_strerror(rc));
     else if (rc && !j.reported)
         rc = FAIL(&j, rc, "%s: %s", j.what ? j.what : "a run on the device", vv_strerror(rc));
-    run_end(&j); /* others may close it from here on */
+    run_end(&j); /* from here on another thread may close the array */
     return rc;
 }

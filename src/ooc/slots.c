@@ -2,19 +2,18 @@
 /*
  * Slots of device memory and the blocks in them.
  *
- * Invariants: a block has at most one slot; a slot is free, filled or being filled with one
- * block, or leaving; `map`, `have`, `held` and `ready` say the same. A slot is handed out again only when no
- * round is under way that could have found it in its map. `map` is written when a slot is READY and when that
- * ends, and at no other time: it may be on its way to the device.
+ * Invariants: a block has at most one slot; a slot is free, filled or being filled with one block, or leaving; `map`,
+ * `have`, `held` and `ready` agree. A slot is handed out again only when no round is under way that could have found
+ * it in its map. `map` is written only when a slot becomes READY and when it leaves: at other times it may be being
+ * sent to the device.
  *
- * Eviction goes round with a hand. A block that was used in several rounds is passed over as often,
- * three times at most; that fades with the rounds. Blocks that a round under way may need stay. The
- * paper's way (to compare with) takes the one that was used longest ago, from an order that is made
- * once a round.
+ * Eviction is a clock with a hand. A block that was used in several rounds is passed over as often, three times at
+ * most; this count fades with the rounds. Blocks that a round under way may need stay. The paper's policy (for
+ * comparison) evicts the least recently used one, from an order that is made once a round.
  *
- * The state of slots is kept in bits, and rounds and the hand go through 64 slots at a time: there are
- * tens of thousands of slots, and a round uses some thousands. The number of uses has two bits, the
- * lower in often[0]. It is 0 unless the slot is READY.
+ * The state of slots is kept in bits, and rounds and the hand process 64 slots at a time: there are tens of thousands
+ * of slots, and a round uses some thousands. The number of uses has two bits, the lower in often[0]. It is 0 unless the
+ * slot is READY.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@
 #include "base/assert.h"
 #include "ooc/ooc_private.h"
 
-/* A block is passed over so many times at most; it loses one every so many rounds. */
+/* A block is passed over so many times at most; the count falls by one every so many rounds. */
 enum { OFTEN_MAX = 3, FADES = 2 };
 
 int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper)
@@ -77,8 +76,8 @@ uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr
     struct vvi_fill *to = fills + *n, *first = to;
     uint64_t *have = s->have;
 
-    /* A branch on `has` would be mispredicted: each block is written to both lists, and one of the two entries is
-     * overwritten by the next block. */
+    /* A branch on `has` would be mispredicted: each block is written to both lists, and the next block overwrites one
+     * of the two entries. */
     for (; i < nr && from > none; i++) {
         uint32_t block = blocks[i], slot = from[-1];
         uint64_t word = have[block / 64], has = word >> block % 64 & 1;
@@ -139,7 +138,7 @@ void vvi_slots_give_back(struct vvi_slots *s, uint32_t slot)
     s->used--;
 }
 
-/* One less for those of the word that are in `which`. */
+/* Subtracts one use from slots of the word that are in `which`. */
 static void count_down(struct vvi_slots *s, uint32_t word, uint64_t which)
 {
     uint64_t low = s->often[0][word], high = s->often[1][word], some = which & (low | high);
@@ -148,13 +147,13 @@ static void count_down(struct vvi_slots *s, uint32_t word, uint64_t which)
     s->often[1][word] = high & ~(some & ~low);
 }
 
-/* Those of `now` were used once more; what `fades` says loses one. */
+/* Adds a use to the slots in `now`, and subtracts one from those in `fades`. */
 static void count_uses(uint64_t *restrict low, uint64_t *restrict high, uint64_t *restrict seen,
                        const uint64_t *restrict ready, const uint64_t *restrict used,
                        uint64_t fades)
 {
     for (uint32_t i = 0; i < VVI_LINE; i++) {
-        /* Kernels are the application's, and slots beyond the last are never READY. */
+        /* Kernels are the application's, so `used` may be wrong; slots beyond the last are never READY. */
         uint64_t now = used[i] & ready[i], more = now & ~(low[i] & high[i]);
         uint64_t h = high[i] ^ (low[i] & more), l = low[i] ^ more, some = (l | h) & fades;
 
@@ -185,7 +184,7 @@ void vvi_slots_wanted(struct vvi_slots *s, uint32_t slot, uint64_t *seen)
         s->last[slot] = s->now;
 }
 
-/* Behind the last of a ring of so many. */
+/* Index behind the first n of a ring. */
 static uint32_t ring_at(const struct vvi_slots *s, uint32_t first, uint32_t n)
 {
     return first + n < s->nr ? first + n : first + n - s->nr;
@@ -203,7 +202,7 @@ static uint32_t leave(struct vvi_slots *s, uint32_t i)
     return block;
 }
 
-/* So many of those that are leaving have left now. */
+/* The first n of the leaving slots become free. */
 static void left_now(struct vvi_slots *s, uint32_t n)
 {
     uint32_t end = ring_at(s, s->time_first, s->ntimes), last = end ? end - 1 : s->nr - 1;
@@ -225,7 +224,7 @@ static int by_key(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The slot in the lower half, its last use above, counted so that they sort. */
+/* Makes sort keys: the slot in the lower half, its last use above. */
 static void make_order(struct vvi_slots *s)
 {
     s->order_nr = s->order_at = 0;
@@ -254,7 +253,7 @@ static uint32_t evict_longest_ago(struct vvi_slots *s, uint32_t most, uint32_t *
     return n;
 }
 
-/* From the hand to the end of its word. */
+/* Evicts from the hand to the end of its word. */
 static uint32_t evict_from_word(struct vvi_slots *s, uint32_t most, uint32_t *ret_blocks)
 {
     const uint32_t *held = s->held;
@@ -282,7 +281,7 @@ static uint32_t evict_from_word(struct vvi_slots *s, uint32_t most, uint32_t *re
     if (n < most)
         next = 64 * (word + 1);
     else
-        may &= next % 64 ? ~(UINT64_MAX << next % 64) : UINT64_MAX; /* the hand has come so far */
+        may &= next % 64 ? ~(UINT64_MAX << next % 64) : UINT64_MAX; /* up to the new hand */
     s->ready[word] &= ~(goes ^ rest);
     count_down(s, word, may);
     s->hand = next < nr ? next : 0;
@@ -291,7 +290,8 @@ static uint32_t evict_from_word(struct vvi_slots *s, uint32_t most, uint32_t *re
 
 uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t most, uint32_t *ret_blocks)
 {
-    uint64_t words = (uint64_t)(OFTEN_MAX + 1) * s->words + 1; /* it began in the middle of one */
+    uint64_t words =
+        (uint64_t)(OFTEN_MAX + 1) * s->words + 1; /* the hand begins in the middle of one */
     uint32_t n = 0;
 
     if (s->paper)
@@ -305,7 +305,7 @@ uint32_t vvi_slots_evict(struct vvi_slots *s, uint32_t most, uint32_t *ret_block
     return n;
 }
 
-/* The first of those that are leaving are free. */
+/* Frees the first n of the leaving slots. */
 static void free_first(struct vvi_slots *s, uint32_t n)
 {
     uint32_t before = VV_MIN(n, s->nr - s->leave_first), *to = s->free + s->nfree;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where blocks come from.
+ * Sources of blocks and tables.
  *
- * Host memory is registered whole, unless it is already, and copied from; kernels can read it, too.
- * Where that is not to be had, because the memory is registered already in other pieces or cannot be,
- * and for files and functions, blocks are first read into staging memory: readers fill one half of it
- * while the other is copied from. One fill uses it at a time.
+ * Host memory is registered whole, unless it is already, and copied from; kernels can read it, too. If that is
+ * impossible, because the memory is registered already in other pieces or cannot be registered, and for files and
+ * functions, data is first read into staging memory: readers fill one half of it while the other is copied from. One
+ * fill uses it at a time.
  *
- * A kernel that reads memory which is no longer registered loses the device. Memory that a source has
- * registered stays so until the last source of that device that uses it is closed, and sources of other
- * devices do not read it; memory that the application has registered is the application's affair.
+ * A kernel that reads memory which is no longer registered loses the device. So memory that a source has registered
+ * stays registered until the last source of that device that uses it is closed, and sources of other devices do not
+ * read it. The application is responsible for memory that it has registered.
  *
- * Invariants: a half is written only after the copies from it have ended; when a fill fails, none of
- * its copies is under way any more.
+ * Invariants: a half is written only after the copies from it have ended; when a fill fails, none of its copies is
+ * still under way.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -79,7 +79,7 @@ static size_t staged_bytes(const struct vvi_piece *p)
     return vv_align_up(p->bytes, 16);
 }
 
-/* Reads what is left of the list. */
+/* Reads the remaining pieces of the list. */
 static void take_part_locked(struct vvi_readers *rd)
 {
     while (rd->next < rd->n) {
@@ -176,7 +176,7 @@ static int readers_new(struct vvi_source *src, unsigned threads, struct vvi_read
 
 enum { SEGS = 256 }; /* per call */
 
-/* Submits copies of the pieces, from staging memory or, if there is none, from where they are. */
+/* Submits copies of the pieces, from staging memory or, if there is none, directly. */
 static int copy_pieces(struct vvi_source *src, struct vv_stream *stream,
                        const struct vvi_piece *pieces, size_t n, const unsigned char *staged)
 {
@@ -215,7 +215,8 @@ int vvi_source_fill_slots(struct vvi_source *src, struct vv_stream *stream,
     return rc;
 }
 
-/* The copies from one half have ended. Their error stays known: who reads next need not be who needs them. */
+/* Waits for the copies from one half. Their error is kept: the thread that reads next may not be the one that needs
+ * them. */
 static int half_ended_locked(struct vvi_source *src, unsigned half)
 {
     int rc = vvi_ooc_wait(src->device, src->staged[half]);
@@ -236,7 +237,7 @@ static int fill_staged_locked(struct vvi_source *src, struct vv_stream *stream,
         rc = readers_read(src->readers, pieces, n, to, ret_id);
     if (rc == 0) {
         rc = copy_pieces(src, stream, pieces, n, to);
-        /* Also after an error: some may have been submitted. */
+        /* Also after an error: some copies may have been submitted. */
         copied = vv_device_event_record(src->device, event, stream);
         rc = rc ? rc : copied;
     }
@@ -244,7 +245,7 @@ static int fill_staged_locked(struct vvi_source *src, struct vv_stream *stream,
     return rc;
 }
 
-/* As many of the pieces as one half holds. */
+/* The number of pieces that fit in one half. */
 static size_t half_full(const struct vvi_source *src, const struct vvi_piece *pieces, size_t n)
 {
     size_t i = 0, bytes = 0;
@@ -284,7 +285,7 @@ int vvi_source_check(struct vvi_source *src)
         if (rc == -EBUSY)
             rc = 0;
     }
-    /* An event that has been recorded again since was queried before that. Pairs with half_ended_locked. */
+    /* If an event has been recorded again since, it was queried before that. Pairs with half_ended_locked. */
     return rc ? rc : atomic_load_explicit(&src->failed, memory_order_acquire);
 }
 
@@ -328,7 +329,7 @@ static int open_file(struct vvi_source *src, const char *path, uint64_t offset, 
     return 0;
 }
 
-/* The region becomes host memory of ours. What the application has protected stays as it is, and
+/* Reads the region into host memory of this source. If the application has protected it, it stays unchanged and
  * protected. */
 static int read_region(struct vvi_source *src, const struct vvi_source_opts *o, uint64_t bytes)
 {
@@ -369,7 +370,7 @@ static int staging_init(struct vvi_source *src, int readers)
     return rc ? rc : readers_new(src, (unsigned)readers - 1, &src->readers);
 }
 
-/* Memory that sources have registered, in all contexts of the process. */
+/* Memory that sources of any context in the process have registered. */
 struct vvi_shared {
     struct vvi_shared *next;
     struct vv_device *device;
@@ -380,14 +381,14 @@ struct vvi_shared {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct vv_mutex shared_lock;
-static struct vvi_shared *all_shared; /* Synchronization: shared_lock, as all that is in it */
+static struct vvi_shared *all_shared; /* Synchronization: shared_lock, also for its members */
 
 static void shared_init(void)
 {
     vv_mutex_init(&shared_lock, "registered memory of sources", VV_RANK_OOC_STAGE);
 }
 
-/* By the application, or for another cache. */
+/* True if the application, or another cache, has registered it. */
 static bool is_registered(struct vv_device *device, const void *memory, uint64_t bytes)
 {
     enum vv_mem_kind kind;
@@ -397,8 +398,8 @@ static bool is_registered(struct vv_device *device, const void *memory, uint64_t
            left != SIZE_MAX && left >= bytes;
 }
 
-/* The memory, if a source of this device has registered it. *ret_foreign: another device's has, some of
- * it. */
+/* The memory, if a source of this device has registered it. *ret_foreign: a source of another device has registered
+ * some of it. */
 static struct vvi_shared *find_shared_locked(const struct vvi_source *src, uint64_t bytes,
                                              bool *ret_foreign)
 {
@@ -423,7 +424,7 @@ static int register_locked(struct vvi_source *src, uint64_t bytes)
 
     if (!s)
         return -ENOMEM;
-    /* The bytes are only read, but drivers take memory that can be written, too. */
+    /* The bytes are only read, but drivers accept only writable memory. */
     rc = vv_device_host_share(src->device, (void *)(uintptr_t)src->memory, bytes, false, &dev);
     if (rc) {
         free(s);

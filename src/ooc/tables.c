@@ -2,10 +2,10 @@
 /*
  * Tables: options, opening and closing, and the memory of caches.
  *
- * A cache is one piece of device memory. Before a run it is divided: tables come first; then what launches
- * need beside them, a slot for each launch that may be under way, as large as a dry run says; then, for flat
- * tables, room through which tables move by less than their own length. A run that needs larger slots than
- * the one before divides the cache again and finds it empty.
+ * A cache is one piece of device memory. Before a run it is divided: tables come first; then a slot for each launch
+ * that may be under way, for its data beside tables, as large as a dry run finds; then, for flat tables, room through
+ * which tables move by less than their own length. A run that needs larger slots than the last one divides the cache
+ * again and finds it empty.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -20,9 +20,9 @@
 #include "ckpt/face.h"
 #include "ooc/tables_private.h"
 
-/* Tables are read and copied in pieces of this at most, so that several readers take part. */
+/* Tables are read and copied in pieces up to this size, so that several readers take part. */
 #define PIECE_BYTES (UINT64_C(4) << 20)
-/* Behind what goes to the device, in host memory: the count that comes back. */
+/* In host memory, behind the data for the device: the count that comes back. */
 #define BACK_BYTES 64
 
 static const struct varve_tables_opts defaults = {
@@ -91,8 +91,8 @@ static void launches_free(struct vvi_cache *c)
     c->launches = NULL;
 }
 
-/* Makes, before the first run, all that does not depend on the order of work: making the events takes the driver as
- * long as making a plan takes us. */
+/* Makes all events that do not depend on the order of work before the first run: the driver needs as long for them as
+ * a plan takes. */
 static int launches_init(struct vvi_cache *c)
 {
     int rc = 0;
@@ -158,7 +158,7 @@ int vvi_tables_divide(struct varve_tables *t, const struct vvi_split *split)
     uint64_t room = t->plans[0].space.capacity, largest = s.largest.bytes;
     int rc = 0;
 
-    /* Unless an item has room only if it is divided again: an earlier run may have needed more beside tables. */
+    /* Divide again if an item has no room otherwise: an earlier run may have needed more beside tables. */
     if (t->divided && s.limits.meta_bytes <= t->split.limits.meta_bytes &&
         (largest <= room || largest > s.capacity)) {
         t->split.limits.items = s.limits.items;
@@ -176,7 +176,7 @@ int vvi_tables_divide(struct varve_tables *t, const struct vvi_split *split)
 
 /* ---- pieces ---- */
 
-/* One after another, without a gap between them. */
+/* Splits a table into consecutive pieces. */
 static size_t cut(const struct vvi_cache *c, uint32_t table, uint64_t within, uint64_t at,
                   uint64_t bytes, struct vvi_piece *ret, size_t room)
 {
@@ -246,7 +246,7 @@ static void cache_fini(struct vvi_cache *c)
 
 static void tables_free(struct varve_tables *t)
 {
-    /* The first has what others read from. */
+    /* The first cache owns the source that the others use. */
     for (uint32_t i = t->nr; i-- > 0;) {
         cache_fini(&t->caches[i]);
         vvi_plan_fini(&t->plans[i]);
@@ -331,7 +331,7 @@ static int cache_init(struct varve_tables *t, uint32_t i, uint64_t bytes)
     return source_init(t, c, bytes);
 }
 
-/* Copies what the caller's arrays say. How many bytes the source has to have. */
+/* Copies the caller's arrays. *ret_bytes: the least size of the source. */
 static int take_tables(struct varve_tables *t, uint64_t *ret_bytes)
 {
     const struct varve_tables_opts *o = &t->opts;
@@ -365,7 +365,7 @@ static int take_tables(struct varve_tables *t, uint64_t *ret_bytes)
     return 0;
 }
 
-/* The contexts stay open from here on. */
+/* Enters all contexts: they stay open from here on. */
 static int enter_all(struct varve_tables *t)
 {
     for (uint32_t i = 0; i < t->nr; i++) {
@@ -433,7 +433,7 @@ static int tables_open(struct varve_ctx *ctx, const struct varve_tables_opts *op
         tables_free(t);
     else
         *ret_tables = t;
-    vv_ckpt_leave(ctx); /* every cache has its own */
+    vv_ckpt_leave(ctx); /* every cache has entered its own */
     return rc;
 }
 

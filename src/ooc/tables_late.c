@@ -2,27 +2,27 @@
 /*
  * Which tables are needed last.
  *
- * The tables that go are those whose next use is farthest away. They are the last of a sorted list, a few
- * steps from its end: tables that launches hold lie between them. In the list are those that may have to go
- * soon, for some ten batches; `floor` tells them from the rest. A table gets there when its next use is set to
- * one beyond the floor (vvi_space_next): first to those that have yet to be put in order. Entries that do not
- * hold any more, since the table has gone or was used, are taken out when somebody comes to them.
+ * The tables whose next use is farthest away are evicted first. They are the last of a sorted list, a few steps from
+ * its end: tables that launches hold lie between them. The list has the tables that may be evicted soon, for some ten
+ * batches; `floor` separates them from the rest. A table enters it when its next use is set to one beyond the floor
+ * (vvi_space_next), at first unsorted. Outdated entries, whose table was evicted or used, are removed when the
+ * search reaches them.
  *
- * As time goes by everybody's next use gets beyond the floor, and the list is shortened; when it does not
- * have enough, or much has changed, all tables in the cache are looked at.
+ * With time the next uses of all tables get beyond the floor, and the list is shortened. When it is too short, or has
+ * changed much, all tables in the cache are searched.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "ooc/tables_private.h"
 
-/* Tables of this part of the cache are listed as those that may have to go soon: for some ten batches. */
+/* The part of the cache whose tables are listed as those that may be evicted soon: enough for some ten batches. */
 enum { LATE_PART = 16 };
-/* And so many more of these at most, or this part of all tables, before the list is made again. */
+/* The list is made again when it has so many more entries, or this part of all tables. */
 enum { LATE_MORE = 256, LATE_MORE_PART = 16 };
 
-/* Brings entries to the front that are larger than the rest, until their bytes are enough; how many.
- * As quickselect, by weight: the front is not sorted. */
+/* Moves the largest entries to the front, until their tables have enough bytes; returns how many. Works as
+ * quickselect, by weight: the front is not sorted. */
 static uint32_t select_largest(const struct vvi_space *s, uint64_t *entries, uint32_t n,
                                uint64_t bytes)
 {
@@ -47,7 +47,7 @@ static uint32_t select_largest(const struct vvi_space *s, uint64_t *entries, uin
         } else if (at - low == 1) {
             return at;
         } else {
-            /* The pivot goes behind the larger ones, which alone may be enough. */
+            /* The pivot goes behind the larger ones, which may be enough without it. */
             for (i = low; entries[i] != pivot; i++)
                 ;
             entries[i] = entries[at - 1];
@@ -73,7 +73,7 @@ static uint64_t entry_of(const struct vvi_space *s, uint32_t table, uint32_t nex
     return (uint64_t)(next >= s->late_end ? VVI_NONE : next) << 32 | table;
 }
 
-/* From the floor on; and what comes at the end of the run or behind is beyond every floor. */
+/* The next use from which tables are listed: the floor. Uses at the end of the run or behind are beyond every floor. */
 static uint32_t late_from(const struct vvi_space *s)
 {
     return VV_MIN((uint32_t)(s->floor >> 32), s->late_end);
@@ -94,7 +94,7 @@ static int smaller_first(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Lists tables that are needed last: so many bytes of those that may go now, and all others that are needed as
+/* Lists tables that are needed last: `bytes` of those that may be evicted now, and all others that are needed as
  * late. */
 static void list_late(struct vvi_space *s, uint32_t end, uint64_t bytes)
 {
@@ -122,7 +122,7 @@ static void list_late(struct vvi_space *s, uint32_t end, uint64_t bytes)
     s->late_most = 2 * s->nr_late + late_more(s);
 }
 
-/* Those that do not hold any more are taken out. */
+/* Removes outdated entries. */
 static void clean_late(struct vvi_space *s)
 {
     uint32_t n = 0;
@@ -133,7 +133,7 @@ static void clean_late(struct vvi_space *s)
     s->nr_late = n;
 }
 
-/* Tables whose next use has become known since are put in order, too. */
+/* Sorts in the tables whose next use has become known since. */
 static void merge_fresh(struct vvi_space *s)
 {
     for (uint32_t i = 0; i < s->nr_fresh; i++) {
@@ -162,7 +162,7 @@ static void merge_fresh(struct vvi_space *s)
     s->nr_fresh = 0;
 }
 
-/* As time goes by, everybody's next use gets beyond the floor: it is raised. */
+/* Raises the floor, because with time the next uses of all tables get beyond it. */
 static void shorten_late(struct vvi_space *s)
 {
     uint32_t n = VV_MAX(s->late_most / 2, 1);
@@ -173,10 +173,11 @@ static void shorten_late(struct vvi_space *s)
     s->late_from = late_from(s);
 }
 
-/* Takes the tables in the list that may go, last ones first, to s->order until their bytes suffice. Returns how many. */
+/* Moves tables of the list that may be evicted, last ones first, to s->order until they have enough bytes. Returns how
+ * many. */
 static uint32_t take_late(struct vvi_space *s, uint64_t bytes, uint64_t *ret_bytes)
 {
-    const uint64_t gone = UINT64_MAX; /* no table has such a number */
+    const uint64_t gone = UINT64_MAX; /* not a valid entry */
     uint64_t got = 0;
     uint32_t n = 0, i = s->nr_late, left;
 
@@ -213,7 +214,7 @@ uint32_t vvi_space_choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
     if (s->nr_late > s->late_most)
         shorten_late(s);
     n = take_late(s, bytes, &found);
-    /* Some that were counted are used by the batch at hand. */
+    /* Some of the counted tables are used by the current batch. */
     for (; found < bytes && s->floor > 0; enough = UINT64_MAX) {
         list_late(s, end, enough);
         n = take_late(s, bytes, &found);
@@ -221,7 +222,7 @@ uint32_t vvi_space_choose(struct vvi_space *s, uint32_t end, uint64_t bytes)
     return n;
 }
 
-/* Checks that the list is in order, but for entries still to be sorted in. */
+/* Checks that the list is in order, except for entries that are still to be sorted in. */
 bool vvi_space_check_late(const struct vvi_space *s)
 {
     uint32_t fresh = 0, late = 0;

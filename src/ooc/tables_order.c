@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An order of work, and how it is cut into batches.
+ * An order of work, and its division into batches.
  *
- * Each use of a table tells which item uses it next. A batch is a run of items. Where it ends depends on the
- * items alone, not on what the cache holds, so that a dry run before anything is launched tells what every
- * batch needs beside its tables. Its batches are kept, and are those of the run unless items are skipped or
- * find no room.
+ * For each use of a table the next item that uses it is known. A batch is a run of items. Its end depends on the items
+ * alone, not on the content of the cache, so a dry run before the first launch finds what every batch needs beside its
+ * tables. The batches of the dry run are kept; the run uses them, unless items are skipped or find no room.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -62,8 +61,8 @@ struct soon {
     uint32_t item, then;
 };
 
-/* Backwards, so that of each table the item that uses it next is known; and, since an item may name a
- * table twice, the one after that. */
+/* Goes backwards, so that for each table the next item that uses it is known; and, since an item may name a table
+ * twice, the one after that. */
 static void find_nexts(struct vvi_order *o, struct soon *soon)
 {
     const struct varve_tables_work *w = &o->work;
@@ -79,7 +78,7 @@ static void find_nexts(struct vvi_order *o, struct soon *soon)
         }
 }
 
-/* Says it in `o`. */
+/* Formats the text into `o`. */
 __attribute__((format(printf, 2, 3))) static const char *because(struct vvi_order *o,
                                                                  const char *fmt, ...)
 {
@@ -91,7 +90,7 @@ __attribute__((format(printf, 2, 3))) static const char *because(struct vvi_orde
     return o->why;
 }
 
-/* Uses that are looked at together. */
+/* Uses that are checked together. */
 enum { CHECKED = 64 };
 
 static bool any_beyond(const uint32_t *uses, uint32_t tables)
@@ -110,7 +109,7 @@ static const char *why_not_uses(struct vvi_order *o)
 
     if (!w->uses && end > u)
         return "uses names the tables of each item";
-    /* All at once first: hardly ever is one wrong. There are no more than 2^24 tables. */
+    /* All at once first, since errors are rare. There are no more than 2^24 tables. */
     for (; u + CHECKED <= end; u += CHECKED)
         if (any_beyond(w->uses + u, o->tables))
             break;
@@ -247,7 +246,7 @@ void vvi_batch_fini(struct vvi_batch *b)
     *b = (struct vvi_batch){0};
 }
 
-/* Where it is only asked how much that is, compilers leave out the rest. */
+/* Inlined so that compilers can drop the rest where only the size is used. */
 __attribute__((always_inline)) static inline struct vvi_meta
 lay_out(uint64_t items, uint64_t uses, uint64_t refs, uint64_t chunks, uint64_t item_bytes)
 {
@@ -279,7 +278,7 @@ static int make_room(struct vvi_batch *b, uint64_t more)
     return 0;
 }
 
-/* The dry run: what a batch needs, and an item that takes most; batches whose tables do not fit a cache are none. */
+/* The dry run: needs of batches, and the largest item. Batches whose tables do not fit a cache are left out. */
 struct dry_run {
     uint64_t cache_bytes, most;
     struct vvi_largest largest;
@@ -306,7 +305,7 @@ static int dry_room(struct dry_run *d, const struct vvi_batch *b)
     return 0;
 }
 
-/* The tables of an item. `d` is NULL in a run. */
+/* Adds the tables of an item. `d` is NULL in a run. */
 __attribute__((always_inline)) static inline uint32_t
 add_uses(struct vvi_batch *b, struct vvi_marks *m, const uint32_t *named, uint64_t uses,
          uint32_t *locals, struct dry_run *d, uint64_t *bytes)
@@ -384,7 +383,8 @@ int vvi_batch_add(struct vvi_batch *b, const struct vvi_order *o, struct vvi_mar
     return add(b, o, m, limits, NULL);
 }
 
-/* True if the item alone may need more than that, or its tables may take more: counted as if all were different. */
+/* True if the item alone may need more than `most`, or its tables more than `largest`: counted as if all were
+ * different. */
 static bool may_be_more(const struct vvi_order *o, uint32_t item, uint64_t most, uint64_t largest)
 {
     const struct varve_tables_work *w = &o->work;
@@ -407,7 +407,7 @@ void vvi_batch_locate(struct vvi_batch *b, const struct vvi_order *o, const stru
     b->located = true;
 }
 
-/* The batch is the next of those that are kept, and the next use of what earlier ones have in common with it. */
+/* Keeps the batch as the next one, and sets the next uses of tables that earlier batches have in common with it. */
 static int keep_cut(struct vvi_order *o, const struct vvi_batch *b, const struct dry_run *d,
                     uint32_t *room)
 {
@@ -517,7 +517,7 @@ static int cut_all(struct vvi_order *o, struct vvi_marks *m, const struct vvi_li
     return rc;
 }
 
-/* A run may cut elsewhere, where an item is alone that was not here. */
+/* Finds the largest item, since a run may cut batches elsewhere, with an item alone that was not alone here. */
 static int look_at_items(const struct vvi_order *o, struct vvi_marks *m, struct dry_run *d)
 {
     const struct vvi_limits one = {1, 0, 0};
@@ -525,8 +525,8 @@ static int look_at_items(const struct vvi_order *o, struct vvi_marks *m, struct 
     struct vvi_batch b = {0};
     int rc = 0;
 
-    /* Mostly no item comes near anything that matters, whatever it would be exactly: what launches need beside
-     * tables leaves half of the cache to them. */
+    /* Mostly no item comes near a limit, and exact values are not needed: the data of launches beside tables leaves
+     * half of the cache to tables. */
     if (d->most_room <= d->cache_bytes / 2 && d->most <= d->cache_bytes / 4 &&
         lay_out(1, d->most_uses, d->most_uses, chunks, o->item_bytes).bytes <= d->most) {
         d->largest.item = d->most_item;

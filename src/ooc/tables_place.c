@@ -2,23 +2,22 @@
 /*
  * Places of tables in a cache: which are evicted, which move, and where new ones go.
  *
- * Chunked: tables take any free chunks, those after one another first, since a run of chunks is one
- * copy; each has a list of them. As many tables go as have to, the one that is needed last first.
+ * Chunked: tables take any free chunks, consecutive ones first, since a run of chunks is one copy; each table has a
+ * list of its chunks. As many tables as necessary are evicted, those that are needed last first.
  *
- * Flat: tables that come together are placed together. Some more than have to go are taken to be
- * expendable (`slack`), and chosen again when they run out; holes are what lies between tables that are
- * not. The largest table takes the hole that fits best, and so on; expendable tables go only where
- * another table takes their place. A table that finds no hole gets one by moving: of all windows with enough free or
- * expendable bytes the one is chosen in which the fewest others are; those move down, and the place is
- * behind them. Tables that launches use leave no such window now and then: then more go from the stretch
- * between two of them that has most to offer. Holes are remembered from one batch to the next.
+ * Flat: tables that come together are placed together. Somewhat more tables than necessary count as expendable
+ * (`slack`), and are chosen again when they run out; the space between all other tables is holes. The largest table
+ * takes the hole that fits best, and so on; expendable tables are evicted only where another table takes their place.
+ * A table that finds no hole gets one by moving. Of all windows with enough free or expendable bytes, the one with
+ * the fewest other bytes is chosen; the tables in it move down, and the new place is behind them. Sometimes tables
+ * that launches use leave no such window: then more tables are evicted from the stretch between two of them that has
+ * most to offer. Holes are kept from one batch to the next.
  *
- * All of this is worked out in a list of segments, and takes effect at its end, or not at all.
+ * All of this is computed in a list of segments, and takes effect at its end, or not at all.
  *
- * Invariants: tables do not overlap; segments are in the order of places; tables with `refs` do not
- * move or go; moves go down only and keep the order, so that, made in that order, none writes over a
- * table that has yet to move. Without `refs` every set of tables that fits the cache finds its place:
- * then one window is the whole cache.
+ * Invariants: tables do not overlap; segments are in the order of places; tables with `refs` do not move and are not
+ * evicted; moves go down only and keep the order, so that, made in that order, none overwrites a table that has yet
+ * to move. Without `refs` every set of tables that fits the cache finds its place: then one window is the whole cache.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,13 +26,13 @@
 #include "base/assert.h"
 #include "ooc/tables_private.h"
 
-/* Tables have numbers of so many bits; a size in units of VVI_FLAT_ALIGN goes before them. */
+/* Table numbers have so many bits; a size in units of VVI_FLAT_ALIGN is in the bits above. */
 enum { TABLE_BITS = 24 };
 
-/* Lists of chunks have room for so many times the chunks of the cache, before those of tables that have gone
- * are cleared away. */
+/* Lists of chunks have room for so many times the chunks of the cache. When it is used up, the lists of evicted
+ * tables are removed. */
 enum { LISTS = 4 };
-/* Tables that are put in order one by one. */
+/* Up to so many tables are sorted by insertion. */
 enum { FEW = 16 };
 /* Chunks that are written into a list at a time. */
 enum { RUN = 8 };
@@ -42,14 +41,14 @@ enum { RUN = 8 };
 struct vvi_seg {
     uint64_t at, bytes;
     uint32_t table;
-    bool comes; /* it has yet to be given its place for good */
+    bool comes; /* its place is not final yet */
 };
 
 struct vvi_hole {
     uint64_t at, end;
 };
 
-/* Between two tables that launches use: bytes free or expendable, and the segment at its end. */
+/* Between two tables that launches use: its free or expendable bytes, and the segment at its end. */
 struct vvi_stretch {
     uint64_t vacant;
     uint32_t end;
@@ -163,7 +162,7 @@ void vvi_space_fini(struct vvi_space *s)
 
 /* ---- chunks ---- */
 
-/* Room for a list of n chunks, which are free now. */
+/* Makes room for a list of n chunks, which are free now. */
 static uint64_t new_list(struct vvi_space *s, uint32_t n)
 {
     uint64_t at = s->chunks_end;
@@ -187,7 +186,7 @@ static uint64_t new_list(struct vvi_space *s, uint32_t n)
     return at;
 }
 
-/* The next word behind this one, round and round, that has a free chunk: one does. */
+/* The next word behind this one, cyclically, that has a free chunk; there must be one. */
 static uint32_t next_word(const struct vvi_space *s, uint32_t word)
 {
     uint32_t groups = (s->nr_chunks + 4095) / 4096, group = word / 64;
@@ -208,7 +207,7 @@ static void write_run(uint32_t *list, uint32_t first, uint32_t len)
             list[k + i] = first + k + i;
 }
 
-/* The next free ones behind the last that were taken. */
+/* Takes the next free chunks behind the last that were taken. */
 static void take_chunks(struct vvi_space *s, uint32_t table)
 {
     uint32_t n = vvi_space_nr_chunks(s, table), w = s->hand / 64, *list;
@@ -250,14 +249,14 @@ static void free_chunks(struct vvi_space *s, uint32_t table)
     for (uint32_t i = 0, run; i < n; i += run) {
         uint32_t c = list[i], word = c / 64;
 
-        /* One word after another. */
+        /* Word by word. */
         run = VV_MIN(vvi_chunks_run(list + i, n - i), 64 - c % 64);
         s->free_chunks[word] |= UINT64_MAX >> (64 - run) << c % 64;
         vvi_bit_set(s->free_words, word);
     }
 }
 
-/* ---- what goes ---- */
+/* ---- eviction ---- */
 
 static void come(struct vvi_space *s, uint32_t table)
 {
@@ -268,7 +267,7 @@ static void come(struct vvi_space *s, uint32_t table)
     s->used_room += vvi_space_room(s, table);
 }
 
-/* Which segment is there. */
+/* The segment at a place. */
 static uint32_t seg_at(const struct vvi_space *s, uint64_t at)
 {
     uint32_t low = 0, high = s->nr_segs;
@@ -294,7 +293,7 @@ static bool unpool(struct vvi_space *s, uint32_t table)
     return true;
 }
 
-/* Takes the table's place away; the caller updates its segment. */
+/* Removes the table from its place; the caller updates its segment. */
 static void leave(struct vvi_space *s, uint32_t table)
 {
     uint32_t at = s->held[table].index;
@@ -356,7 +355,7 @@ static int place_chunked(struct vvi_space *s, const uint32_t *tables, uint32_t n
     return 0;
 }
 
-/* ---- flat: what is expendable ---- */
+/* ---- flat: expendable tables ---- */
 
 static bool expendable(const struct vvi_space *s, const struct vvi_seg *seg)
 {
@@ -369,7 +368,7 @@ static void pool(struct vvi_space *s, uint32_t table)
     s->pool_bytes += vvi_space_room(s, table);
 }
 
-/* Tables of so many bytes, or all that may go, are expendable. */
+/* Makes tables of so many bytes, or all that may be evicted, expendable. */
 static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
 {
     uint32_t n;
@@ -384,8 +383,8 @@ static void fill_pool(struct vvi_space *s, uint32_t end, uint64_t bytes)
 
 /* ---- flat: holes ---- */
 
-/* Holes of `least` bytes or more among the segments [from, to), whose neighbours on both sides are not
- * expendable. keep_all: only free space. Returns how many there are. */
+/* Finds holes of `least` bytes or more among the segments [from, to), whose neighbours on both sides are not
+ * expendable. keep_all: only free space. Returns how many. */
 static uint32_t find_holes(const struct vvi_space *s, uint32_t from, uint32_t to, uint64_t least,
                            struct vvi_hole *ret_holes)
 {
@@ -409,7 +408,7 @@ static uint32_t find_holes(const struct vvi_space *s, uint32_t from, uint32_t to
     return n;
 }
 
-/* They are remembered as long as it is known what changes. */
+/* Makes sure that holes are known: they are kept while all changes are. */
 static void know_holes(struct vvi_space *s)
 {
     if (!s->holes_known)
@@ -417,7 +416,7 @@ static void know_holes(struct vvi_space *s)
     s->holes_known = true;
 }
 
-/* Segments have changed, but for `before` and `behind` many at the ends: finds the holes in between again. */
+/* Finds holes again after segments have changed, except for `before` and `behind` many at the ends. */
 static void renew_holes(struct vvi_space *s, uint32_t before, uint32_t behind)
 {
     uint32_t from = before, to = s->nr_segs - behind, low = 0, high, n;
@@ -439,7 +438,7 @@ static void renew_holes(struct vvi_space *s, uint32_t before, uint32_t behind)
     s->nr_holes += n - (high - low);
 }
 
-/* The table stays, in the middle of a hole. */
+/* Splits a hole around a table that stays. */
 static void split_hole(struct vvi_space *s, uint64_t at, uint64_t bytes)
 {
     for (uint32_t i = 0; i < s->nr_holes; i++) {
@@ -448,7 +447,7 @@ static void split_hole(struct vvi_space *s, uint64_t at, uint64_t bytes)
         if (h->end <= at)
             continue;
         if (h->at > at)
-            return; /* too small to be known */
+            return; /* such small holes are not listed */
         h->end = at;
         if (behind.end - behind.at >= s->least_room) {
             memmove(h + 2, h + 1, (s->nr_holes - i - 1) * sizeof(*h));
@@ -465,14 +464,14 @@ void vvi_space_unpool(struct vvi_space *s, uint32_t table)
         split_hole(s, s->held[table].at, vvi_space_room(s, table));
 }
 
-/* The smallest that is large enough. */
+/* The smallest hole that is large enough. */
 static struct vvi_hole *best_hole(struct vvi_space *s, uint64_t bytes)
 {
     struct vvi_hole *holes = s->holes, *best = NULL;
     uint64_t least = s->capacity + 1;
 
     for (uint32_t i = 0; i < s->nr_holes; i++) {
-        uint64_t over = holes[i].end - holes[i].at - bytes; /* very much, if it is too small */
+        uint64_t over = holes[i].end - holes[i].at - bytes; /* wraps around if it is too small */
 
         if (over < least) {
             least = over;
@@ -497,8 +496,7 @@ static uint32_t seg_behind(const struct vvi_seg *segs, uint32_t n, uint64_t at)
     return (uint32_t)(base - segs) + (n && base->at + base->bytes <= at);
 }
 
-/* Puts a segment that comes into the list of n; expendable ones that it lies on are gone. How many there are
- * then. */
+/* Inserts a segment into the list of n, and removes expendable ones that it lies on. Returns the new number. */
 static uint32_t insert(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, struct vvi_seg seg)
 {
     uint32_t from = seg_behind(segs, n, seg.at), to = from;
@@ -519,22 +517,22 @@ struct window {
     uint32_t left, right; /* the segments in it: [left, right) */
 };
 
-/* The bytes of the segment that stay in a window. */
+/* Bytes of the segment that stay if the window is used. */
 static uint64_t taken_by(const struct vvi_space *s, const struct vvi_seg *seg)
 {
     return expendable(s, seg) ? 0 : seg->bytes;
 }
 
-/* What it costs to have a place of which the segment is part: a byte that may have to be brought again is
- * several that move. */
+/* Cost of a place that includes the segment: a byte that may have to be brought again counts as several that
+ * move. */
 static uint64_t cost_of(const struct vvi_space *s, const struct vvi_seg *seg)
 {
     return seg->comes ? 0 : expendable(s, seg) ? 4 * seg->bytes : seg->bytes;
 }
 
-/* Windows lie between two tables that launches use. There are many such stretches, and hardly one of them has
- * room for a large table. So first it is found out where they are, and how many bytes are free or expendable in
- * each, without a branch that would be mispredicted. */
+/* Windows lie between two tables that launches use. There are many such stretches, and hardly one of them has room
+ * for a large table. So first find where they are, and how many bytes are free or expendable in each, without a
+ * branch that would be mispredicted. */
 static void find_stretches(struct vvi_space *s, uint32_t n)
 {
     const struct vvi_seg *segs = s->other;
@@ -562,8 +560,8 @@ static struct window stretch(const struct vvi_space *s, uint32_t i)
     return (struct window){i ? s->stretches[i - 1].end + 1 : 0, s->stretches[i].end};
 }
 
-/* Of the windows in the stretch with so many bytes free or expendable the one that costs least, if that is less
- * than *best. */
+/* Finds the window in the stretch with so many bytes free or expendable that costs least, if that is less than
+ * *best. */
 static void find_window_in(const struct vvi_space *s, uint32_t n, struct window in, uint64_t bytes,
                            uint64_t *best, struct window *ret_window)
 {
@@ -574,7 +572,7 @@ static void find_window_in(const struct vvi_space *s, uint32_t n, struct window 
     for (uint32_t r = l; r <= in.right && *best > bytes; r++) {
         uint64_t end = r < n ? segs[r].at : s->capacity;
 
-        /* From behind segment l - 1 up to segment r: shorter, as long as it is enough. */
+        /* From behind segment l - 1 up to segment r: shortened while it is large enough. */
         for (;; l++) {
             uint64_t start = l ? segs[l - 1].at + segs[l - 1].bytes : 0;
 
@@ -596,7 +594,7 @@ static void find_window_in(const struct vvi_space *s, uint32_t n, struct window 
     }
 }
 
-/* The window with so many bytes free or expendable that costs least, or one that costs no more than the table
+/* Finds the window with so many bytes free or expendable that costs least, or one that costs no more than the table
  * itself. */
 static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
                         struct window *ret_window)
@@ -609,7 +607,7 @@ static bool find_window(const struct vvi_space *s, uint32_t n, uint64_t bytes,
     return best != UINT64_MAX;
 }
 
-/* True for tables that may be evicted from here although they were not chosen. */
+/* True for tables that may be evicted here although they are not expendable. */
 static bool may_go(const struct vvi_space *s, const struct vvi_seg *seg)
 {
     const struct vvi_held *h = &s->held[seg->table];
@@ -617,7 +615,7 @@ static bool may_go(const struct vvi_space *s, const struct vvi_seg *seg)
     return !seg->comes && !h->refs && !h->keep && !expendable(s, seg);
 }
 
-/* The stretch that has most bytes free or expendable of those where enough can go. false: there is none. */
+/* The stretch with most bytes free or expendable, of those where enough can be evicted. false: there is none. */
 static bool find_stretch(const struct vvi_space *s, uint64_t bytes, struct window *ret_stretch,
                          uint64_t *ret_vacant)
 {
@@ -641,8 +639,8 @@ static bool find_stretch(const struct vvi_space *s, uint64_t bytes, struct windo
     return found;
 }
 
-/* Where tables that stay leave no window large enough, some more become expendable, in one stretch: those that
- * are needed last. The window is there then. */
+/* If tables that stay leave no window large enough, makes more tables expendable in one stretch: those that are needed
+ * last. Returns the window that this gives. */
 static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes, struct window *ret_window,
                   struct window *ret_stretch)
 {
@@ -667,9 +665,9 @@ static bool widen(struct vvi_space *s, uint32_t n, uint64_t bytes, struct window
     return true;
 }
 
-/* Makes a place for the table by moving and dropping, in s->other, which has *n segments; its own is in it
- * then, and `before` and `behind` count those that are as they
- * were, expendable or not. false: no window is large enough. */
+/* Makes a place for the table by moving and evicting, in s->other, which has *n segments. Its own segment is in it
+ * afterwards, and `before` and `behind` count those at the ends that are unchanged, expendable or not. false: no
+ * window is large enough. */
 static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32_t *before,
                         uint32_t *behind)
 {
@@ -707,7 +705,7 @@ static bool make_window(struct vvi_space *s, uint32_t *n, uint32_t table, uint32
 
 /* ---- flat ---- */
 
-/* The largest first. There are a few, mostly. */
+/* Sorts, the largest first. There are mostly few. */
 static void sort_entries(uint64_t *entries, uint32_t n)
 {
     if (n > FEW) {
@@ -724,7 +722,7 @@ static void sort_entries(uint64_t *entries, uint32_t n)
     }
 }
 
-/* Tables by size, the largest first, to s->missing. */
+/* Sorts tables by size, the largest first, into s->missing. */
 static void sort_by_size(struct vvi_space *s, const uint32_t *tables, uint32_t nr)
 {
     for (uint32_t i = 0; i < nr; i++)
@@ -734,7 +732,7 @@ static void sort_by_size(struct vvi_space *s, const uint32_t *tables, uint32_t n
         s->missing[i] = (uint32_t)s->order[i] & ((UINT32_C(1) << TABLE_BITS) - 1);
 }
 
-/* A table is where its segment is now. */
+/* Puts a table at its segment. */
 static void settle_seg(struct vvi_space *s, struct vvi_seg *seg)
 {
     uint32_t t = seg->table;
@@ -747,8 +745,8 @@ static void settle_seg(struct vvi_space *s, struct vvi_seg *seg)
     s->held[t].at = seg->at;
 }
 
-/* The cache is as the n segments of `segs` say. Those are as they were but for some in the middle, and for the
- * first of s->placed, which may be among these, too. */
+/* Makes the n segments of `segs` the state of the cache. They are unchanged except for some in the middle, and for
+ * the first of s->placed, which may be among these, too. */
 static void take_effect(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, uint32_t before,
                         uint32_t behind, uint32_t placed)
 {
@@ -775,8 +773,8 @@ static void take_effect(struct vvi_space *s, struct vvi_seg *segs, uint32_t n, u
     s->nr_segs = n;
 }
 
-/* Gives s->missing places: where something is expendable or free, and, if `move`, where others can move
- * away from. */
+/* Gives places to s->missing: free or expendable space, and, if `move`, space that other tables can move away
+ * from. */
 static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
 {
     uint32_t n = s->nr_segs, placed = 0, left = 0, before, behind;
@@ -784,7 +782,7 @@ static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
     bool fits = true;
 
     s->nr_gone = s->nr_moves = 0;
-    if (s->keep_all) /* other holes */
+    if (s->keep_all) /* the kept holes include expendable space */
         s->nr_holes = find_holes(s, 0, n, vvi_space_room(s, s->missing[nr - 1]), s->holes);
     else
         know_holes(s);
@@ -803,12 +801,12 @@ static bool arrange(struct vvi_space *s, uint32_t nr, bool move)
     s->holes_known = false;
     if (left > 0 && !move)
         return false;
-    if (left > 0) { /* which may come to nothing */
+    if (left > 0) { /* this may fail: work on a copy */
         segs = s->other;
         memcpy(segs, s->segs, n * sizeof(*segs));
     }
     for (uint32_t i = 0; i < placed; i++) {
-        s->placed[i].comes = left > 0; /* else it stays there */
+        s->placed[i].comes = left > 0; /* otherwise its place is final */
         n = insert(s, segs, n, s->placed[i]);
     }
     before = behind = n;
@@ -841,7 +839,7 @@ static int place_flat(struct vvi_space *s, const uint32_t *tables, uint32_t nr, 
         sort_by_size(s, tables, nr);
         if (vacant + s->pool_bytes >= need && arrange(s, nr, true))
             return 0;
-        if (s->pool_bytes < wanted) /* that was all that may go */
+        if (s->pool_bytes < wanted) /* no more may be evicted */
             return -EAGAIN;
     }
 }
@@ -894,7 +892,7 @@ static bool check_chunks(const struct vvi_space *s)
         }
         chunks += nr;
     }
-    /* Each is in one list at most, then: as many as there are in all. */
+    /* Then each is in at most one list: count all. */
     for (uint32_t c = 0; c < s->nr_chunks; c++)
         n += vvi_bit(s->free_chunks, c);
     for (uint32_t w = 0; w < vv_div_up(s->nr_chunks, 64); w++)
@@ -903,7 +901,7 @@ static bool check_chunks(const struct vvi_space *s)
     return n == s->nr_free && chunks == s->nr_chunks;
 }
 
-/* The hole between two tables that stay, or none that anybody fits in. */
+/* Checks the hole between two tables that stay; there may be none that the smallest table fits in. */
 static bool check_hole(const struct vvi_space *s, uint32_t *i, uint64_t at, uint64_t end)
 {
     for (; *i < s->nr_holes && s->holes[*i].end <= end; ++*i)

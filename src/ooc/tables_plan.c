@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans: which items are launched together on a device, and what has to move for it.
+ * Plans: the items that a device launches together, and the moves that this needs.
  *
- * A device has a part of the order of work and goes through it item by item. A batch has places for all
- * its tables before it is launched, and holds them (`refs`) until the launch has ended. Nothing else
- * holds a table: it stays until its place is needed, and its next use tells whether it goes. With the
- * paper's policy it goes when it has no `refs`.
+ * A device has a part of the order of work and goes through it item by item. A batch has places for all its tables
+ * before it is launched, and holds them (`refs`) until the launch has ended. Nothing else holds a table: it stays
+ * until its place is needed, and its next use decides if it is evicted. With the paper's policy it is evicted when it
+ * has no `refs`.
  *
  * Next uses. All items before `from` are in batches or belong to another device, so the next use of a table is the
- * first from there on: the one that follows the last in the batch that takes the table, or in the item that
- * is skipped. Where `from` goes elsewhere, all items from there on are looked through.
+ * first from there on: the one that follows the last in the batch that takes the table, or in the item that is skipped.
+ * When `from` jumps, all items from there on are searched.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 #include "base/assert.h"
 #include "ooc/tables_private.h"
 
-/* Launches whose tables are on their way take this part of a cache at most for what they need beside tables,
- * unless a single item needs more. */
+/* Data beside tables, of launches whose tables are on their way, takes at most this part of a cache, unless a single
+ * item needs more. */
 #define META_SHARE    16
 #define SCRATCH_BYTES (UINT64_C(4) << 20)
 
@@ -41,7 +41,7 @@ void vvi_plan_fini(struct vvi_plan *p)
     vvi_marks_fini(&p->marks);
 }
 
-/* The next uses of all tables in the cache, where those so far are not those of the items just before. */
+/* Finds the next uses of all tables in the cache after a jump of `from`. */
 static void look_through(struct vvi_plan *p)
 {
     const struct varve_tables_work *w = &p->o->work;
@@ -65,12 +65,12 @@ void vvi_plan_begin(struct vvi_plan *p, struct vvi_order *o, const struct vvi_li
     look_through(p);
 }
 
-/* Items up to `from` are taken. Next uses have been found. */
+/* Takes items up to `from`. Next uses have been found. */
 static void take_items(struct vvi_plan *p, uint32_t from)
 {
     const struct varve_tables_work *w = &p->o->work;
 
-    /* The last item decides. */
+    /* The last use counts. */
     for (uint64_t u = w->first[p->from]; u < w->first[from]; u++)
         vvi_space_next(&p->space, w->uses[u], vvi_order_next(p->o, u));
     p->from = from;
@@ -80,7 +80,7 @@ void vvi_plan_skip(struct vvi_plan *p)
 {
     if (vvi_order_find_nexts(p->o) == 0) {
         take_items(p, p->from + 1);
-    } else { /* no memory: the long way */
+    } else { /* without memory: search all items */
         p->from++;
         look_through(p);
     }
@@ -109,7 +109,7 @@ static int step_room(struct vvi_step *step, uint32_t fills, uint32_t moves)
     return 0;
 }
 
-/* Tables of the batch from the first-th on that are not in the cache, to s->missing's room in `fills`. */
+/* Lists tables of the batch from index `first` on that are not in the cache, in `fills`. */
 static uint32_t not_there(const struct vvi_plan *p, const struct vvi_batch *b, uint32_t first,
                           uint32_t *ret_tables)
 {
@@ -123,7 +123,7 @@ static uint32_t not_there(const struct vvi_plan *p, const struct vvi_batch *b, u
     return n;
 }
 
-/* The tables of the batch are none that may go. */
+/* Marks the tables of the batch: they must not be evicted. */
 static void keep(struct vvi_plan *p, const struct vvi_batch *b)
 {
     struct vvi_held *held = p->space.held;
@@ -141,7 +141,7 @@ static void keep_no_more(struct vvi_plan *p, const struct vvi_batch *b)
         p->space.held[b->tables[i]].keep = false;
 }
 
-/* The batch has its places and will be launched: its tables are held, and used next behind it. */
+/* The batch has its places and will be launched: holds its tables, and sets their next uses behind it. */
 static void take_batch(struct vvi_plan *p, const struct vvi_batch *b)
 {
     struct vvi_space *s = &p->space;
@@ -161,7 +161,7 @@ static void take_batch(struct vvi_plan *p, const struct vvi_batch *b)
     }
 }
 
-/* A batch from the first item that is left, as far as the limits let it go. */
+/* Forms a batch from the first remaining item, as far as the limits allow. */
 static int cut(struct vvi_plan *p, const struct vvi_limits *limits, struct vvi_batch *b)
 {
     int rc = vvi_order_find_nexts(p->o);
@@ -175,8 +175,8 @@ static int cut(struct vvi_plan *p, const struct vvi_limits *limits, struct vvi_b
     return rc == -ENOSPC ? 0 : rc;
 }
 
-/* The batch goes as far as the limits let it, which the dry run knows unless items were skipped; then all of it
- * is given places. If there is no room for all of it, half of it is tried. `more`: only if no table has to go for
+/* Forms a batch as far as the limits allow, which the dry run has found unless items were skipped, and gives places
+ * to all of it. If there is no room for all of it, tries half of it. `more`: only if no table has to be evicted for
  * it. */
 static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
 {
@@ -212,7 +212,7 @@ static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
     }
 }
 
-/* The paper's way: item after item, as long as there is room for it in one piece. */
+/* The paper's policy: item after item, as long as there is room for it in one piece. */
 static int form_paper(struct vvi_plan *p, struct vvi_step *step)
 {
     struct vvi_batch *b = &step->batch;
@@ -255,7 +255,7 @@ int vvi_plan_next(struct vvi_plan *p, bool more, struct vvi_step *step)
 
     if (p->from >= p->to)
         return -ENODATA;
-    /* A cache that is nearly full is not worth trying; what is vacant among flat tables is in pieces. */
+    /* Do not try with a cache that is nearly full; free space among flat tables is in pieces. */
     if (more && !p->paper &&
         p->space.capacity - p->space.used_room < p->space.capacity / (p->space.chunked ? 256 : 64))
         return -EAGAIN;
@@ -358,7 +358,7 @@ int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
     uint64_t cache = vv_align_down(opts->cache_bytes, VVI_FLAT_ALIGN), most = 0;
     int rc;
 
-    /* Flat tables that launches hold stand in the way of others. */
+    /* Flat tables that launches hold are obstacles to others. */
     if (s.limits.bytes == 0)
         s.limits.bytes = opts->cache_bytes / (opts->layout == VARVE_TABLES_CHUNKED ? 32 : 64);
     rc = vvi_order_meta(o, &s.limits, opts->cache_bytes, &most, &s.largest);
@@ -382,7 +382,7 @@ int vvi_plan_split(const struct varve_tables_opts *opts, struct vvi_order *o,
     return rc;
 }
 
-/* ---- who does what ---- */
+/* ---- sharing work ---- */
 
 bool vvi_pace_host_first(const struct vvi_pace *host, const struct vvi_pace *device, double cost,
                          double ahead)

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs: launches side by side, while the tables of the next ones travel.
+ * Runs: several launches at a time, while the tables of the next ones travel.
  *
- * Each cache has a thread, which plans a batch, moves and brings its tables, launches it, and lets go of it
- * when it has ended; the caller's thread is that of the first cache. One more thread does what is the
- * processor's, if there is `host`.
+ * Each cache has a thread, which plans a batch, moves and brings its tables, launches it, and releases it when it has
+ * ended; the caller's thread is that of the first cache. One more thread does the processor's items, if there is
+ * `host`.
  *
- * Order. Everything that writes to a cache goes through its stream `moves`, in the order in which it was
- * planned. Launches take lanes in turn: streams of ours, which begin after what the application had on its
- * own. A launch begins after what was submitted to `moves` for it and after the one before in its lane, and
- * waits for no other. A place is given to another table only when every launch that used the one before has
- * ended, which the host has seen by then; so no copy waits for a kernel, and no kernel sees a table change.
+ * Order. Everything that writes to a cache goes through its stream `moves`, in the order in which it was planned.
+ * Launches take lanes in turn: streams of ours, which begin after the earlier work on the application's stream. A
+ * launch begins after its work on `moves` and after the launch before in its lane, and waits for nothing else. A
+ * place is given to another table only when every launch that used the old one has ended, and the host has seen that;
+ * so no copy waits for a kernel, and no kernel sees a table change.
  *
- * Pace. The link has work as long as the tables of a few launches are on their way (`depth`); further launches
- * would only hold tables. Launches whose tables have arrived compute, as many as there are lanes.
- * So the thread waits for the next tables to arrive, or, when lanes or room are lacking, for the oldest launch.
+ * Pace. The link has work as long as the tables of a few launches are on their way (`depth`); further launches would
+ * only hold tables. Launches whose tables have arrived compute, as many as there are lanes. So the thread waits for
+ * the next tables to arrive, or, without a free lane or room, for the oldest launch.
  *
- * Errors. A copy that fails later is reported by the first event after it, which is queried before the launch
- * counts as ended. After an error everything under way is waited for, and the caches of the run are taken
- * to be empty.
+ * Errors. A copy that fails later is reported by the first event after it, which is queried before the launch counts as
+ * ended. After an error the run waits for everything under way, and its caches count as empty.
  *
  * `lock` covers plans; it is not held while tables are read or waited for, nor while the application's
  * functions are called.
@@ -39,7 +38,7 @@ void vvi_tables_account_locked(struct varve_tables *t, uint64_t now)
     uint64_t used = 0;
     bool queued = false;
 
-    if (!t->running || now <= t->seen_ns) /* others have looked at the clock since */
+    if (!t->running || now <= t->seen_ns) /* another thread has accounted a later time */
         return;
     for (uint32_t i = 0; i < t->nr; i++) {
         queued = queued || t->plans[i].from < t->plans[i].to;
@@ -52,7 +51,7 @@ void vvi_tables_account_locked(struct varve_tables *t, uint64_t now)
     t->seen_ns = now;
 }
 
-/* The first error is the run's. */
+/* Keeps the first error of the run. */
 static void note_error_locked(struct vvi_tables_run *r, int rc)
 {
     if (rc && !r->error)
@@ -62,7 +61,7 @@ static void note_error_locked(struct vvi_tables_run *r, int rc)
 
 /* ---- one launch ---- */
 
-/* Down, piece by piece: through the scratch memory where a table moves by less than that. */
+/* Moves a table down, piece by piece: through the scratch memory if it moves by less than its length. */
 static int move_table(struct vvi_cache *c, const struct vvi_move *m, uint64_t bytes)
 {
     uint64_t far = m->from - m->to, at = 0;
@@ -119,7 +118,7 @@ static int bring(struct vvi_cache *c, const struct vvi_step *step)
               : 0;
 }
 
-/* Where each table of the batch is. */
+/* Writes the place of each table of the batch. */
 static void write_refs(const struct vvi_cache *c, const struct vvi_batch *b, unsigned char *host)
 {
     const struct vvi_space *s = &c->t->plans[c->which].space;
@@ -189,7 +188,7 @@ static int call_launch(struct vvi_tables_run *r, struct vvi_cache *c, struct vvi
               : 0;
 }
 
-/* Everything of a launch is submitted. After an error some of it may have been. */
+/* Submits all work of a launch. After an error some of it may have been submitted. */
 static int submit(struct vvi_tables_run *r, struct vvi_cache *c, struct vvi_launch *l)
 {
     struct vv_copy_seg to = {l->dev, l->host, l->step.batch.meta.bytes};
@@ -217,7 +216,7 @@ static int submit(struct vvi_tables_run *r, struct vvi_cache *c, struct vvi_laun
     return rc ? rc : ended;
 }
 
-/* ---- what the processor does ---- */
+/* ---- the processor's items ---- */
 
 static int host_push_locked(struct vvi_tables_run *r, uint32_t item)
 {
@@ -235,7 +234,7 @@ static int host_push_locked(struct vvi_tables_run *r, uint32_t item)
     return 0;
 }
 
-/* The item's tables, in host memory: `own` where they had to be read. */
+/* Returns the item's tables in host memory: `own` if they had to be read. */
 static int host_tables(struct vvi_tables_run *r, uint32_t item, const void **ret_tables, void **own)
 {
     const struct varve_tables_work *w = &r->order.work;
@@ -317,7 +316,7 @@ static void *host_main(void *arg)
     return NULL;
 }
 
-/* The first item that is left has no room now, or never. Whether the processor takes it. */
+/* The first remaining item has no room now, or never. Returns true if the processor takes it. */
 static bool host_takes_locked(struct vvi_tables_run *r, struct vvi_cache *c, bool never)
 {
     struct vvi_plan *p = &r->t->plans[c->which];
@@ -335,13 +334,13 @@ static bool host_takes_locked(struct vvi_tables_run *r, struct vvi_cache *c, boo
 
 /* ---- the thread of a cache ---- */
 
-/* The how-manyth of the launches under way. */
+/* The i-th launch under way. */
 static struct vvi_launch *launch_at(struct vvi_cache *c, uint32_t i)
 {
     return &c->launches[(c->first + i) % c->t->split.most];
 }
 
-/* Notes which tables have arrived. An error of their copies is reported here, and by no later event. */
+/* Notes which tables have arrived. An error of their copies is reported here, and not by later events. */
 static int see_arrivals(struct vvi_cache *c)
 {
     int rc = 0;
@@ -355,7 +354,7 @@ static int see_arrivals(struct vvi_cache *c)
     return rc == -EBUSY ? 0 : rc;
 }
 
-/* The oldest launch has ended: what is said of it then. */
+/* Ends the oldest launch, and checks its results. */
 static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     struct varve_tables *t = r->t;
@@ -363,7 +362,7 @@ static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
     uint64_t start;
     int rc = vvi_tables_wait(c, l->done), moved = 0;
 
-    if (c->ready == 0) { /* it began after this */
+    if (c->ready == 0) { /* the launch began after this event */
         moved = vvi_tables_wait(c, l->ready);
         c->ready++;
     }
@@ -395,7 +394,7 @@ static int end_launch(struct vvi_tables_run *r, struct vvi_cache *c)
     return 0;
 }
 
-/* Those that have ended already, the oldest first. */
+/* Ends launches that are done already, the oldest first. */
 static int end_launches(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     int rc = 0;
@@ -408,8 +407,8 @@ static int end_launches(struct vvi_tables_run *r, struct vvi_cache *c)
     return rc == -EBUSY ? 0 : rc;
 }
 
-/* Plans the next launch, or gives an item to the processor. 0: *ret_launch has it; or NULL, and it is worth
- * another try. -EAGAIN: not before a launch has ended; -ENODATA: nothing is left to plan. */
+/* Plans the next launch, or gives an item to the processor. 0: *ret_launch has it; or it is NULL, and another try may
+ * succeed. -EAGAIN: impossible before a launch has ended; -ENODATA: no items are left to plan. */
 static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c, uint64_t now,
                        struct vvi_launch **ret_launch)
 {
@@ -448,13 +447,13 @@ static int plan_locked(struct vvi_tables_run *r, struct vvi_cache *c, uint64_t n
     return rc;
 }
 
-/* Nothing can be planned until something has happened. */
+/* Waits for an event, when no launch can be planned before one. */
 static int wait_some(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     const struct vvi_split *s = &r->t->split;
     bool paper = r->t->opts.policy == VV_TABLES_PAPER;
 
-    vv_assert(c->nr > 0); /* without launches there is room */
+    vv_assert(c->nr > 0); /* without launches there would be room */
     if (c->nr == 0)
         return -EFBIG;
     if (!paper && c->nr < s->most && c->nr - c->ready >= s->depth)
@@ -499,7 +498,7 @@ static int cache_loop(struct vvi_tables_run *r, struct vvi_cache *c)
     return rc;
 }
 
-/* Nothing of the run is under way on this device any more, and the cache is empty. */
+/* Waits until no work of the run is under way on this device, and empties the cache. */
 static void settle(struct vvi_tables_run *r, struct vvi_cache *c)
 {
     struct varve_tables *t = r->t;
@@ -522,7 +521,7 @@ static void settle(struct vvi_tables_run *r, struct vvi_cache *c)
     vvi_source_settle(&c->source, c->moves);
 }
 
-/* Launches begin after what the application had on its stream. */
+/* Makes launches begin after the earlier work on the application's stream. */
 static int begin_lanes(struct vvi_cache *c)
 {
     int rc = c->nr_lanes > 0 ? vv_device_event_record(c->device, c->moved, c->stream) : 0;
@@ -577,7 +576,7 @@ static void *cache_main(void *arg)
 
 /* ---- runs ---- */
 
-/* Threads for all caches but the first, and one for the processor. */
+/* Starts threads for all caches except the first, and one for the processor. */
 static int run_threads(struct vvi_tables_run *r)
 {
     struct varve_tables *t = r->t;
@@ -615,7 +614,7 @@ static int run_threads(struct vvi_tables_run *r)
     return r->error;
 }
 
-/* Names the item that is to blame. */
+/* Records an error that names the item. */
 static int never_fits(struct vvi_cache *c, const struct vvi_largest *l)
 {
     const struct varve_tables *t = c->t;
@@ -646,7 +645,7 @@ static int run(struct vvi_tables_run *r, uint64_t start)
     if (rc)
         return vvi_tables_fail(&t->caches[0], rc, "what launches need beside their tables: %s",
                                vv_strerror(rc));
-    /* Now, and not when it is its turn: that may be hours away. */
+    /* Check now, and not when it is the item's turn: that may be hours away. */
     if (!r->order.work.host && split.largest.bytes > t->plans[0].space.capacity)
         return never_fits(&t->caches[0], &split.largest);
     vv_mutex_lock(&t->lock);

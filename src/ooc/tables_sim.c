@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Runs without devices: the plans of a run, with times that are computed.
+ * Simulated runs: the plans of a run, with computed times.
  *
- * A device has a link, over which the tables of batches travel one after another, and `lanes`: a batch
- * begins when its tables are there and the one before in its lane has ended. Lanes share what the device
- * computes in a second, and no batch takes less than a certain time. A batch is planned as soon as the
- * tables of fewer than `depth` are on their way. Moves inside of a device take no time here. The processor
- * does one item at a time.
+ * A device has a link, over which the tables of batches travel one after another, and `lanes`: a batch begins when
+ * its tables are there and the batch before in its lane has ended. Lanes share the device's computing speed, and each
+ * batch takes a minimal time. A batch is planned as soon as the tables of fewer than `depth` are on their way. Moves
+ * inside of a device take no time here. The processor does one item at a time.
  *
- * Time stops at the events: the tables of a batch are there, a batch ends, or the processor's item does.
+ * The simulated time goes from event to event: the tables of a batch are there, a batch ends, or the processor's item
+ * does.
  */
 #include <errno.h>
 #include <math.h>
@@ -31,7 +31,7 @@ struct device {
     double link_free, compute_free;
     double *lane_free; /* per lane */
     uint32_t lane;     /* of the next batch */
-    double ahead;      /* cost of what is under way */
+    double ahead;      /* cost of all launches under way */
     struct vvi_pace pace;
     double busy_since;
 };
@@ -44,7 +44,7 @@ struct sim {
     struct vvi_plan *plans;
     struct device *devices;
     uint32_t nr;
-    double now, host_end; /* INFINITY: nothing to do */
+    double now, host_end; /* INFINITY: idle */
     double host_began, host_cost;
     struct vvi_pace host;
     uint64_t host_items;
@@ -131,11 +131,11 @@ static void end_launch(struct sim *s, uint32_t d)
     dev->ready--;
     dev->ahead -= u->cost;
     dev->pace.cost += u->cost;
-    dev->pace.ns += s->now - dev->busy_since; /* in seconds, as the processor's is */
+    dev->pace.ns += s->now - dev->busy_since; /* in seconds, as for the processor */
     dev->busy_since = s->now;
 }
 
-/* When something happens on the device next: the tables of a batch are there, or the oldest one ends. */
+/* Time of the device's next event: the tables of a batch are there, or the oldest one ends. */
 static double next_of(const struct sim *s, const struct device *dev)
 {
     if (dev->ready < dev->nr)
@@ -155,7 +155,7 @@ static void happen(struct sim *s, uint32_t d)
         end_launch(s, d);
 }
 
-/* Lets time pass until the next event; false: there is none. */
+/* Advances time to the next event; false: there is none. */
 static bool next_event(struct sim *s)
 {
     double at = s->host_end;
@@ -190,7 +190,7 @@ static bool next_event(struct sim *s)
     return true;
 }
 
-/* The processor takes the first item that the device has left. */
+/* Gives the device's first remaining item to the processor. */
 static void give_to_host(struct sim *s, uint32_t d)
 {
     struct vvi_plan *p = &s->plans[d];
@@ -202,7 +202,7 @@ static void give_to_host(struct sim *s, uint32_t d)
     vvi_plan_skip(p);
 }
 
-/* As much as can be begun on the device now. */
+/* Begins as much as possible on the device now. */
 static int feed(struct sim *s, uint32_t d)
 {
     struct vvi_plan *p = &s->plans[d];
@@ -227,7 +227,7 @@ static int feed(struct sim *s, uint32_t d)
         if (rc != -EAGAIN && rc != -EFBIG)
             return rc;
         if (enough && !p->paper)
-            return 0; /* there is enough to do */
+            return 0; /* enough is under way */
         if (host_idle &&
             (rc == -EFBIG || p->paper ||
              vvi_pace_host_first(&s->host, &dev->pace,
@@ -280,7 +280,7 @@ static int does_not_fit(const struct sim *s)
 {
     const struct vvi_largest *l = &s->split.largest;
 
-    if (!s->plans) /* it has not come that far */
+    if (!s->plans) /* the error came before */
         return vv_ckpt_fail_ctx(NULL, "tables_plan", -EFBIG, false,
                                 "item %u needs %llu bytes beside its tables, for which a cache of "
                                 "%llu has no room",
@@ -338,8 +338,8 @@ int vv_tables_plan(const struct varve_tables_opts *opts, const struct varve_tabl
 
 /* ---- farthest next use on chunks ---- */
 
-/* Chunks of a table are alike, so it is enough to know how many of each table are there: what is left of
- * a table when some have gone is its beginning. */
+/* The chunks of a table are interchangeable, so only their number is kept: the rest of a table after some have been
+ * evicted is its beginning. */
 struct least {
     const struct vvi_order *o;
     uint32_t *have, *next;  /* per table: chunks; the next item that uses it */
@@ -355,7 +355,7 @@ static void heap_put(struct least *l, uint32_t at, uint32_t table)
     l->where[table] = at;
 }
 
-/* True if a goes before b. Ties are broken by number, so that the order is total. */
+/* True if a is evicted before b. Ties are broken by number, so that the order is total. */
 static bool later(const struct least *l, uint32_t a, uint32_t b)
 {
     return l->next[a] > l->next[b] || (l->next[a] == l->next[b] && a > b);
@@ -398,7 +398,7 @@ static uint64_t chunks_of(const struct least *l, uint32_t table)
     return vv_div_up(l->o->bytes[table], VVI_CHUNK_BYTES);
 }
 
-/* The item's tables are not in the heap meanwhile. */
+/* Processes one item. Its tables are not in the heap meanwhile. */
 static int least_item(struct least *l, uint32_t item)
 {
     const struct varve_tables_work *w = &l->o->work;
@@ -408,7 +408,7 @@ static int least_item(struct least *l, uint32_t item)
         uint32_t t = w->uses[u];
 
         if (l->next[t] > item && l->have[t] == chunks_of(l, t) && l->where[t] == VVI_NONE)
-            continue; /* it came before in the list */
+            continue; /* it was earlier in the list */
         if (l->where[t] != VVI_NONE)
             heap_remove(l, t);
         need += chunks_of(l, t) - l->have[t];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of arguments have a text, also without a context: then it is in the thread's record. The error of a
- * cache that does not fit the device says how much memory the device has. */
+/* Errors of arguments have a text, also without a context: then it is in the thread's record. The error of a cache
+ * that does not fit the device includes the device's memory. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void open_context(void)
     T_OK(varve_open(&o, &ctx));
 }
 
-/* The last record, of a context or of this thread, is this call's and has these words. */
+/* The last record, of a context or of this thread, is of this call and contains these words. */
 static void fails_with(struct varve_ctx *where, int rc, int want, const char *operation,
                        const char *words)
 {
@@ -35,7 +35,7 @@ static void fails_with(struct varve_ctx *where, int rc, int want, const char *op
     T_EQ(e.err, want);
     T_STREQ(e.operation, operation);
     if (!strstr(e.text, words))
-        t_fail(__FILE__, __LINE__, "%s: '%s' does not say '%s'", operation, e.text, words);
+        t_fail(__FILE__, __LINE__, "%s: '%s' does not contain '%s'", operation, e.text, words);
 }
 
 #define FAILS(call, operation, words) fails_with(NULL, call, -EINVAL, operation, words)
@@ -71,7 +71,7 @@ static void blocks(void)
     FAILS(varve_blocks_open(NULL, &o, &b), "blocks_open", "ctx is NULL");
     FAILS(varve_blocks_open(ctx, &o, NULL), "blocks_open", "ret_blocks is NULL");
     fails_with(ctx, varve_blocks_open(ctx, NULL, &b), -EINVAL, "blocks_open", "opts is NULL");
-    T_CHECK(b == NULL);
+    T_CHECK(!b);
     FAILS(varve_blocks_run(NULL, 1, launch_blocks, NULL, NULL), "blocks_run", "blocks is NULL");
     FAILS(varve_blocks_stats(NULL, &stats), "blocks_stats", "blocks is NULL");
     o.memory = cells;
@@ -106,7 +106,7 @@ static void tables(void)
     FAILS(varve_tables_open(NULL, &o, &t), "tables_open", "ctx is NULL");
     FAILS(varve_tables_open(ctx, &o, NULL), "tables_open", "ret_tables is NULL");
     fails_with(ctx, varve_tables_open(ctx, NULL, &t), -EINVAL, "tables_open", "opts is NULL");
-    T_CHECK(t == NULL);
+    T_CHECK(!t);
     FAILS(varve_tables_run(NULL, &work), "tables_run", "tables is NULL");
     FAILS(varve_tables_stats(NULL, &stats), "tables_stats", "tables is NULL");
     FAILS(varve_tables_plan(NULL, &work, &speeds, &stats), "tables_plan", "opts is NULL");
@@ -129,7 +129,7 @@ static void emulate(void)
     FAILS(varve_emulate(ctx, NULL, NULL, NULL), "emulate", "kernel is NULL");
 }
 
-/* More than any device here has; none of it is touched. */
+/* A cache larger than any device here; its memory is never touched. */
 static void larger_than_the_device(void)
 {
     struct varve_tables_opts to;
@@ -150,7 +150,7 @@ static void larger_than_the_device(void)
     T_OK(varve_blocks_opts_init(&bo, sizeof(bo)));
     bo.cells[0] = UINT64_C(1) << 44;
     bo.edge[0] = 1 << 24;
-    bo.memory = memory; /* not looked at before there is a cache */
+    bo.memory = memory; /* not read before there is a cache */
     bo.cache_bytes = UINT64_C(1) << 46;
     fails_with(ctx, varve_blocks_open(ctx, &bo, &b), -ENOMEM, "blocks_open", "; the device has ");
 }

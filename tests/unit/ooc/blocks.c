@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks on the emulated device, kernels in threads: every item sees the cells of the array, whatever
- * the cache holds, wherever the cells come from, and with several runs on one cache. Under
- * ThreadSanitizer a slot that is filled while a kernel may read it shows as a race.
+ * Blocks on the emulated device, kernels in threads: every item sees the cells of the array, with any content of the
+ * cache, any source of cells, and several runs on one cache. Under ThreadSanitizer, filling a slot while a kernel may
+ * read it shows as a race.
  */
 #define VARVE_EMULATE 1
 #include <varve/blocks.h>
@@ -35,7 +35,7 @@ static void make_array(void)
                 array[z][y][x] = (float)(x + 100 * y + 10000 * z);
 }
 
-/* Each item reads the eight cells of a cube at a place that its number and the seed say. */
+/* Each item reads the eight cells of a cube at a place that follows from its number and the seed. */
 struct work {
     struct vv_device *device;
     struct varve_blocks_view view;
@@ -43,9 +43,9 @@ struct work {
     uint64_t far; /* cells beyond the array that the first item asks for */
     uint32_t spread;
     bool one_by_one;  /* a cell is asked for when those before are there */
-    uint32_t further; /* of pair: how far its cells are apart */
+    uint32_t further; /* of pair: distance of its cells */
     uint32_t side;    /* of pair: items are rows of a plane of this side; 0: cells of one row */
-    bool stuck;       /* items are left undone whose cells are there */
+    bool stuck;       /* items are left undone although their cells are there */
     float *sum;       /* of each item; -1: not done */
     uint32_t *times;
     int launch_error;
@@ -81,7 +81,7 @@ static void gather(void *arg)
             sum += cell;
         }
         if (here && !w->stuck) {
-            /* Where copies of the device fail, items may come twice. */
+            /* If copies of the device fail, items may run twice. */
             __atomic_store(&w->sum[item], &sum, __ATOMIC_RELAXED);
             __atomic_fetch_add(&w->times[item], 1, __ATOMIC_RELAXED);
         } else {
@@ -189,7 +189,7 @@ static void layout(void)
     T_ERR(varve_blocks_bytes(&o, &bytes), -EFBIG);
 }
 
-/* All sizes of the cache from what one item needs, both policies. */
+/* All sizes of the cache from the need of one item up, both policies. */
 static void any_cache(void)
 {
     struct varve_ctx *ctx = context();
@@ -224,7 +224,7 @@ static void any_cache(void)
     T_OK(varve_close(ctx));
 }
 
-/* How many blocks an item's cells are in. */
+/* Number of blocks that an item's cells are in. */
 static uint32_t blocks_of(const struct work *w, uint32_t item)
 {
     uint32_t cells[3] = {X, Y, Z}, n = 1;
@@ -234,7 +234,7 @@ static uint32_t blocks_of(const struct work *w, uint32_t item)
     return n;
 }
 
-/* The number that the error's text has behind this. */
+/* The number behind these words in the error's text. */
 static uint32_t named_item(struct varve_ctx *ctx, const char *behind)
 {
     struct varve_error e = {.error_size = sizeof(e)};
@@ -244,12 +244,12 @@ static uint32_t named_item(struct varve_ctx *ctx, const char *behind)
     at = strstr(e.text, behind);
     if (!at)
         t_fail(__FILE__, __LINE__, "\"%s\" names no item", e.text);
-    /* It is all there is to say: what the number means elsewhere does not follow. */
+    /* The text is complete: the general text of the error number would not fit. */
     T_CHECK(!strstr(e.text, varve_strerror(e.err)));
     return (uint32_t)strtoul(at + strlen(behind), NULL, 10);
 }
 
-/* Fewer slots than an item needs: an error, or the cells are read where they are. */
+/* Fewer slots than an item needs: an error, or the cells are read in host memory. */
 static void too_small(void)
 {
     struct varve_ctx *ctx = context();
@@ -294,7 +294,7 @@ static void run_once(struct varve_ctx *ctx, const struct varve_blocks_opts *o, i
     T_OK(varve_blocks_close(b));
 }
 
-/* So few slots that items are left for host memory. */
+/* So few slots that items are left over, and read host memory. */
 static void run_from_host(struct varve_ctx *ctx, struct varve_blocks *b, int expected)
 {
     struct varve_blocks_stats st = {.stats_size = sizeof(st)};
@@ -308,7 +308,7 @@ static void run_from_host(struct varve_ctx *ctx, struct varve_blocks *b, int exp
     T_CHECK(expected || st.from_host > 0);
 }
 
-/* Memory that is pinned already is read where it is, too, for as long as it stays so. */
+/* Memory that is pinned already is read in place, too, for as long as it stays pinned. */
 static void pinned_before(void)
 {
     struct varve_ctx *ctx = context(), *other = context();
@@ -342,13 +342,13 @@ static void pinned_before(void)
     T_OK(varve_blocks_close(b[1]));
     T_OK(vv_device_ptr_kind(d, packed_words, &kind, &left));
     T_CHECK(left == SIZE_MAX);
-    /* On one device while another's array has it: each keeps its own. */
+    /* On one device while another device's array has it: each keeps its own. */
     T_OK(varve_blocks_open(ctx, &o, &b[0]));
     T_OK(varve_blocks_open(other, &o, &b[1]));
     T_OK(varve_blocks_close(b[0]));
     run_from_host(other, b[1], 0);
     T_OK(varve_blocks_close(b[1]));
-    /* Another's kernels would read what may be pinned no more: registered on both, by one alone. */
+    /* Another context's kernels would read memory that may not be pinned any more: only one registers it for both. */
     T_OK(varve_blocks_open(ctx, &o, &b[0]));
     T_OK(vv_device_host_register(vv_ckpt_device(other), packed_words, sizeof(packed_words)));
     T_OK(varve_blocks_open(other, &o, &b[1]));
@@ -361,7 +361,7 @@ static void pinned_before(void)
     T_OK(varve_close(other));
 }
 
-/* Cells that do not lie as the device wants them are copied, and never read where they are. */
+/* Cells that are not aligned for the device are copied, and never read in place. */
 static void misaligned(void)
 {
     struct varve_ctx *ctx = context();
@@ -383,12 +383,12 @@ static void misaligned(void)
     free(p);
 }
 
-/* What an item asks for depends on what it has read: it takes as many rounds as it has blocks. */
+/* The cells that an item asks for depend on those it has read: it takes as many rounds as it has blocks. */
 static void chained(void)
 {
     struct varve_ctx *ctx = context();
 
-    for (uint32_t slots = 3; slots <= 4; slots++) { /* of these places none needs more */
+    for (uint32_t slots = 3; slots <= 4; slots++) { /* no item here needs more */
         struct varve_blocks_opts o;
         struct varve_blocks *b;
         struct work w;
@@ -438,11 +438,11 @@ static void sources(void)
     o.path = path;
     o.path_offset = 100;
     run_once(ctx, &o, 0);
-    o.path_offset = 101; /* the file is too short by a byte */
+    o.path_offset = 101; /* the file is one byte too short */
     T_ERR(varve_blocks_open(ctx, &o, &b), -ENODATA);
     ck_error(ctx, -ENODATA, "cells");
     o.path_offset = 100;
-    T_OK(varve_blocks_open(ctx, &o, &b)); /* and becomes shorter later */
+    T_OK(varve_blocks_open(ctx, &o, &b)); /* it becomes shorter later */
     T_EQ(ftruncate(fd, 100 + 3 * BLOCK_BYTES), 0);
     struct work w;
     work_init(&w, ctx, 9);
@@ -480,7 +480,7 @@ static void sources(void)
     T_OK(varve_close(ctx));
 }
 
-/* Opening from a version leaves the application's regions alone: what is in them, and that they are
+/* Opening from a version does not change the application's regions: neither their content, nor that they are
  * protected. */
 static void protected_regions(void)
 {
@@ -516,7 +516,7 @@ static void protected_regions(void)
     T_OK(varve_close(ctx));
 }
 
-/* Staging memory is pinned: no more of it than there are blocks, and not many large ones. */
+/* Staging memory is pinned: it has no more room than for all blocks, and for few large ones. */
 static void staging(void)
 {
     static const struct {
@@ -644,7 +644,7 @@ static void misuse(void)
              place(&w, 0, 0, X) + 1000, place(&w, 0, 1, Y), place(&w, 0, 2, Z), X, Y, Z);
     ck_error(ctx, -EINVAL, text);
     work_fini(&w);
-    /* It goes on. */
+    /* Later runs work. */
     work_init(&w, ctx, 1);
     T_OK(varve_blocks_run(b, ITEMS, launch, &w, NULL));
     work_check(&w);
@@ -653,7 +653,7 @@ static void misuse(void)
     T_OK(varve_close(ctx));
 }
 
-/* Whichever call of the device fails: an error and nothing left behind, or all is right. */
+/* Each call of the device fails in turn: an error and nothing left behind, or right results. */
 static void failures(void)
 {
     for (uint64_t nth = 1; nth < 120; nth += 3 + t_seed() % 5) {
@@ -682,7 +682,7 @@ static void failures(void)
     }
 }
 
-/* Copies that are accepted and fail later are found out before the run says that it is done. */
+/* Copies that are accepted and fail later are detected before the run returns. */
 static void late_failures(void)
 {
     int failed = 0;
@@ -708,8 +708,8 @@ static void late_failures(void)
     T_CHECK(failed > 0);
 }
 
-/* A copy that was accepted and failed later is not forgotten because the run ended with another error: the next
- * run is right, or says so. */
+/* A copy that was accepted and failed later still counts if the run ended with another error: the next run is right, or
+ * returns an error. */
 static void two_failures(void)
 {
     int hidden = 0;
@@ -751,8 +751,8 @@ enum { ROW_EDGE = 128, ROW_BLOCKS = 20, ROW = ROW_EDGE * ROW_BLOCKS };
 
 static float row[ROW];
 
-/* An item reads a cell and one further on. The first is at w->seed of the item's row, or,
- * where all items are in one row, as many cells behind it as the item's number says. */
+/* An item reads a cell and one further on. The first is at w->seed of the item's row, or, if all items are in one
+ * row, as many cells behind it as the item's number. */
 static void pair(void *arg)
 {
     struct work *w = arg;
@@ -792,7 +792,7 @@ static int launch_pair(void *arg, const struct varve_blocks_view *view, struct C
     return vv_device_host_app_run(w->device, run_pair, w);
 }
 
-/* From end to end, or up to the first error. */
+/* Runs from end to end, or up to the first error. */
 static int go_along(struct varve_ctx *ctx, struct varve_blocks *b)
 {
     int rc = 0;
@@ -821,7 +821,7 @@ static void row_opts(struct varve_blocks_opts *o)
     o->memory = row;
 }
 
-/* A map that takes large pages, and is looked at from end to end. */
+/* A map in large pages, used from end to end. */
 static void many_blocks(void)
 {
     enum { CELLS = 400000, SIDE = 4 }; /* of a block */
@@ -850,8 +850,8 @@ static void many_blocks(void)
     free(cells);
 }
 
-/* Copies take a while, so that what is brought ahead is still on its way when kernels ask for it. One copy
- * fails unnoticed: a later event tells. No sum is wrong without the run that made it saying so. */
+/* Copies take a while, so that blocks brought ahead are still on their way when kernels ask for them. One copy fails,
+ * and only a later event reports it. A wrong sum is always reported by its run. */
 static void front(void)
 {
     const struct vv_device_host_rate slow = {.bytes_per_s = 250000};
@@ -885,8 +885,8 @@ static void front(void)
     T_CHECK(failed > 0);
 }
 
-/* Goes along until the nth event is refused, and the copy fails that was the last before: unnoticed, as its event would
- * have told. `copies`: which that is, 0 for none; returns which it was. Then goes along again. */
+/* Runs along until the nth event is refused, and the last copy before it fails without a report, because its event
+ * would have been that. `copies`: the index of that copy, 0 for none; returns its index. Then runs along again. */
 static uint64_t go_until_refused(uint64_t nth, uint64_t copies)
 {
     struct varve_ctx *ctx = context();
@@ -901,7 +901,7 @@ static uint64_t go_until_refused(uint64_t nth, uint64_t copies)
     if (copies)
         T_OK(vv_device_host_fail_async(d, copies, 1, -EIO));
     T_OK(vv_device_host_fail(d, VV_DEVICE_OP_EVENT_RECORD, nth, 1, -EINVAL));
-    (void)go_along(ctx, b); /* which compares what it returns 0 for */
+    (void)go_along(ctx, b); /* it checks the sums if it returns 0 */
     vv_device_host_stats(d, &after);
     vv_device_host_heal(d);
     for (int i = 0; copies && i < 2; i++)
@@ -910,7 +910,7 @@ static uint64_t go_until_refused(uint64_t nth, uint64_t copies)
     return after.calls[VV_DEVICE_OP_COPY_ASYNC] - before.calls[VV_DEVICE_OP_COPY_ASYNC];
 }
 
-/* Of a map that was lost nobody was told: the next runs send it again, or say what they do not know. */
+/* The loss of a map is not reported: the next runs send it again, or return an error. */
 static void lost_maps(void)
 {
     varve_emu_jitter = 0;
@@ -928,7 +928,7 @@ static void *along(void *arg)
     return NULL;
 }
 
-/* What one run brings ahead, others find on its way. */
+/* Blocks that one run brings ahead are on their way when others ask for them. */
 static void two_fronts(void)
 {
     const struct vv_device_host_rate slow = {.bytes_per_s = 400000};
@@ -958,7 +958,7 @@ struct narrow {
     uint32_t further;
 };
 
-/* All items of a run want two blocks or three, an item one or two. */
+/* All items of a run need two or three blocks, an item one or two. */
 static void *run_narrow(void *arg)
 {
     struct narrow *n = arg;
@@ -976,8 +976,8 @@ static void *run_narrow(void *arg)
     return NULL;
 }
 
-/* One to three slots, of which an item needs all or all but one: everything comes through them, for one
- * run as for two that take them from each other. */
+/* One to three slots; an item needs all, or all but one. All blocks come through them, for one run and for two that
+ * take them from each other. */
 static void few_slots(void)
 {
     struct varve_ctx *ctx = context();
@@ -1027,8 +1027,8 @@ static void *evict_at_random(void *arg)
     return NULL;
 }
 
-/* Blocks go at any time, also those that kernels under way read: their slots are not filled before these
- * have ended, and what has gone comes again. */
+/* Blocks are evicted at any time, also those that running kernels read: their slots are not filled before these kernels
+ * have ended, and evicted blocks come again. */
 static void random_evictions(void)
 {
     struct varve_ctx *ctx = context();
@@ -1042,7 +1042,7 @@ static void random_evictions(void)
 
         opts_for(&o, slots);
         o.policy = slots % 4 ? VARVE_BLOCKS_CLOCK : VV_BLOCKS_PAPER;
-        o.rounds = 6; /* a single item that has no luck would be an error later */
+        o.rounds = 6; /* after that, an unlucky item reads host memory */
         T_OK(vv_blocks_open(ctx, &o, &e.b));
         T_OK(-pthread_create(&evictor, NULL, evict_at_random, &e));
         for (int i = 0; i < 2; i++) {
@@ -1058,10 +1058,10 @@ static void random_evictions(void)
     T_OK(varve_close(ctx));
 }
 
-/* ---- a plane that goes back and forth ---- */
+/* ---- a plane that moves back and forth ---- */
 
-/* Blocks of PLANE_EDGE cells. A plane takes more than one call that copies, so that those of others
- * come between. */
+/* Blocks of PLANE_EDGE cells. A plane takes several calls that copy, so that other runs' calls come in
+ * between. */
 enum { PLANE_EDGE = 4, PLANES = 12, PLANE_SIDE = 17, PLANE = PLANE_SIDE * PLANE_SIDE };
 
 static float planes[PLANE][PLANES * PLANE_EDGE];
@@ -1080,9 +1080,8 @@ static void sweep_at(struct varve_ctx *ctx, struct varve_blocks *b, uint32_t pla
     work_fini(&w);
 }
 
-/* The cache holds two thirds of the planes. Blocks are asked for while they are on their way, and are
- * needed again when they have gone: neither a slot that is not filled yet nor a map that is out of
- * date may be read. */
+/* The cache holds two thirds of the planes. Blocks are asked for while they are on their way, and are needed again
+ * after their eviction: neither a slot that is not filled yet nor an outdated map may be read. */
 static void back_and_forth(void)
 {
     const struct vv_device_host_rate slow = {.bytes_per_s = 400000};
@@ -1132,7 +1131,7 @@ static void lost(void)
     (void)varve_close(ctx);
 }
 
-/* Whichever call finds the device lost, opening among them: -ENODEV, and nobody hangs. */
+/* Each call finds the device lost in turn, also during opening: -ENODEV, and no thread hangs. */
 static void lost_anywhere(void)
 {
     struct t_rng rng = {seed};

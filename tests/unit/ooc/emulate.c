@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve_emulate: a kernel runs in its turn on the stream, on the emulated device and on no other. */
+/* varve_emulate: a kernel runs in the order of the stream, and only on the emulated device. */
 #include <varve/emulate.h>
 
 #include <pthread.h>
@@ -11,7 +11,7 @@
 
 static void raise_it(void *arg)
 {
-    int *seen = arg; /* the stream orders it: ThreadSanitizer would tell */
+    int *seen = arg; /* ordered by the stream: otherwise ThreadSanitizer reports a race */
 
     (*seen)++;
 }
@@ -28,7 +28,7 @@ static void in_order(void)
     T_OK(vv_device_host_app_hold(d));
     for (int i = 0; i < 3; i++)
         T_OK(varve_emulate(ctx, raise_it, &seen, NULL));
-    T_EQ(__atomic_load_n(&seen, __ATOMIC_RELAXED), 0); /* what was there before holds them up */
+    T_EQ(__atomic_load_n(&seen, __ATOMIC_RELAXED), 0); /* earlier work on the stream is held */
     vv_device_host_app_release(d);
     T_OK(varve_device_copy(ctx, there, &word, sizeof(word))); /* waits for the stream */
     T_EQ(seen, 3);

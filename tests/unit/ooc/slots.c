@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots against a model that keeps a state and a count for each: random fills, uses and evictions.
+ * Slots against a model with a state and a count for each: random fills, uses and evictions.
  *
- * What goes is READY and none of those that stay, and has been passed over as often as it was used;
- * whatever may go is found. A slot comes back only when the rounds that began before it left have
+ * Evicted blocks are READY and not among those that must stay, and were passed over as often as they were used; every
+ * block that may be evicted is found. A slot is free again only when the rounds that began before it left have
  * ended.
  */
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static uint64_t some(void)
 
 struct model {
     struct vvi_slots s;
-    uint32_t map[BLOCKS], before[BLOCKS]; /* `before`: when it was last checked */
+    uint32_t map[BLOCKS], before[BLOCKS]; /* `before`: at the last check */
     uint64_t seen[WORDS];
     uint32_t gone[SLOTS];
     enum vvi_slot_state state[SLOTS];
@@ -41,7 +41,7 @@ struct model {
     uint64_t left_at[SLOTS];
 };
 
-/* Every entry that differs from what it was lies where the slots say. */
+/* Every entry that has changed lies in the range of the slots. */
 static void check_map(struct model *m)
 {
     uint32_t used = 0;
@@ -80,7 +80,7 @@ static void check(struct model *m)
     check_map(m);
 }
 
-/* Some blocks from this one on, as long as slots are free; those that have one are told apart. */
+/* Takes slots for some blocks from this one on, as long as slots are free; blocks with a slot are listed separately. */
 static void take(struct model *m, uint32_t block)
 {
     uint32_t list[TAKEN], nr = 1 + (uint32_t)(some() % TAKEN), n = 1, had = 0, nfree = m->s.nfree;
@@ -116,7 +116,7 @@ static void take(struct model *m, uint32_t block)
     }
 }
 
-/* One that is FILLING is filled, or could not be. */
+/* Ends the filling of one slot, successfully or not. */
 static void end_filling(struct model *m, uint32_t from, bool filled)
 {
     for (uint32_t k = 0; k < SLOTS; k++) {
@@ -138,14 +138,14 @@ static uint32_t often(const struct vvi_slots *s, uint32_t slot)
     return vvi_bit(s->often[0], slot) + 2U * vvi_bit(s->often[1], slot);
 }
 
-/* A use counts, up to three; every other time all lose one. */
+/* A use counts, up to three; every other time all counts fall by one. */
 static void touch(struct model *m)
 {
     uint64_t used[WORDS];
     uint32_t before[SLOTS];
 
     for (uint32_t w = 0; w < WORDS; w++)
-        used[w] = some() & some(); /* also of slots that are not there */
+        used[w] = some() & some(); /* also beyond the last slot */
     memset(m->seen, 0, sizeof(m->seen));
     for (uint32_t i = 0; i < SLOTS; i++)
         before[i] = often(&m->s, i);
@@ -169,9 +169,9 @@ static void evict(struct model *m, uint32_t most)
         may += m->state[i] == VVI_SLOT_READY && !vvi_bit(m->s.stay, i);
     n = vvi_slots_evict(&m->s, most, m->gone);
     if (m->s.paper)
-        T_CHECK(n <= VV_MIN(may, most)); /* of those that were there when the round ended */
+        T_CHECK(n <= VV_MIN(may, most)); /* of those that were READY when the round ended */
     else
-        T_EQ(n, VV_MIN(may, most)); /* however often they were used */
+        T_EQ(n, VV_MIN(may, most)); /* with any number of uses */
     for (uint32_t k = 0; k < n; k++) {
         uint32_t i = 0;
 
@@ -234,7 +234,7 @@ static void bring(struct vvi_slots *s, uint32_t block)
     vvi_slots_filled(s, &fill, 1);
 }
 
-/* What was used often outlives what was not, for as many turns of the hand, or until that has faded. */
+/* A block that was used often outlives others for as many turns of the hand, or until its count has faded. */
 static void frequent(void)
 {
     struct vvi_slots s;
@@ -253,12 +253,12 @@ static void frequent(void)
     for (uint32_t k = 0; k < SLOTS - 80; k++)
         T_CHECK(gone[k] < 10 || gone[k] >= 90);
     T_EQ(s.used, 80);
-    T_EQ(vvi_slots_evict(&s, 1, gone), 1); /* nothing else is left */
+    T_EQ(vvi_slots_evict(&s, 1, gone), 1); /* no other block is left */
     T_CHECK(gone[0] >= 10 && gone[0] < 90);
     vvi_slots_fini(&s);
 }
 
-/* What a round asked for and was there stays while others go for the same round. */
+/* A block that a round asked for while it was READY stays while others are evicted for the same round. */
 static void wanted(void)
 {
     for (int paper = 0; paper < 2; paper++) {

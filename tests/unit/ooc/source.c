@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The readers that fill staging memory, and the caller who takes part and waits for the last of them. */
+/* The readers that fill staging memory, and the caller, who takes part and waits for the last of them. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,8 +41,8 @@ static bool sleeps(long tid)
     return end && end[2] == 'S';
 }
 
-/* The first reader that takes a piece ends it when all others have ended and the caller waits for this
- * one; the caller ends its first piece when a reader has one. */
+/* The first reader that takes a piece holds it until all others have ended and the caller waits for this one; the
+ * caller ends its first piece when a reader has one. */
 static int read_held(void *arg, const struct vvi_piece *piece, void *buf)
 {
     struct held *held = arg;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables on emulated devices, kernels in threads: every launch sees each of its tables whole and right,
- * wherever the cache has put them, wherever they come from, and whoever does the item. Under
- * ThreadSanitizer a table that is moved or replaced while a kernel may read it shows as a race.
+ * Tables on emulated devices, kernels in threads: every launch sees each of its tables whole and right, at any place
+ * in the cache, from any source, on any device or the processor. Under ThreadSanitizer, moving or replacing a table
+ * while a kernel may read it shows as a race.
  */
 #define VARVE_EMULATE 1
 #include <varve/tables.h>
@@ -31,13 +31,13 @@ static pthread_mutex_t args_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t *content;
 static size_t content_bytes;
 
-/* What is in word w of a table. */
+/* The content of word w of a table. */
 static uint32_t word(uint32_t table, uint64_t w)
 {
     return (uint32_t)((table + 1) * UINT32_C(2654435761) + w * UINT32_C(40503));
 }
 
-/* Tables of 4 bytes to about `most`; items that use neighbours, and now and then any. */
+/* Tables of 4 bytes to about `most`; items that use neighbours, and sometimes any. */
 static void make_work(uint64_t most)
 {
     struct t_rng rng = {seed};
@@ -75,15 +75,15 @@ struct work {
     uint64_t launches, hosts;
     uint64_t beyond; /* elements that the first item reads beyond the end of its table */
     uint64_t cache_bytes;
-    struct CUstream_st *stream[64]; /* that launches were given; Synchronization: args_lock */
+    struct CUstream_st *stream[64]; /* of the launches; Synchronization: args_lock */
     uint32_t streams;
-    const int *before; /* what the application's kernel has written before any of ours */
+    const int *before; /* written by the application's kernel before any of ours */
     int launch_error, host_error;
     bool may_fail;
-    struct varve_tables *busy; /* launches run it once more, in vain */
+    struct varve_tables *busy; /* launches try to run it again: -EBUSY */
 };
 
-/* What a kernel is given; several launches may be under way, and a lost device never runs them. */
+/* Arguments of a kernel; several launches may be under way, and a lost device never runs them. */
 struct args {
     struct args *next;
     struct work *w;
@@ -126,7 +126,7 @@ static void add_up(void *arg)
     }
 }
 
-/* What goes to the device beside tables is what the order of work says. */
+/* Compares the data beside tables with the order of work. */
 static bool ref_right(const struct varve_tables_view *v, const struct varve_tables_ref *r,
                       uint64_t cache)
 {
@@ -160,7 +160,7 @@ static void run_kernel(void *arg)
     struct args *a = arg;
     bool right = meta_right(&a->v, a->w->cache_bytes);
 
-    /* Where a copy has failed later a driver does not run what comes after it; the emulated device does. */
+    /* If a copy has failed later, a driver does not run the work behind it; the emulated device does. */
     T_CHECK(right || a->w->may_fail);
     T_CHECK(!a->w->before || *a->w->before);
     if (right)
@@ -178,7 +178,7 @@ static void note_stream(struct work *w, struct CUstream_st *stream)
     w->streams += i == w->streams;
 }
 
-/* A run that is refused takes none of the time of the one under way. */
+/* A run that is refused does not change the time of the one under way. */
 static void run_again(struct work *w)
 {
     uint64_t seen_ns = w->busy->seen_ns;
@@ -284,7 +284,7 @@ static struct varve_tables_work order_for(struct work *w)
                                       .arg = w};
 }
 
-/* What an item needs at most, in a cache of this layout. */
+/* The most that an item needs, in a cache of this layout. */
 static uint64_t largest_set(uint64_t unit)
 {
     uint64_t most = 0;
@@ -317,7 +317,7 @@ static void check_stats(struct varve_tables *t, uint64_t runs, const struct work
     T_CHECK(st.utilisation >= 0 && st.utilisation <= 1);
 }
 
-/* Caches from the least that will do, both layouts and policies, with and without the processor. */
+/* Caches from the least size up, both layouts and policies, with and without the processor. */
 static void any_cache(void)
 {
     struct varve_ctx *ctx = context();
@@ -362,8 +362,8 @@ static void write_it(void *arg)
     *(int *)arg = 1;
 }
 
-/* Launches take lanes in turn, and begin after what the application has put on its stream before, though that
- * takes longer than their tables do. One lane is the application's stream itself. */
+/* Launches take lanes in turn, and begin after the application's earlier work on its stream, even if that takes
+ * longer than their tables. A single lane is the application's stream itself. */
 static void side_by_side(void)
 {
     for (uint32_t lanes = 1; lanes <= 5; lanes += 2) {
@@ -407,7 +407,7 @@ static void side_by_side(void)
     }
 }
 
-/* Whoever does an item: the devices share the work, each with a cache of its own. */
+/* The devices share the work, each with a cache of its own. */
 static void several_devices(void)
 {
     for (int same = 0; same < 2; same++) {
@@ -455,7 +455,7 @@ static void run_once(struct varve_ctx *ctx, const struct varve_tables_opts *o, b
         work_check(&w);
     else
         work_free(&w);
-    if (result == -EFBIG) { /* it is told before the first launch */
+    if (result == -EFBIG) { /* found before the first launch */
         struct varve_tables_stats st = {.stats_size = sizeof(st)};
 
         T_OK(varve_tables_stats(t, &st));
@@ -503,7 +503,7 @@ static void sources(void)
     T_ERR(varve_tables_open(ctx, &o, &t), -ENODATA);
     ck_error(ctx, -ENODATA, "tables");
     o.path_offset = 99;
-    T_OK(varve_tables_open(ctx, &o, &t)); /* and becomes shorter later */
+    T_OK(varve_tables_open(ctx, &o, &t)); /* it becomes shorter later */
     T_EQ(ftruncate(fd, 100), 0);
     work_init(&w, ctx);
     order = order_for(&w);
@@ -537,8 +537,8 @@ static void sources(void)
     T_OK(varve_close(ctx));
 }
 
-/* Memory that is registered already is copied from as it is: nothing but what the cache always needs
- * is registered, there is no staging memory, and it is left registered. */
+/* Memory that is registered already is copied from directly: only the cache's own memory is registered, there is no
+ * staging memory, and it stays registered. */
 static void registered_before(void)
 {
     struct varve_ctx *ctx = context();
@@ -560,7 +560,7 @@ static void registered_before(void)
     T_OK(varve_close(ctx));
 }
 
-/* An item whose tables never fit is named, or the processor's. */
+/* An item whose tables never fit is named in an error, or done by the processor. */
 static void never_fits(void)
 {
     struct varve_ctx *ctx = context();
@@ -605,7 +605,7 @@ static void misuse(void)
     o.layout = 7;
     T_ERR(varve_tables_open(ctx, &o, &t), -EINVAL);
     opts_for(&o, 1 << 20);
-    o.policy = VV_TABLES_PAPER; /* not the public function's */
+    o.policy = VV_TABLES_PAPER; /* the public function refuses it */
     T_ERR(varve_tables_open(ctx, &o, &t), -EINVAL);
     ck_error(ctx, -EINVAL, "policy is VARVE_TABLES_NEXT_USE");
     opts_for(&o, 1 << 20);
@@ -652,7 +652,7 @@ static void misuse(void)
     ck_error(ctx, -EINVAL, "one of the items ");
     work_free(&w);
     T_ERR(varve_tables_stats(t, NULL), -EINVAL);
-    /* It goes on. */
+    /* Later runs work. */
     work_init(&w, ctx);
     order = order_for(&w);
     T_OK(varve_tables_run(t, &order));
@@ -673,7 +673,7 @@ static int launch_nothing(void *arg, const struct varve_tables_view *view, uint3
     return 0;
 }
 
-/* The smallest cache that varve_tables_plan takes will do for a run, which finds the same room in it: tables
+/* The smallest cache that varve_tables_plan accepts suffices for a run, which finds the same room in it: with tables
  * so large that some of it is set aside to move them. */
 static void plan_and_run_agree(void)
 {
@@ -715,8 +715,8 @@ static void plan_and_run_agree(void)
     free(memory);
 }
 
-/* Items that hand much to the kernel share a cache with their tables, however many there are; an item that
- * alone needs more than the cache has is named. */
+/* Items with much data beside tables share a cache with their tables, however many there are; an item that alone
+ * needs more than the cache is named in an error. */
 static void much_beside(void)
 {
     enum { MANY = 2000, EACH = 65536 };
@@ -761,8 +761,8 @@ static void much_beside(void)
     free((void *)(uintptr_t)order.meta);
 }
 
-/* What a launch needs beside tables takes most of the cache: one that is used twice takes its room once, and a run
- * that needs less beside has the room that is left by that. */
+/* The data of a launch beside tables takes most of the cache. A table that is used twice takes its room once, and a
+ * run that needs less beside tables still has room for them. */
 static void most_is_beside(void)
 {
     enum { BESIDE = 600 << 10, MANY = BESIDE / 4 };
@@ -828,7 +828,7 @@ static void stays(void)
         work_init(&w, ctx);
         w.busy = i ? t : NULL;
         order = order_for(&w);
-        order.host = NULL; /* it accounts on a thread of its own */
+        order.host = NULL; /* it would account time on a thread of its own */
         T_OK(varve_tables_run(t, &order));
         work_check(&w);
         T_OK(varve_tables_stats(t, &st));
@@ -839,8 +839,8 @@ static void stays(void)
     T_OK(varve_close(ctx));
 }
 
-/* Whichever call of the device fails: an error and nothing left behind, or all is right; and afterwards all is
- * well. `late`: copies that are accepted and fail when they are made. */
+/* Each call of the device fails in turn: an error and nothing left behind, or right results; and afterwards everything
+ * works. `late`: copies that are accepted and fail when they are made. */
 static void fail_one(uint64_t nth, bool late, int layout, bool staged, int *failed)
 {
     struct varve_ctx *ctx = context();
@@ -891,7 +891,7 @@ static void fail_one(uint64_t nth, bool late, int layout, bool staged, int *fail
     T_OK(varve_close(ctx));
 }
 
-/* What does not depend on the order of work is there when the cache is open: runs make no events. */
+/* Everything that does not depend on the order of work is made at opening: runs make no events. */
 static void made_before(void)
 {
     struct varve_ctx *ctx = context();
@@ -949,7 +949,7 @@ static void lost(void)
     (void)varve_close(ctx);
 }
 
-/* Whichever call of one of the devices finds it lost, opening among them: -ENODEV, and nobody hangs. */
+/* Each call of one of the devices finds it lost in turn, also during opening: -ENODEV, and no thread hangs. */
 static void lost_anywhere(void)
 {
     struct t_rng rng = {seed};
@@ -980,7 +980,7 @@ static void lost_anywhere(void)
             order.host = NULL;
             rc = varve_tables_run(t, &order);
             if (rc == 0)
-                work_check(&w); /* it had fewer calls, or the other one did all before */
+                work_check(&w); /* it had fewer calls, or the other device did all before */
             else
                 work_free(&w);
             T_OK(varve_tables_close(t));

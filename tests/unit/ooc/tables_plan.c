@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans of tables against simple models: a cache of which every unit is known, and the farthest next use
- * worked out the long way; and the order of work that the design is measured by.
+ * Plans of tables against simple models: a cache whose every unit is modelled, and a simple computation of the farthest
+ * next use; and the order of work that the design is measured by.
  */
 #include <errno.h>
 #include <math.h>
@@ -39,7 +39,7 @@ static struct varve_tables_work make_work(struct t_rng *rng, uint64_t most)
                                       .uses = uses};
 }
 
-/* The first item from there on that uses the table, the long way. */
+/* The first item from there on that uses the table, by searching. */
 static uint64_t next_of(uint32_t t, uint32_t from)
 {
     for (uint32_t i = from; i < ITEMS; i++)
@@ -49,12 +49,12 @@ static uint64_t next_of(uint32_t t, uint32_t from)
     return VVI_NONE;
 }
 
-/* ---- a cache of which every unit is known ---- */
+/* ---- a cache whose every unit is modelled ---- */
 
 struct shadow {
     uint64_t unit;
-    uint32_t owner[UNITS]; /* a table and 1 more, whose bytes are here; they may be stale */
-    uint32_t part[UNITS];  /* and which of them */
+    uint32_t owner[UNITS]; /* the table, plus 1, whose bytes are here; they may be stale */
+    uint32_t part[UNITS];  /* and which unit of it */
     uint64_t pinned_at[TABLES];
     uint32_t pinned[TABLES];
 };
@@ -64,7 +64,7 @@ static uint64_t units_of(const struct vvi_space *s, uint32_t t)
     return vvi_space_room(s, t) / (s->chunked ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN);
 }
 
-/* Where the table's units are. */
+/* The place of a unit of the table. */
 static uint64_t unit_at(const struct vvi_space *s, uint32_t t, uint64_t i)
 {
     return s->chunked ? vvi_space_chunks(s, t)[i] : s->held[t].at / VVI_FLAT_ALIGN + i;
@@ -90,7 +90,7 @@ static void apply(struct shadow *sh, const struct vvi_space *s, const struct vvi
         }
 }
 
-/* Every table is whole where the plan says, also those that nobody uses now. */
+/* Every table is whole at its place in the plan, also those without a launch now. */
 static void check_whole(const struct shadow *sh, const struct vvi_space *s)
 {
     T_CHECK(vvi_space_check(s));
@@ -124,7 +124,7 @@ static void unpin(struct shadow *sh, const struct vvi_batch *b)
         sh->pinned[b->tables[i]]--;
 }
 
-/* A launch has begun: the model does the same and pins what it reads. */
+/* A launch has begun: updates the model and pins the tables that it reads. */
 static void launched(struct shadow *sh, const struct vvi_plan *p, const struct vvi_step *st)
 {
     for (uint32_t i = 0; i < st->batch.nr; i++)
@@ -136,7 +136,7 @@ static void launched(struct shadow *sh, const struct vvi_plan *p, const struct v
     check_whole(sh, &p->space);
 }
 
-/* The next item is done by somebody else. How many that were. */
+/* Another thread does the next item. Returns the number of such items. */
 static uint32_t pass_over(struct vvi_plan *p, struct vvi_step *st, uint32_t next)
 {
     st->batch.to = st->batch.nr = 0;
@@ -147,7 +147,7 @@ static uint32_t pass_over(struct vvi_plan *p, struct vvi_step *st, uint32_t next
     return 1;
 }
 
-/* A layout and a policy by chance. Returns what room is given out in. */
+/* Random layout and policy. Returns the unit of places. */
 static uint64_t some_options(struct t_rng *rng, struct varve_tables_opts *o)
 {
     T_OK(varve_tables_opts_init(o, sizeof(*o)));
@@ -158,7 +158,7 @@ static uint64_t some_options(struct t_rng *rng, struct varve_tables_opts *o)
     return o->layout == VARVE_TABLES_CHUNKED ? VVI_CHUNK_BYTES : VVI_FLAT_ALIGN;
 }
 
-/* Launches begin and end in some order; items are done once, those that never fit by others. */
+/* Launches begin and end in some order; each item is done once, those that never fit outside of the device. */
 static void one_plan(struct t_rng *rng)
 {
     struct varve_tables_opts o = {.opts_size = sizeof(o)};
@@ -178,7 +178,7 @@ static void one_plan(struct t_rng *rng)
     capacity = unit * (20 + t_rng_below(rng, 400));
     limits.bytes = capacity / (1 + t_rng_below(rng, 8));
     T_OK(vvi_order_init(&order, &o, &work, &why));
-    if (t_rng_below(rng, 2)) /* batches are known before; or each is cut when it is its turn */
+    if (t_rng_below(rng, 2)) /* batches are cut before; or each in its turn */
         T_OK(vvi_order_meta(&order, &limits, capacity, &most, &largest));
     T_OK(vvi_plan_init(&p, &o, capacity));
     vvi_plan_begin(&p, &order, &limits, 0, (uint32_t)t_rng_below(rng, ITEMS + 1));
@@ -246,7 +246,7 @@ static void plans(void)
         one_plan(&rng);
 }
 
-/* Without launches under way there is always room for what fits the cache. */
+/* Without launches under way there is always room for tables that fit the cache. */
 static void progress(void)
 {
     struct t_rng rng = {t_seed() + 1};
@@ -288,7 +288,7 @@ static void progress(void)
     }
 }
 
-/* Launches some of an order; they end one by one, or not at all. `other`: a plan that does the same. */
+/* Launches some of an order; they end one by one, or not at all. `other`: a plan that has to do the same. */
 static void launch_some(struct t_rng *rng, struct vvi_plan *p, struct vvi_plan *other, uint64_t n,
                         bool end)
 {
@@ -331,7 +331,7 @@ static void launch_some(struct t_rng *rng, struct vvi_plan *p, struct vvi_plan *
     vvi_step_fini(&same);
 }
 
-/* A cache that was emptied, whatever was under way, is like one that was made so large. */
+/* A cache that was emptied, with any launches under way, is equal to a new one of that size. */
 static void emptied(void)
 {
     struct t_rng rng = {t_seed() + 5};
@@ -373,9 +373,9 @@ static void emptied(void)
     }
 }
 
-/* ---- farthest next use, the long way ---- */
+/* ---- farthest next use, simply ---- */
 
-/* Item after item, whole tables in chunks (`whole`) or chunk by chunk. The bytes that are brought. */
+/* Item after item, whole tables in chunks (`whole`) or chunk by chunk. Returns the bytes that are brought. */
 static uint64_t long_way(uint64_t chunks, bool whole)
 {
     uint64_t have[TABLES] = {0}, vacant = chunks, brought = 0;
@@ -432,7 +432,7 @@ static void next_uses(void)
     vvi_order_fini(&order);
 }
 
-/* A use of a table that is not there is found wherever it is, and its item named. */
+/* A use of a table that does not exist is found in any position, and its item named. */
 static void no_such_table(void)
 {
     struct t_rng rng = {t_seed() + 4};
@@ -483,9 +483,9 @@ static void farthest(void)
     }
 }
 
-/* ---- who does what ---- */
+/* ---- sharing work ---- */
 
-/* The processor is faster than what is left on the device, or nobody knows. */
+/* The processor is faster than the remaining work on the device, or a speed is unknown. */
 static void paces(void)
 {
     struct vvi_pace unknown = {0, 0}, slow = {1, 100}, fast = {1, 1};
@@ -497,7 +497,7 @@ static void paces(void)
     T_CHECK(vvi_pace_host_first(&fast, &slow, 1, 0));
 }
 
-/* Several devices do each item once, also where the work is all in one part; and take less time than one. */
+/* Several devices do each item once, even if one part has all the work; and take less time than one. */
 static void several(void)
 {
     struct t_rng rng = {t_seed() + 4};
@@ -533,8 +533,8 @@ static void several(void)
     }
 }
 
-/* Launches that take long, however few items they have, do so side by side; and no more tables are brought
- * for it than the lanes hold. */
+/* Launches that take long, with few or many items, run in parallel; and no more tables are brought for that than the
+ * lanes hold. */
 static void lanes(void)
 {
     struct t_rng rng = {t_seed() + 5};
@@ -579,7 +579,7 @@ static void survey(void)
     uint64_t least;
 
     so.seed = t_seed();
-    if (t_sanitized()) { /* the same, a tenth of the size */
+    if (t_sanitized()) { /* a tenth of the size */
         so.total_bytes /= 10;
         so.aspect = 2;
     }

@@ -6,16 +6,14 @@
  * member and fills `struct vv_device_ops`. Callers use the inline wrappers below and never name a
  * backend after opening it.
  *
- * Threads: every operation may be called from any thread, several at once. One stream or event is
- * not to be freed while another thread still uses it. None of the operations calls back into the
- * caller.
+ * Threads: every operation may be called from any thread, several at once. A stream or event must not be freed while
+ * another thread uses it. No operation calls back into the caller.
  *
- * Blocking: each operation says whether it may block. A call may always be held up while another
- * thread registers host memory; real drivers do that, and the emulated device imitates it.
+ * Blocking: each operation states if it may block. Any call may also be held up while another thread registers host
+ * memory, as with real drivers; the emulated device imitates that.
  *
- * Errors: 0 or a negative errno. After the device is lost every call returns -ENODEV, pending
- * events included, and the device will not touch caller memory any more once the first -ENODEV has
- * been returned.
+ * Errors: 0 or a negative errno. After the device is lost every call returns -ENODEV, also for pending events. Once the
+ * first -ENODEV has been returned, the device does not touch caller memory any more.
  */
 #ifndef VV_DEVICE_DEVICE_H
 #define VV_DEVICE_DEVICE_H
@@ -46,13 +44,13 @@ struct vv_event;
 struct vv_device_info {
     char name[64];
     char pci_bus_id[16]; /* "0000:00:06.0", empty: none */
-    int index;           /* as the driver counts devices */
+    int index;           /* in the driver's order */
     bool kernels;        /* launch works */
 };
 
-/* Our own few kernels. None of them is needed to move data; measurements and tests use them. */
+/* Our own kernels. None of them is needed to move data; measurements and tests use them. */
 enum vv_kernel_kind {
-    /* These two take `ns` at least, so that their time is the same whatever else goes on; a second at most. */
+    /* These two take at least `ns`, so that their time does not depend on other load; a second at most. */
     VV_KERNEL_FILL,   /* writes pattern_word(seed, version, offset / 8 + i) to word i of ptr */
     VV_KERNEL_VERIFY, /* adds the number of bytes that differ from it to *bad */
     VV_KERNEL_SPIN,   /* keeps one block busy for `ns` */
@@ -108,15 +106,15 @@ enum vv_device_op {
 struct vv_device_ops {
     const char *name;
 
-    /* Drops pending work or waits for it, frees everything the device still holds, and the device.
+    /* Drops pending work or waits for it, frees everything that the device still holds, and the device.
      * Accepts NULL. */
     void (*close)(struct vv_device *d);
 
     /* Device memory. -ENOMEM when it does not fit, -EINVAL for 0 bytes. */
     int (*mem_alloc)(struct vv_device *d, size_t bytes, void **ret_ptr);
 
-    /* Waits for the work already submitted, as drivers do. NULL is fine; any other pointer that
-     * mem_alloc did not return is -EINVAL. */
+    /* Waits for the work already submitted, as drivers do. Accepts NULL; any other pointer that mem_alloc did not
+     * return is -EINVAL. */
     int (*mem_free)(struct vv_device *d, void *ptr);
     int (*mem_info)(struct vv_device *d, size_t *ret_free, size_t *ret_total);
 
@@ -125,23 +123,22 @@ struct vv_device_ops {
      * of it is pinned already. */
     int (*host_register)(struct vv_device *d, void *ptr, size_t bytes);
 
-    /* Pins host memory as host_register does, for kernels of the device to read and write; `ret_ptr`
-     * is where they find it. `read_only`: for a mapping that may not be written, such as one of a
-     * file; kernels only read it then. host_unregister undoes it. Counts as host_register.
-     * -ENOTSUP: the device cannot. */
+    /* Pins host memory as host_register does, for kernels of the device to read and write; `ret_ptr` is its address for
+     * them. `read_only`: for a mapping that may not be written, such as one of a file; kernels may only read it
+     * then. host_unregister undoes it. Counts as host_register. -ENOTSUP: the device cannot. */
     int (*host_share)(struct vv_device *d, void *ptr, size_t bytes, bool read_only, void **ret_ptr);
 
-    /* Where kernels of the device find registered host memory, ours or the application's. Counts as
-     * ptr_kind. -EINVAL: it is not registered, or not so that kernels can. */
+    /* The address of registered host memory, ours or the application's, for kernels of the device. Counts as ptr_kind.
+     * -EINVAL: it is not registered, or not for use by kernels. */
     int (*host_address)(struct vv_device *d, const void *ptr, void **ret_ptr);
 
     /* `ptr` as it was registered, -EINVAL otherwise. Waits for the work already submitted, the
      * application's kernels included. */
     int (*host_unregister)(struct vv_device *d, void *ptr);
 
-    /* Where `ptr` points, and how many bytes from there lie in the same allocation (device) or in
-     * the same registered slice (host). Host memory that is not registered: SIZE_MAX. NULL:
-     * -EINVAL. Never blocks on device work. */
+    /* The kind of memory that `ptr` points to, and how many bytes from there lie in the same allocation (device) or in
+     * the same registered slice (host). Host memory that is not registered: SIZE_MAX. NULL: -EINVAL. Never blocks on
+     * device work. */
     int (*ptr_kind)(struct vv_device *d, const void *ptr, enum vv_mem_kind *ret_kind,
                     size_t *ret_bytes_left);
 
@@ -150,25 +147,22 @@ struct vv_device_ops {
     /* Work already submitted still runs. Accepts NULL. */
     void (*stream_free)(struct vv_device *d, struct vv_stream *s);
 
-    /* Enqueues one batch; the direction of each segment follows from its pointers, and one side at
-     * least is device memory (-EINVAL otherwise). Either the whole batch is enqueued, or, after an
-     * error, nothing of it is running.
-     * Segments of one batch may run in any order, so they must not depend on one another. With a
-     * segment in unregistered host memory the call returns only when the batch is done. A segment
-     * may cross from one registered slice to the next: drivers refuse that, so backends split it;
-     * one that is registered in part is -EINVAL. `segs` may be reused at once. -EFAULT: a range
-     * leaves its device allocation. */
+    /* Enqueues one batch. The direction of each segment follows from its pointers; at least one side must be device
+     * memory (-EINVAL otherwise). Either the whole batch is enqueued, or, after an error, no part of it is running.
+     * Segments of one batch may run in any order, so they must not depend on one another. With a segment in
+     * unregistered host memory the call returns only when the batch is done. A segment may cross from one registered
+     * slice to the next: drivers refuse that, so backends split it. A segment that is only partly registered is
+     * -EINVAL. `segs` may be reused at once. -EFAULT: a range leaves its device allocation. */
     int (*copy_async)(struct vv_device *d, struct vv_stream *s, const struct vv_copy_seg *segs,
                       size_t n_segs);
 
     int (*event_new)(struct vv_device *d, struct vv_event **ret_event);
 
-    /* One for event_elapsed. Counts as event_new. */
+    /* An event for event_elapsed. Counts as event_new. */
     int (*event_new_timed)(struct vv_device *d, struct vv_event **ret_event);
 
-    /* The device's time from one event's recording to another's, which both are done, 0 if it was
-     * earlier. For measurements. -EBUSY: one is not done; -ENOTSUP: the device cannot. Counts as
-     * event_query. */
+    /* The device's time from one event's recording to another's, which must both be done; 0 if the second was earlier.
+     * For measurements. -EBUSY: one is not done; -ENOTSUP: the device cannot. Counts as event_query. */
     int (*event_elapsed)(struct vv_device *d, struct vv_event *from, struct vv_event *to,
                          uint64_t *ret_ns);
 
@@ -191,32 +185,31 @@ struct vv_device_ops {
      * not wait. */
     int (*stream_wait_event)(struct vv_device *d, struct vv_stream *s, struct vv_event *ev);
 
-    /* Work submitted to `s` from now on starts after what the application has put on its legacy
-     * default stream; if `s` is that stream itself, this only asks whether anything may be put on
-     * it now. */
+    /* Work submitted to `s` from now on starts after the application's work on its legacy default stream. If `s` is
+     * that stream itself, this only checks that work may be put on it now. */
     int (*after_app)(struct vv_device *d, struct vv_stream *s);
 
     /* One of the application's streams as one of ours, so that work is submitted to it in the
      * application's own order. `native` is the driver's handle; NULL: the legacy default stream.
-     * -EBUSY while the stream is being captured into a graph. stream_free frees what is ours and
+     * -EBUSY while the stream is being captured into a graph. stream_free frees our part and
      * leaves the application's stream alone. Cheap: may be called for every request. */
     int (*stream_adopt)(struct vv_device *d, void *native, struct vv_stream **ret_stream);
 
-    /* A number of one of the application's streams, given to no other stream ever, though its handle
-     * may be, and above 0. -ENOTSUP: the driver does not tell. Counts as stream_adopt. */
+    /* An id of one of the application's streams, above 0. It is never reused, although the handle may be. -ENOTSUP: the
+     * driver has none. Counts as stream_adopt. */
     int (*stream_id)(struct vv_device *d, struct vv_stream *s, uint64_t *ret_id);
 
-    /* The driver's handle of a stream, ours or adopted, for work that others put on it. The emulated
-     * device's is for vv_device_host_run. */
+    /* The driver's handle of a stream, ours or adopted, for work of other libraries. The emulated device's is for
+     * vv_device_host_run. */
     void *(*stream_native)(struct vv_device *d, struct vv_stream *s);
 
-    /* Between the two, what other libraries do on the calling thread concerns this device: a real
-     * driver's context is made current, and the caller's put back afterwards. Pairs nest; a thread
-     * is inside one device at a time (-EBUSY). Operations on it cost less inside. */
+    /* Between enter and leave, calls of other libraries in the calling thread use this device: a real driver's
+     * context is made current, and the caller's is restored afterwards. Pairs nest; a thread is inside one device at
+     * a time (-EBUSY). Operations on it cost less inside. */
     int (*enter)(struct vv_device *d);
     void (*leave)(struct vv_device *d);
 
-    /* Submits one kernel. -ENOTSUP: they were not built, or the device cannot run them. */
+    /* Submits one kernel. -ENOTSUP: kernels were not built, or the device cannot run them. */
     int (*launch)(struct vv_device *d, struct vv_stream *s, const struct vv_kernel *k);
 
     /* Never blocks, works on a lost device. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks on a real GPU, with so few slots that items are left to read host memory: they do wherever the
- * driver lets kernels, whoever has pinned the memory, and where it does not the run ends with an error
- * and the GPU lives on. What happens in rare orders is the business of tests/unit/ooc.
+ * Blocks on a real GPU, with so few slots that items are left to read host memory. They do so wherever the driver
+ * allows it to kernels, with memory pinned by any library; elsewhere the run ends with an error and the GPU still
+ * works. Rare orders of events are tested in tests/unit/ooc.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -165,7 +165,7 @@ static void pinned_by_the_application(void)
     CUDA(cudaFreeHost(p));
 }
 
-/* A GPU that read these would be lost. */
+/* A GPU that read such cells would be lost. */
 static void misaligned(void)
 {
     struct varve_blocks_opts o;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Varve beside an application's own use of CUDA: the calling thread's context is as it was after
- * every call, memory and streams of the application work, and what ends CUDA under an open context (a
- * reset, a fork, the end of the process) gives errors and no crash.
+ * Varve beside an application's own use of CUDA: the calling thread's context is unchanged after every call, memory and
+ * streams of the application work, and events that end CUDA under an open context (a reset, a fork, the end of the
+ * process) give errors and no crash.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 
 enum { PAGE = 4096, BYTES = 37 * PAGE + 5, THREADS = 6, ROUNDS = 8 };
 
-/* Leaving without closing is a case here: threads that have ended by then were never joined. */
+/* One case exits without closing, so its threads are never joined. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -35,7 +35,7 @@ static void *current(void)
     return ctx;
 }
 
-/* Every call that touches the device, each followed by a look at the thread's context. */
+/* Makes every call that touches the device, and checks the thread's context after each. */
 static void use(struct varve_ctx *ctx, const char *name)
 {
     void *before = current();
@@ -64,12 +64,12 @@ static void use(struct varve_ctx *ctx, const char *name)
 
 static void without_a_context(void)
 {
-    T_CHECK(current() == NULL);
+    T_CHECK(!current());
     struct varve_ctx *ctx = ck_open(&cfg);
-    T_CHECK(current() == NULL);
+    T_CHECK(!current());
     use(ctx, "none");
     T_OK(varve_close(ctx));
-    T_CHECK(current() == NULL);
+    T_CHECK(!current());
 }
 
 static void with_the_primary_context(void)
@@ -81,10 +81,10 @@ static void with_the_primary_context(void)
     T_CHECK(current() == primary);
     use(ctx, "primary");
     T_OK(varve_close(ctx));
-    /* Neither popped nor left twice, and still alive. */
+    /* The context was neither popped nor pushed twice, and still works. */
     CU(pop(&top));
     T_CHECK(top == primary);
-    T_CHECK(current() == NULL);
+    T_CHECK(!current());
     CU(push(primary));
     uintptr_t d;
     CU(alloc(&d, PAGE));
@@ -99,7 +99,7 @@ static void with_another_context(void)
     struct varve_ctx *ctx = ck_open(&cfg);
     T_CHECK(current() == own);
     use(ctx, "own");
-    /* Memory of that context is not ours to copy. */
+    /* Memory of that context cannot be copied by ours. */
     uintptr_t d;
     CU(alloc(&d, BYTES));
     struct varve_history *h = ck_history(ctx, "foreign");
@@ -118,8 +118,8 @@ struct user {
     int id;
 };
 
-/* A third has no context, a third the primary one, a third one of its own. Those with the primary
- * one checkpoint memory that they allocated themselves. */
+/* A third of the threads has no context, a third the primary one, a third one of its own. Those with the primary one
+ * checkpoint memory that they allocated themselves. */
 static void *user_main(void *arg)
 {
     const struct user *u = arg;
@@ -169,7 +169,7 @@ static void in_many_threads(void)
     }
     for (int i = 0; i < THREADS; i++)
         T_EQ(pthread_join(thread[i], NULL), 0);
-    T_CHECK(current() == NULL);
+    T_CHECK(!current());
     T_OK(varve_close(ctx));
 }
 
@@ -181,7 +181,7 @@ static void late(void *arg)
     vv_sleep_until_ns(vv_now_ns() + 50 * VV_NS_PER_MS);
 }
 
-/* What the application has put on the default stream comes first, like with a synchronous copy. */
+/* The application's work on the default stream comes first, as with a synchronous copy. */
 static void behind_the_default_stream(void)
 {
     void *primary;
@@ -214,7 +214,7 @@ static void behind_the_default_stream(void)
     CU(release(0));
 }
 
-/* Our calls, and our threads' calls, do not spoil what the application captures meanwhile. */
+/* Calls of the library and of its threads do not spoil a capture of the application. */
 static void beside_a_capture(void)
 {
     void *primary, *s, *graph;
@@ -260,7 +260,7 @@ static void in_a_forked_child(void)
     }
     T_EQ(waitpid(child, &status, 0), child);
     T_EQ(status, 0);
-    /* The parent has lost nothing by it. */
+    /* The parent is not affected. */
     T_OK(varve_restore_for(h, 1, CK_LIMIT_MS));
     ck_check(buf, BYTES, 1, 0);
     ck_free(ctx, true, buf);
@@ -287,7 +287,7 @@ static void after_a_reset(void)
     T_ERR(varve_device_alloc(ctx, PAGE, &p), -ENODEV);
     T_CHECK(varve_flush(h, CK_LIMIT_MS) != -ETIMEDOUT);
     T_CHECK(varve_close(ctx) != -EBUSY);
-    /* A context opened anew works. */
+    /* A new context works. */
     ck_forget(buf);
     ctx = ck_open(&cfg);
     use(ctx, "again");
@@ -297,7 +297,7 @@ static void after_a_reset(void)
 static struct varve_ctx *left_open;
 static struct varve_history *left_history;
 
-/* Registered before CUDA was initialised, so that the driver has ended when it runs. */
+/* Registered before CUDA was initialised, so the driver has ended when it runs. */
 static void last_calls(void)
 {
     int rc = left_history ? varve_checkpoint_for(left_history, 50, 1000) : 0;
@@ -324,7 +324,7 @@ static void leave(bool pending)
     left_history = h;
 }
 
-/* Still flushing, and perhaps still pinning, when the process ends. */
+/* The process ends while flushes, and perhaps pinning, are under way. */
 static void exit_while_busy(void)
 {
     leave(true);

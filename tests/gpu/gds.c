@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPUDirect Storage with the real libcufile, where there is one: what was written past the host
- * comes back, past it or through it. In the compatibility mode of a machine without its kernel
- * module it is slow, and right all the same.
+ * GPUDirect Storage with the real libcufile, if available: data that was written past the host is read back, past it or
+ * through it. Without its kernel module the library runs in its compatibility mode, which is slow but gives the same
+ * bytes.
  */
 #include <varve/ckpt.h>
 

@@ -15,7 +15,7 @@ struct gpu_driver cu;
 
 static void (*wanted)(void);
 
-/* The result of a child that runs `fn`. The child ends as programs do, with its exit handlers. */
+/* Runs `fn` in a child and returns its status. The child ends as programs do, with its exit handlers. */
 static int in_child(void (*fn)(void))
 {
     int status;

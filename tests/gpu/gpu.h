@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the tests in this folder share. They play an application that uses the CUDA driver itself,
- * beside Varve: the driver's library is whatever the dynamic linker finds, a GPU's or the stand-in's.
+ * Shared by the tests in this folder. They act as an application that uses the CUDA driver itself, beside Varve. The
+ * driver's library is the one that the dynamic linker finds, a GPU's or the stand-in's.
  *
- * A process that has used CUDA cannot fork others that do, and some cases end CUDA for their process.
- * So each case runs in a process of its own, and the first one uses no CUDA at all.
+ * A process that has used CUDA cannot fork children that use it, and some cases end CUDA for their process. So each
+ * case runs in a process of its own, and the first process does not use CUDA at all.
  */
 #ifndef GPU_H
 #define GPU_H
@@ -58,10 +58,10 @@ struct gpu_user {
     int id;
 };
 
-/* Runs `fn` in so many threads, with a struct gpu_user each, and waits for them. */
+/* Runs `fn` in GPU_USERS threads, with a struct gpu_user each, and waits for them. */
 void gpu_run_users(struct varve_ctx *ctx, void *(*fn)(void *));
 
-/* Loads the driver without using it, and skips the test where there is none or no GPU. */
+/* Loads the driver without using it, and skips the test if there is no driver or no GPU. */
 void gpu_need(void);
 
 /* Runs the case in a child, where CUDA is initialised and VARVE_TEST_DEVICE is cuda. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPU files on a real GPU: every way to read gives the right bytes, writing is seen and kept, and every
- * bad input is an error code in the kernel and not a kernel that hangs. What the protocol does in
- * rare orders is the business of tests/unit/gpufile, where threads play the GPU.
+ * GPU files on a real GPU: every way to read gives the right bytes, writes are seen and kept, and every bad input is
+ * an error code in the kernel, without hangs. Rare orders of events of the protocol are tested in tests/unit/gpufile,
+ * where threads emulate the GPU.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -183,7 +183,7 @@ __global__ void map_pages(const __grid_constant__ struct varve_gfs h, uint32_t i
         o->error = rc;
 }
 
-/* Reads all of it again and again, until some came from where the host has mapped it. */
+/* Reads all of the file again and again, until some bytes come from the host's mapping. */
 __global__ void read_until_mapped(const __grid_constant__ struct varve_gfs h, uint32_t id,
                                   uint64_t bytes, unsigned char *buf, struct outcome *o)
 {
@@ -214,7 +214,7 @@ __global__ void read_until_mapped(const __grid_constant__ struct varve_gfs h, ui
         o->error = rc ? rc : -ETIMEDOUT;
 }
 
-/* The same bytes whatever is advised; pages announced before, and thrown away after. */
+/* The bytes are the same with any advice; pages are announced before, and dropped after. */
 __global__ void read_advised(const __grid_constant__ struct varve_gfs h, uint32_t id,
                              uint64_t bytes, int advice, unsigned char *buf, struct outcome *o)
 {
@@ -248,11 +248,11 @@ __global__ void read_advised(const __grid_constant__ struct varve_gfs h, uint32_
         o->error = rc;
 }
 
-/* Page p of a file is full of words of its version, which only grows. */
+/* Page p of a file is filled with words of its version, which only grows. */
 enum { WRITERS = 8, READERS = 24, BOARD_PAGES = 64, BOARD_ROUNDS = 200, BOARD_READ = 8 };
 
 struct board {
-    unsigned long long said[BOARD_PAGES]; /* what is written for certain */
+    unsigned long long said[BOARD_PAGES]; /* versions that have certainly been written */
     unsigned long long reads, stale;
 };
 
@@ -365,7 +365,7 @@ static void open_fs(const struct varve_gpufs_opts *o)
     opts.device = VARVE_DEVICE_CUDA;
     opts.device_cache = opts.host_cache = 0;
     T_OK(varve_open(&opts, &ctx));
-    T_OK(vv_gpufile_open(ctx, o, &fs)); /* some of the ways are those of the paper */
+    T_OK(vv_gpufile_open(ctx, o, &fs)); /* some modes are those of the paper */
     T_OK(varve_gpufs_handle(fs, &handle));
 }
 
@@ -489,7 +489,7 @@ static void writing(void)
     free(back);
 }
 
-/* By the library, and by the host. */
+/* Mapped by the library, and by the host. */
 static void mapped_while_a_kernel_runs(void)
 {
     for (int hot = 0; hot < 2; hot++) {
@@ -528,7 +528,7 @@ static void advised(void)
         struct varve_gpufs_stats s = {sizeof(s)};
         uint32_t id;
 
-        o.streams = BLOCKS; /* so that the share of each holds all that it reads */
+        o.streams = BLOCKS; /* so that the share of each stream holds all that it reads */
         open_fs(&o);
         make_file("advised", bytes);
         T_OK(varve_gpufs_register(fs, path, VARVE_GFILE_READ, &id));
@@ -538,7 +538,7 @@ static void advised(void)
             all_right(bytes);
         }
         T_OK(varve_gpufs_stats(fs, &s));
-        /* What is not kept, or thrown away, comes twice. */
+        /* Pages that are not kept, or dropped, are requested twice. */
         if (advice == VARVE_GADV_NOREUSE || advice == VARVE_GADV_DONTNEED)
             T_EQ(s.served_bytes, 2 * bytes);
         else
@@ -630,7 +630,7 @@ static void bad_input(void)
     T_EQ(truncate(path, 290 * KIB), 0);
     try_read(mapped, 60 * KIB, 10);
     T_EQ(out->closed, -ENODATA);
-    /* Both servers end with a request in their hands. */
+    /* Both servers end during a request. */
     vv_gpufile_lose_server(fs);
     vv_gpufile_lose_server(fs);
     T_OK(varve_gpufs_drop(fs));

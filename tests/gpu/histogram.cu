@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The example on a GPU: it counts what a file has, and says so. */
+/* The example on a GPU: it counts the bytes of a file, and prints the counts. */
 #define main example_main
 #include "../../examples/histogram.cu"
 #undef main
@@ -45,7 +45,7 @@ static void counts_what_is_there(void)
     T_EQ(value, 0);
 
     f = fopen(text, "r");
-    T_CHECK(f != NULL);
+    T_CHECK(f);
     while (fgets(line, sizeof(line), f)) {
         if (sscanf(line, "%d %llu %*f%%", &value, &n) == 2 && value >= 0 && value < VALUES &&
             strchr(line, '%'))
@@ -58,7 +58,7 @@ static void counts_what_is_there(void)
     T_EQ(memcmp(got, expected, sizeof(got)), 0);
 }
 
-/* Without a GPU the example says what the driver said, and not only that something is missing. */
+/* Without a GPU the example prints the driver's reason, and not only that something is missing. */
 static void says_why_there_is_no_gpu(void)
 {
     char text[600] = "", name[] = "histogram", file[] = "/dev/null", *argv[] = {name, file, NULL};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kirchhoff migration on a GPU: times and image are those of the CPU to within TOLERANCE, and the same bit by
- * bit whatever the caches hold.
+ * Kirchhoff migration on a GPU: times and image equal those of the CPU within TOLERANCE, and are bitwise equal for all
+ * contents of the caches.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "rtm.h"
 #include "t.h"
 
-/* Both round alike, so that there should be no difference; a compiler may still see it otherwise. */
+/* Both round in the same way, so they should be equal; but compilers may differ. */
 #define TOLERANCE 1e-5
 
 static void survey(int dims, struct kir_params *p)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of the device cache in the hands of an application that uses the CUDA driver: its own work
- * reads versions where they are cached, and writes new ones there, on its own streams.
+ * An application that uses the CUDA driver works in the device cache's memory: it reads versions where they are
+ * cached, and writes new ones there, on its own streams.
  */
 #include <stdlib.h>
 
@@ -41,8 +41,8 @@ static uint64_t moved(struct varve_ctx *ctx)
     return s.moved_bytes[0]; /* d2d */
 }
 
-/* Written and read in the cache: no byte moves within the device. A version may have left it for host
- * memory before it is read, and come back elsewhere; not all of them do. */
+/* Written and read in the cache: no byte is copied within the device. A version may be evicted to host memory before
+ * it is read, and come back at another place; but not all of them are. */
 static void without_a_copy(void)
 {
     void *s, *ptr, *seen;
@@ -60,7 +60,7 @@ static void without_a_copy(void)
         T_OK(varve_acquire_for(h, v, 0, s, CK_LIMIT_MS, &seen, &bytes));
         in_place += seen == ptr;
         T_EQ(bytes, BYTES);
-        CU(sync(s)); /* it may have come back on the stream */
+        CU(sync(s)); /* it may have been brought back on the stream */
         check_bytes(seen, bytes, (char)(v + 1));
         T_OK(varve_release(h, v, 0, s));
     }
@@ -70,7 +70,7 @@ static void without_a_copy(void)
     CU(stream_free(s));
 }
 
-/* Regions at odd places are brought together on the stream, or put together there. */
+/* Regions at odd offsets are gathered on the stream, or assembled there. */
 static void with_copies(void)
 {
     void *s, *a, *b;
@@ -137,7 +137,7 @@ static void *user_main(void *arg)
     struct varve_history *h = ck_history(u->ctx, name);
     for (unsigned char v = 0; v < VERSIONS; v++) {
         while ((rc = varve_reserve_for(h, v, 0, BYTES, s, CK_LIMIT_MS, &ptr)) == -ENOSPC)
-            ; /* half of the cache is lent to others */
+            ; /* other threads hold half of the cache */
         T_OK(rc);
         CU(set_async((uintptr_t)ptr, (unsigned char)(v + 16 * u->id), BYTES, s));
         T_OK(varve_commit_for(h, v, s, CK_LIMIT_MS));
@@ -162,7 +162,7 @@ static void in_many_threads(void)
     T_OK(varve_close(ctx));
 }
 
-/* The device goes while something is lent: releasing says so, and closing comes to an end. */
+/* The device is reset while memory is lent: releasing returns an error, and closing ends. */
 static void reset_while_lent(void)
 {
     void *s, *ptr;

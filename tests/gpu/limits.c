@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* More device memory than there is: an error that says what is free, and nothing lost by it. */
+/* More device memory than available: an error with the free size, and no leak. */
 #include <stdio.h>
 
 #include <varve/ckpt.h>
@@ -44,7 +44,7 @@ static void cache_larger_than_the_device(void)
     ck_opts(&small, &opts);
     opts.device_cache = (uint64_t)total / PAGE * PAGE + PAGE;
     T_ERR(varve_open(&opts, &ctx), -ENOMEM);
-    T_CHECK(ctx == NULL);
+    T_CHECK(!ctx);
     T_OK(varve_last_error(NULL, &e));
     T_EQ(e.err, -ENOMEM);
     T_CHECK(strstr(e.text, "device cache") && strstr(e.text, "free"));
@@ -67,7 +67,7 @@ static void allocation_larger_than_the_device(void)
     CU(push(primary));
     memory_free(&unused, &total);
     T_ERR(varve_device_alloc(ctx, total + PAGE, &p), -ENOMEM);
-    T_CHECK(p == NULL);
+    T_CHECK(!p);
     ck_error(ctx, -ENOMEM, "device memory");
     struct varve_error e = {.error_size = sizeof(e)};
     T_OK(varve_last_error(ctx, &e));

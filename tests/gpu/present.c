@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which GPU there is. The first thing scripts/gpu-test runs: status 77 and a reason without one. */
+/* Prints the first GPU. scripts/gpu-test runs it first: status 77 and a reason if there is none. */
 #include <stdio.h>
 
 #include "device/cuda/cuda.h"

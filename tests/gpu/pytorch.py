@@ -32,7 +32,7 @@ except ImportError as e:
 if not torch.cuda.is_available():
     skip("PyTorch sees no GPU")
 
-# PyTorch has not used CUDA yet; Varve shall find it in use and take the same context.
+# PyTorch has not used CUDA yet; Varve has to find it in use and take the same context.
 torch.zeros(1, device="cuda")
 os.environ.update(VARVE_DEVICE="auto", VARVE_DEVICE_CACHE="256M", VARVE_HOST_CACHE="1G")
 
@@ -62,14 +62,14 @@ ctx = ptr()
 
 
 def current():
-    """The thread's CUDA context, as the driver sees it."""
+    """The thread's CUDA context, from the driver."""
     c = ptr()
     assert cuda.cuCtxGetCurrent(ctypes.byref(c)) == 0
     return c.value
 
 
 def call(name, *args):
-    """Calls Varve; the context of the thread is as before, and an error ends the test."""
+    """Calls Varve; checks that the context of the thread is unchanged; an error ends the test."""
     before = current()
     rc = getattr(varve, name)(*args)
     assert current() == before, name + " left another context"
@@ -92,7 +92,7 @@ def protect(h, tensors):
 
 
 def fresh_tensors():
-    """Small and large ones, several types, and parts of a larger one, as the allocator hands them out."""
+    """Small and large tensors, several types, and parts of a larger one, from PyTorch's allocator."""
     whole = torch.randn(9 << 20, device="cuda")
     return [torch.randn(1000, 1000, device="cuda"), torch.arange(12345, device="cuda"),
             torch.randn(7, device="cuda", dtype=torch.float64), whole[12345:2000000], whole[4 << 20:],
@@ -146,7 +146,7 @@ def test_own_stream():
             mutate(tensors, v)
             copies.append([t.clone() for t in tensors])
             call("varve_checkpoint_on_for", h, v, s.cuda_stream, LIMIT_MS)
-            mutate(tensors, 100)  # behind the copies, by the stream's order alone
+            mutate(tensors, 100)  # behind the copies, ordered by the stream alone
         for v in reversed(range(VERSIONS)):
             wipe(tensors)
             call("varve_restore_on_for", h, v, s.cuda_stream, LIMIT_MS)
@@ -158,7 +158,7 @@ def test_own_stream():
 
 
 def test_moved_tensors():
-    """Restored into other tensors than were written, after the allocator gave memory back."""
+    """Restored into other tensors than the written ones, after the allocator released memory."""
     h, tensors = history("moved"), fresh_tensors()
     protect(h, tensors)
     mutate(tensors, 5)
@@ -180,12 +180,12 @@ def test_moved_tensors():
 
 
 def test_graph_capture():
-    """A capture goes on undisturbed while another thread checkpoints, and the graph runs."""
+    """A capture is not disturbed while another thread checkpoints, and the graph runs."""
     h, tensors = history("graph"), fresh_tensors()
     protect(h, tensors)
     x, y = torch.ones(1000, device="cuda"), torch.zeros(1000, device="cuda")
     s = torch.cuda.Stream()
-    with torch.cuda.stream(s):  # PyTorch wants to have run what it captures
+    with torch.cuda.stream(s):  # PyTorch requires a run before the capture
         y.copy_(x * 3)
     torch.cuda.synchronize()
     y.zero_()
@@ -216,7 +216,7 @@ def test_graph_capture():
 
 
 class Load(threading.Thread):
-    """Kernels on another stream and a restless allocator."""
+    """Kernels on another stream, and many allocations."""
 
     def __init__(self):
         super().__init__()
@@ -252,7 +252,7 @@ finally:
 assert load.error is None, load.error
 assert load.rounds > 0
 print(test_graph_capture.__name__, flush=True)
-test_graph_capture()  # PyTorch allows no other thread to allocate meanwhile
+test_graph_capture()  # PyTorch allows no other thread to allocate during a capture
 call("varve_close", ctx)
 assert current() == before
 torch.cuda.synchronize()

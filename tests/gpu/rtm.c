@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reverse time migration on a GPU: the image is that of the CPU to within TOLERANCE of its largest
- * amplitude, and the same bit by bit wherever the history lies.
+ * Reverse time migration on a GPU: the image equals that of the CPU within TOLERANCE of its largest amplitude, and is
+ * bitwise equal wherever the history is stored.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "rtm.h"
 #include "t.h"
 
-/* Both round alike, so that there should be no difference; a compiler may still see it otherwise. */
+/* Both round in the same way, so they should be equal; but compilers may differ. */
 #define TOLERANCE 1e-5
 
 static void survey(int dims, struct rtm_params *p)

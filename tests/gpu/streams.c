@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls that are ordered by a stream, on streams of the CUDA driver: they do not wait for the
- * stream, take their place in it, and a version is there when the stream has come to it.
+ * Calls that are ordered by a stream, on streams of the CUDA driver: they do not wait for the stream, take their
+ * place in it, and a version is complete when the stream has reached it.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { PAGE = 4096, BYTES = 61 * PAGE + 9, VERSIONS = 10 };
 static const struct ck_cfg cfg = {
     .device = true, .device_cache = 256 * PAGE, .host_cache = 4096 * PAGE};
 
-/* Holds a stream up until it is let go. */
+/* Blocks a stream until it is opened. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -87,7 +87,7 @@ static void take_their_place(void *s)
         T_OK(varve_checkpoint_on_for(h, v, s, CK_LIMIT_MS));
     }
     CU(set_async(d, 0xff, BYTES, s));
-    /* The stream has not come to any of it. */
+    /* The stream has not reached these calls yet. */
     T_EQ(listed(h), 0);
     T_ERR(varve_wait(h, 0, VARVE_LEVEL_CACHED, 0), -ETIMEDOUT);
     gate_open(&g);
@@ -129,7 +129,7 @@ static void on_the_default_stream(void)
     take_their_place(NULL);
 }
 
-/* Restored by one stream, used by the next work on it, written again, all without the host waiting. */
+/* Restored on one stream, used by the next work on it, and written again, without a wait on the host. */
 static void without_the_host(void)
 {
     uintptr_t d = primary_with_memory();
@@ -206,7 +206,7 @@ static void in_many_threads(void)
     T_OK(varve_close(ctx));
 }
 
-/* The device goes while copies stand in a stream: an error, and closing comes to an end. */
+/* The device is reset while copies are queued in a stream: an error, and closing ends. */
 static void reset_under_a_stream(void)
 {
     uintptr_t d = primary_with_memory();

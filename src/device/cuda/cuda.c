@@ -2,24 +2,22 @@
 /*
  * The CUDA backend: opening and closing, the way into the driver, and memory.
  *
- * Every operation makes the device's primary context current in the calling thread and takes it off
- * again, so that the application's own is found as it was; it also lifts the thread's restriction
- * on calls beside a graph capture, which would otherwise be spoiled by a mere question about one of
- * our events. Streams and events keep no lock; `lock` covers the lists of what is to be freed at
- * closing, and changes of `ranges`.
+ * Every operation makes the device's primary context current in the calling thread and removes it again, so that the
+ * application's own is found as it was. It also lifts the thread's restriction on calls beside a graph capture, which
+ * would otherwise be spoiled by a mere query of one of our events. Streams and events have no lock; `lock` covers the
+ * lists of objects to be freed at closing, and changes of `ranges`.
  *
- * Holds true:
- * - A result that means the end of the context makes the device lost, for good: from then on no
- *   operation calls the driver any more. The context may also have been reset behind our back
- *   (cudaDeviceReset) and even been created again, which shows as odd results: after every error the
- *   context is asked for its identity.
+ * Invariants:
+ * - A result that means the end of the context makes the device lost, for good: from then on no operation calls the
+ *   driver any more. The application may also have reset the context (cudaDeviceReset) and even created it again, which
+ *   shows as odd results: after every error the context's identity is checked.
  * - In a forked child nothing calls the driver: CUDA does not survive fork.
- * - A range is in `ranges` only while the memory is there: entered after the driver gave it, taken
- *   out before it is given back.
+ * - A range is in `ranges` only while the memory is there: it is added after the driver gave the memory, and removed
+ *   before that is given back.
  *
- * Failures: closing after the context has gone. Handles are then dead and using them
- * could crash the driver, so they are not freed; our reference to the primary context is kept too,
- * unless it is known to be the one that we took: after a reset it may be the application's new one.
+ * Failures: closing after the context has gone. Handles are then invalid and using them could crash the driver, so they
+ * are not freed. Our reference to the primary context is kept too, unless it is known to be the one that we took: after
+ * a reset it may be the application's new one.
  */
 #include "device/cuda/cuda.h"
 
@@ -41,7 +39,7 @@ static _Thread_local struct {
     unsigned int code;
 } last_error;
 
-/* Synchronization: relaxed; a child has one thread when it changes. */
+/* Synchronization: relaxed; it changes in a child that has one thread. */
 static _Atomic unsigned fork_count;
 static _Atomic uint64_t next_serial = 1;
 
@@ -89,14 +87,14 @@ int vvi_cuda_status(struct vvi_cuda *d, unsigned int code)
     bool lost;
     int rc;
 
-    /* Every call of the driver comes by here, and the table is longer than most of them. */
+    /* Every call of the driver comes through here, and the table is slower than most of them. */
     if (code == VVI_CU_SUCCESS)
         return 0;
     if (code == VVI_CU_NOT_READY)
         return -EBUSY;
     rc = vvi_cuda_errno(code, &lost);
     if (atomic_load_explicit(&d->lost, memory_order_relaxed)) {
-        lost = true; /* whatever this one says */
+        lost = true; /* whatever this code means */
     } else if (!lost && !alive(d)) {
         code = VVI_CU_CONTEXT_IS_DESTROYED;
         lost = true;
@@ -105,7 +103,7 @@ int vvi_cuda_status(struct vvi_cuda *d, unsigned int code)
     return lost ? lose(d, code) : rc;
 }
 
-/* 0, or the code for which no call of the driver is made any more. */
+/* 0, or the code that ended all calls of the driver. */
 static unsigned int gone(const struct vvi_cuda *d)
 {
     unsigned int code = atomic_load_explicit(&d->lost, memory_order_relaxed);
@@ -121,8 +119,8 @@ int vvi_cuda_refuse(const struct vvi_cuda *d, int err)
     return err;
 }
 
-/* The scope that the thread has opened with the operation `enter`: operations inside need none of
- * their own, which spares a call on device memory a dozen calls of the driver. */
+/* The scope that the thread has opened with the operation `enter`: operations inside need none of their own, which
+ * saves a call on device memory a dozen calls of the driver. */
 static _Thread_local struct {
     const struct vvi_cuda *d; /* NULL: none */
     unsigned depth;
@@ -140,8 +138,8 @@ int vvi_cuda_enter(struct vvi_cuda *d, struct vvi_cuda_scope *scope)
     scope->inner = inside.d == d;
     if (scope->inner)
         return 0;
-    /* Nothing can be done with nothing pushed; but unless the context is gone, copies go on, and
-     * a caller that frees their memory must be able to wait for them. */
+    /* Nothing can be done if the push failed; but unless the context is gone, copies continue, and a caller that frees
+     * their memory must be able to wait for them. */
     code = d->drv.cuCtxPushCurrent(d->ctx);
     if (code)
         return vvi_cuda_status(d, code);
@@ -163,8 +161,8 @@ void vvi_cuda_leave(struct vvi_cuda *d, const struct vvi_cuda_scope *scope)
     (void)d->drv.cuCtxPopCurrent(&ours);
 }
 
-/* A thread is inside one device at a time; inside another one, operations have scopes of their
- * own as ever. */
+/* A thread is inside one device at a time; in between, operations on another one have scopes of their own as
+ * usual. */
 static int enter(struct vv_device *dev)
 {
     struct vvi_cuda *d = vvi_cuda_of(dev);
@@ -468,7 +466,7 @@ static const struct vv_device_ops cuda_ops = {
     .last_code = last_code,
 };
 
-/* Says what was being done, and returns the errno. */
+/* Writes a text with the failed action, and returns the errno. */
 static int open_error(unsigned int code, const char *what, char *err, size_t err_bytes)
 {
     bool lost;
@@ -549,8 +547,8 @@ static int open_context(struct vvi_cuda *d, char *err, size_t err_bytes)
     return 0;
 }
 
-/* The device can do without them, so why they cannot be had is not asked; unless the device cannot
- * be used at all. */
+/* The device works without kernels, so the reason why they cannot be loaded is ignored; unless the device cannot be
+ * used at all. */
 static int open_kernels(struct vvi_cuda *d, char *err, size_t err_bytes)
 {
     struct vvi_cuda_scope scope;

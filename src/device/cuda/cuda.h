@@ -13,7 +13,7 @@
 #include "device/device.h"
 
 struct vv_device_cuda_opts {
-    /* As the driver counts. -1: the device of the calling thread's current context, otherwise the
+    /* In the driver's order. -1: the device of the calling thread's current context, otherwise the
      * first with an active primary context, otherwise 0. */
     int index;
     const char *library; /* NULL: libcuda.so.1 */
@@ -22,13 +22,13 @@ struct vv_device_cuda_opts {
 /*
  * Opens a device, on its primary context: the one that the CUDA runtime, PyTorch and OpenACC use.
  * It is created if the application has not done so, kept as long as the device is open, and never
- * left current in the calling thread. NULL opts: index -1. May take a second where CUDA was not in
+ * left current in the calling thread. NULL opts: index -1. May take a second if CUDA was not in
  * use yet.
  *   -ENODEV   no driver, no GPU, or it cannot be used now
  *   -EINVAL   there is no device of that index
  *   -ENOTSUP  driver or GPU are too old
  *   -ENOMEM
- * `err` gets one line that tells what and why.
+ * `err` gets one line with the failed action and the reason.
  */
 VV_WARN_UNUSED int vv_device_open_cuda(const struct vv_device_cuda_opts *opts, char *err,
                                        size_t err_bytes, struct vv_device **ret_device);
@@ -57,7 +57,7 @@ struct vv_device_cuda_gpu {
 
 struct vv_device_cuda_report {
     int driver_version; /* 13000: 13.0 */
-    int count;          /* of GPUs, which may be more than were asked for */
+    int count;          /* of GPUs; may exceed the number requested */
 };
 
 /* Lists the GPUs, for people to read. Initialises CUDA, creates no context. Fills in up to `max`

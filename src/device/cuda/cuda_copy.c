@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One batch of copies: looked at first, then submitted.
+ * One batch of copies: checked first, then submitted.
  *
- * Looking cuts each segment where a registered slice of host memory ends, because the driver
- * refuses a copy that touches two of them, and finds the direction of every piece. Nothing has been
- * submitted when one of them is refused. A batch that stays within the device has nothing to be cut, and
- * no list is made of it. Pieces of one batch may run in any order, so those of one direction go
- * together, in the form that is fastest for it: within the device, by a kernel of ours
- * where it was built (many small copies take thirty times as long one by one, and a large one takes
- * 5 to 9% longer by the driver, whose copies need multiprocessors as well); over the link, by
- * the driver's batched copy, which keeps the link busy with pieces of one page; a single one by a
- * plain copy.
+ * The check cuts each segment where a registered slice of host memory ends, because the driver refuses a copy that
+ * touches two of them, and finds the direction of every piece. Nothing has been submitted when one of them is
+ * refused. A batch that stays within the device has nothing to be cut, and no list is made of it. Pieces of one batch
+ * may run in any order, so those of one direction are submitted together, in the fastest form. Within the device that
+ * is a kernel of ours, if it was built: many small copies take thirty times as long one by one, and a large one takes
+ * 5 to 9% longer by the driver, whose copies need multiprocessors as well. Over the link it is the driver's batched
+ * copy, which keeps the link busy with pieces of one page; or for a single piece a plain copy.
  *
- * Host memory that is not registered is copied synchronously: cuMemcpyAsync returns before the end
- * for some sizes and directions, and our contract says that the caller may have its memory back.
+ * Host memory that is not registered is copied synchronously: cuMemcpyAsync returns before the end for some sizes and
+ * directions, and after our call the caller may reuse its memory.
  *
- * Failures: the driver refuses a piece half-way through a batch although the check accepted it,
- * or runs out of memory. A caller that gets an error may free the memory at once, so the
- * pieces before it are waited for.
+ * Failures: the driver refuses a piece half-way through a batch although the check accepted it, or runs out of
+ * memory. A caller that gets an error may free the memory at once, so the pieces before it are waited for.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -29,12 +26,12 @@
 
 enum direction { D2D, H2D, D2H, PAGEABLE, DIRECTIONS };
 
-#define FEW       160 /* more than the engine's batches have; beyond that, memory is allocated */
+#define FEW       160 /* more than the engine's batches have; above that, memory is allocated */
 #define PART_SIZE 160
 
 struct batch {
     struct vvi_cuda *d;
-    struct vvi_cuda_place dst, src; /* found last; the next segment is often in the same place */
+    struct vvi_cuda_place dst, src; /* of the last segment; the next is often in the same place */
     struct vv_copy_seg *seg;
     uint8_t *direction;
     size_t n, cap;
@@ -114,9 +111,8 @@ static int locate(struct batch *b, const char *ptr, struct vvi_cuda_place *place
     return rc;
 }
 
-/* How much of the next `bytes` can be copied at once as far as this side is concerned. `first`: it
- * begins the segment; the rest of a segment that began in registered memory must be registered too.
- */
+/* How much of the next `bytes` can be copied at once for this side. `first`: it begins the segment; the rest of a
+ * segment that began in registered memory must be registered too. */
 static int extent_of(struct vvi_cuda *d, const struct vvi_cuda_place *place, const char *ptr,
                      size_t bytes, bool first, size_t *ret_bytes)
 {
@@ -203,7 +199,7 @@ static inline bool holds(struct extent x, const void *ptr, size_t bytes)
     return offset < x.bytes && bytes - 1 < x.bytes - offset;
 }
 
-/* The range that holds the segment's one side. None: it is not within one, or has to be refused. */
+/* The range that contains the segment's one side. Empty: it is not within one, or has to be refused. */
 static int find_within(struct batch *b, const char *ptr, size_t bytes, struct vvi_cuda_place *place,
                        struct extent *ret_extent)
 {
@@ -217,16 +213,16 @@ static int find_within(struct batch *b, const char *ptr, size_t bytes, struct vv
     if (rc || place->kind != VV_MEM_DEVICE)
         return rc;
     x = (struct extent){place->start, place->last - place->start + 1};
-    if (!place->known) /* this segment alone */
+    if (!place->known) /* valid for this segment only */
         x = (struct extent){(uintptr_t)ptr, VV_MIN(bytes, place->last - (uintptr_t)ptr + 1)};
     if (holds(x, ptr, bytes))
         *ret_extent = x;
     return 0;
 }
 
-/* True if each segment lies in one range of device memory on either side, as those of a request that
- * hits the device cache do: such a batch has one direction and nothing to cut, so that no list of it
- * has to be made. False at the first segment that does not, or that may have to be refused. */
+/* True if on either side each segment lies in one range of device memory, as with a request that hits the device
+ * cache: such a batch has one direction and nothing to cut, so no list of it has to be made. False at the first
+ * segment that does not, or that may have to be refused. */
 static int look_within(struct batch *b, const struct vv_copy_seg *segs, size_t n, bool *ret_within)
 {
     struct extent dst = {0}, src = {0};
@@ -266,7 +262,7 @@ static int copy_each(struct batch *b, CUstream stream, const struct vv_copy_seg 
     return rc;
 }
 
-/* -ENOTSUP: the driver has none, or refuses. */
+/* -ENOTSUP: the driver has no batched copy, or refuses it. */
 static int copy_batched(struct batch *b, CUstream stream, const struct vv_copy_seg *seg, size_t n)
 {
     struct vvi_cuda *d = b->d;
@@ -275,7 +271,7 @@ static int copy_batched(struct batch *b, CUstream stream, const struct vv_copy_s
     size_t bytes[PART_SIZE];
     size_t first = 0, failed = 0;
 
-    /* The driver does not take batches for the legacy default stream. */
+    /* The driver does not accept batches on the legacy default stream. */
     if (!stream || (!d->drv.cuMemcpyBatchAsync && !d->drv.cuMemcpyBatchAsync_v12080))
         return -ENOTSUP;
     for (size_t done = 0, part; done < n; done += part) {
@@ -301,9 +297,8 @@ static int copy_batched(struct batch *b, CUstream stream, const struct vv_copy_s
     return 0;
 }
 
-/* True if our kernel is faster than the driver's copy of a single piece: not if it would have to copy
- * parts of words, nor where pages may have to come from the host first, which the driver knows how to
- * do. */
+/* True if our kernel is faster than the driver's copy of a single piece: not if it would have to copy parts of words,
+ * and not if pages may have to come from the host first, which the driver does better. */
 static bool by_kernel(const struct batch *b, const struct vv_copy_seg *seg)
 {
     return ((uintptr_t)seg->dst | (uintptr_t)seg->src) % 16 == 0 && !b->managed;
@@ -322,7 +317,7 @@ static int copy_by_kernel(struct batch *b, CUstream stream, const struct vv_copy
     return rc;
 }
 
-/* All of one direction. */
+/* Submits pieces that all have one direction. */
 static int submit_alike(struct batch *b, CUstream stream, enum direction direction,
                         const struct vv_copy_seg *seg, size_t n)
 {
@@ -335,7 +330,7 @@ static int submit_alike(struct batch *b, CUstream stream, enum direction directi
     return rc == -ENOTSUP ? copy_each(b, stream, seg, n) : rc;
 }
 
-/* Those of one direction out of a mixture. */
+/* Submits the pieces of one direction out of a mixture. */
 static int submit_some(struct batch *b, CUstream stream, enum direction direction)
 {
     struct vv_copy_seg part[PART_SIZE];
@@ -353,8 +348,8 @@ static int submit_some(struct batch *b, CUstream stream, enum direction directio
     return rc;
 }
 
-/* Until nothing of a batch that failed half-way runs any more. The code of the failure stays the one
- * that the thread remembers. */
+/* Waits until no part of a batch that failed half-way runs any more. The thread's last code stays that of the
+ * failure. */
 static int settle(struct vvi_cuda *d, CUstream stream)
 {
     bool lost = false;
@@ -379,7 +374,7 @@ static int submit(struct batch *b, CUstream stream)
     return rc;
 }
 
-/* Cuts what has to be cut and submits everything. */
+/* Checks and cuts the segments, and submits everything. */
 static int look_and_submit(struct batch *b, CUstream stream, const struct vv_copy_seg *segs,
                            size_t n)
 {

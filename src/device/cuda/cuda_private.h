@@ -21,14 +21,14 @@ struct vvi_cuda {
     struct vvi_cuda_driver drv;
     CUdevice device;
     CUcontext ctx;
-    unsigned long long ctx_id; /* tells a context from another that took its place; 0: unknown */
+    unsigned long long ctx_id; /* distinguishes the context from a later one; 0: unknown */
     uint64_t serial;           /* of this opening, never used twice */
-    unsigned forks;            /* of the process, when this was opened */
+    unsigned forks;            /* of the process, at opening */
     struct vv_device_info info;
     struct vvi_cuda_kernels *kernels; /* owned; NULL: not built, or not for this device */
 
-    /* The code that ended the device, 0 while it works. Set once. Synchronization: relaxed; it says
-     * nothing about other memory. */
+    /* The code that ended the device, 0 while it works. Set once. Synchronization: relaxed; it orders no
+     * other memory. */
     _Atomic unsigned int lost;
 
     struct vvi_cuda_ranges ranges; /* changed under `lock`, read without */
@@ -41,7 +41,7 @@ struct vvi_cuda {
 struct vv_stream {
     struct vv_stream *next, **link;
     CUstream native;
-    bool adopted;               /* the application's: not ours to destroy */
+    bool adopted;               /* the application's: must not be destroyed here */
     _Atomic(CUevent) app_event; /* for after_app, made at its first use */
 };
 
@@ -63,31 +63,30 @@ struct vvi_cuda_scope {
     bool inner; /* the thread is inside the device already: nothing was changed */
 };
 
-/* Makes our context current. -ENODEV on a lost device and in a forked child, without a call of the
- * driver; then no leave. */
+/* Makes our context current. -ENODEV on a lost device and in a forked child, without a call of the driver; then leave
+ * must not be called. */
 VV_WARN_UNUSED int vvi_cuda_enter(struct vvi_cuda *d, struct vvi_cuda_scope *scope);
 void vvi_cuda_leave(struct vvi_cuda *d, const struct vvi_cuda_scope *scope);
 
-/* The negative errno of a driver's result, which the thread remembers for last_code. A result that
- * means the end of the context, or comes after it, makes the device lost. Between enter and leave.
- */
+/* The negative errno of a driver's result, which is kept for last_code. A result that means the end of the context,
+ * or comes after it, makes the device lost. Between enter and leave. */
 int vvi_cuda_status(struct vvi_cuda *d, unsigned int code);
 
 /* For vv_device_cuda_open_code. */
 void vvi_cuda_open_failed(unsigned int code);
 
-/* Returns `err`, an error of our own that no code of the driver is behind. Anywhere. */
+/* Returns `err`, an error of our own without a driver's code. May be called anywhere. */
 int vvi_cuda_refuse(const struct vvi_cuda *d, int err);
 
-/* ---- pointer.c: where pointers point ---- */
+/* ---- pointer.c: kinds of memory ---- */
 
-/* A range of memory that holds the pointer asked for. */
+/* A range of memory that contains a pointer. */
 struct vvi_cuda_place {
     uintptr_t start, last;
     enum vv_mem_kind kind;
-    bool pinned;  /* host: copies from and to it are asynchronous */
-    bool known;   /* all of [start, last] is alike; otherwise that holds for the pointer alone */
-    bool managed; /* device memory that may be on the host at the moment */
+    bool pinned; /* host: copies from and to it are asynchronous */
+    bool known;  /* all of [start, last] is of the same kind; otherwise only the pointer is known */
+    bool managed; /* device memory that may be on the host at present */
 };
 
 /* -EXDEV: memory of another device or context. Between enter and leave. */
@@ -127,7 +126,7 @@ VV_WARN_UNUSED int vvi_cuda_event_record(struct vv_device *dev, struct vv_event 
 VV_WARN_UNUSED int vvi_cuda_event_query(struct vv_device *dev, struct vv_event *ev);
 VV_WARN_UNUSED int vvi_cuda_event_wait(struct vv_device *dev, struct vv_event *ev,
                                        int64_t timeout_ns);
-/* Frees what is left of both at closing. */
+/* Frees streams and events that are left at closing. */
 void vvi_cuda_streams_fini(struct vvi_cuda *d);
 
 #endif

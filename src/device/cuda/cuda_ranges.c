@@ -4,14 +4,14 @@
  * host cache is still being registered slice by slice, so readers must neither wait for one another
  * nor write to memory that they share.
  *
- * Holds true: `seq` is even when the table is at rest. A writer makes it odd, changes entries, and
- * makes it even again; a reader that saw an odd number, or another one after reading than before,
- * reads again. Entries are written with release and read with acquire order: a reader that got one
- * new word therefore sees the odd number too when it looks at `seq` the second time. A reader may
- * see a mixture of words until then, so it must not leave the array for any of them: it stays below
- * `cap` of the table it has, and a table that was replaced by a larger one is kept until the end.
+ * Invariant: `seq` is even when the table is at rest. A writer makes it odd, changes entries, and makes it even
+ * again; a reader that saw an odd number, or a different one after reading than before, reads again. Entries are
+ * written with release and read with acquire order: so a reader that got one new word also sees the odd number when
+ * it reads `seq` the second time. Until then a reader may see a mixture of words, which must not lead it outside of
+ * the array: it stays below `cap` of the table it has, and a table that was replaced by a larger one is kept until
+ * the end.
  *
- * The caller's lock keeps writers apart.
+ * The caller's lock serialises writers.
  */
 #include "device/cuda/cuda_ranges.h"
 
@@ -26,7 +26,7 @@ struct entry {
 };
 
 struct vvi_cuda_table {
-    struct vvi_cuda_table *old; /* the one before, kept for readers that are still in it */
+    struct vvi_cuda_table *old; /* the previous one, kept for its readers */
     _Atomic size_t n;
     size_t cap; /* immutable */
     struct entry v[];
@@ -72,8 +72,8 @@ static void put_entry(struct entry *e, struct vvi_cuda_range range)
     atomic_store_explicit(&e->kind, (int)range.kind, memory_order_release);
 }
 
-/* Index of the first range that ends at or after `p`. Halves without a branch: which way to go
- * cannot be guessed, and a wrong guess costs more than the rest of the step. */
+/* Index of the first range that ends at or after `p`. Bisection without a branch: its direction cannot be predicted,
+ * and a misprediction costs more than the rest of the step. */
 static size_t first_reaching(const struct vvi_cuda_table *t, size_t n, uintptr_t p)
 {
     size_t first = 0;
@@ -160,7 +160,7 @@ static int table_with_room(struct vvi_cuda_ranges *r, struct vvi_cuda_table **re
     for (size_t i = 0; i < n; i++)
         put_entry(&bigger->v[i], get_entry(&t->v[i]));
     atomic_store_explicit(&bigger->n, n, memory_order_relaxed);
-    /* The same ranges as before: a reader finds the same in either table. */
+    /* It has the same ranges: a reader finds the same in either table. */
     atomic_store_explicit(&r->table, bigger, memory_order_release);
     *ret_table = bigger;
     return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Address ranges that we know without asking the driver: our device allocations and our slices of
- * registered host memory. Disjoint, sorted by address. Looking up takes no lock and may go on while
- * another thread adds or removes; adding and removing are serialised by the caller.
+ * Address ranges that are known without a call of the driver: our device allocations and our slices of registered host
+ * memory. Disjoint, sorted by address. Lookups take no lock and may run while another thread adds or removes; the
+ * caller serialises adding and removing.
  */
 #ifndef VV_DEVICE_CUDA_RANGES_H
 #define VV_DEVICE_CUDA_RANGES_H
@@ -33,12 +33,11 @@ struct vvi_cuda_ranges {
 };
 
 void vvi_cuda_ranges_init(struct vvi_cuda_ranges *r);
-/* No thread may be looking up. */
+/* No thread may be in a lookup. */
 void vvi_cuda_ranges_fini(struct vvi_cuda_ranges *r);
 
-/* The range that holds `p`. If there is none, the gap around `p`: kind VVI_CUDA_NONE, from the end
- * of the range before to the start of the one behind. Any thread, does not block for longer than
- * an add or remove takes. */
+/* The range that contains `p`. If there is none, the gap around `p`: kind VVI_CUDA_NONE, from the end of the last range
+ * before it to the start of the next one. Any thread, does not block for longer than an add or remove takes. */
 struct vvi_cuda_range vvi_cuda_ranges_find(const struct vvi_cuda_ranges *r, uintptr_t p);
 
 /* -EEXIST: it touches another range; -ENOMEM. */

@@ -2,17 +2,14 @@
 /*
  * Streams and events.
  *
- * Our streams are non-blocking: they do not wait for the application's legacy default stream, nor
- * it for them, unless after_app says so. Events carry no times, which makes them cheap, but for those
- * that measurements ask for. Nothing
- * here uses host callbacks: the end of work is seen by asking, and asking never blocks.
+ * Our streams are non-blocking: they do not wait for the application's legacy default stream, nor it for them, except
+ * by after_app. Events carry no times, which makes them cheap, except those for measurements. Nothing here uses host
+ * callbacks: the end of work is found by queries, which never block.
  *
- * Waiting asks in a loop at first, because a copy within the device is over sooner than a thread
- * could be woken, and then sleeps in steps that grow. The context stays current meanwhile; that is
- * a matter of the calling thread alone.
+ * Waiting queries in a loop at first, because a copy within the device ends sooner than a thread could be woken up,
+ * and then sleeps in growing steps. The context stays current meanwhile; this affects only the calling thread.
  *
- * Streams and events are in lists under the device's lock for one reason: so that closing finds
- * those that were not freed.
+ * Streams and events are in lists under the device's lock only so that closing finds those that were not freed.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +18,7 @@
 #include "base/clock.h"
 #include "device/cuda/cuda_private.h"
 
-/* The driver's other name for the legacy default stream, which NULL is too. */
+/* The driver's other name for the legacy default stream; NULL means it too. */
 #define LEGACY_HANDLE ((CUstream)(uintptr_t)1)
 
 #define SPIN_NS      (150 * VV_NS_PER_US)
@@ -63,12 +60,11 @@ int vvi_cuda_stream_new(struct vv_device *dev, struct vv_stream **ret_stream)
     return 0;
 }
 
-/* 0 if work of ours may go to this stream of the application. */
+/* 0 if our work may be put on this stream of the application. */
 static int check_native(struct vvi_cuda *d, CUstream native)
 {
     unsigned int capture = VVI_CU_CAPTURE_NONE;
-    CUcontext ctx =
-        d->ctx; /* NULL is the default stream of the current context, and that is ours */
+    CUcontext ctx = d->ctx; /* NULL is the default stream of the current context, which is ours */
     int rc = native ? vvi_cuda_status(d, d->drv.cuStreamGetCtx(native, &ctx)) : 0;
 
     if (!rc && ctx != d->ctx)
@@ -168,8 +164,8 @@ int vvi_cuda_stream_wait_event(struct vv_device *dev, struct vv_stream *s, struc
     return rc;
 }
 
-/* The stream's own event for after_app. Of two threads that make one at the same time, the first
- * keeps it. */
+/* The stream's own event for after_app. If two threads make one at the same time, the first one is
+ * kept. */
 static int app_event(struct vvi_cuda *d, struct vv_stream *s, CUevent *ret_event)
 {
     CUevent event = atomic_load_explicit(&s->app_event, memory_order_acquire);
@@ -190,9 +186,9 @@ static int app_event(struct vvi_cuda *d, struct vv_stream *s, CUevent *ret_event
     return 0;
 }
 
-/* Recorded again by another thread before we wait for it, the event stands for more of the
- * application's work than it must, never for less. While a blocking stream is being captured nothing
- * may be put on the default stream, and trying to would spoil the capture; asking does not. */
+/* If another thread records the event again before we wait for it, it includes more of the application's work than
+ * needed, never less. While a blocking stream is being captured nothing may be put on the default stream, and trying to
+ * would spoil the capture; the query does not. */
 int vvi_cuda_after_app(struct vv_device *dev, struct vv_stream *s)
 {
     struct vvi_cuda *d = vvi_cuda_of(dev);
@@ -320,8 +316,8 @@ int vvi_cuda_event_query(struct vv_device *dev, struct vv_event *ev)
     return rc;
 }
 
-/* Threads sleep up to 50 us longer than they ask for unless they say otherwise, which is much
- * beside our own back-off. Returns what it was, to be set again. */
+/* Threads sleep up to 50 us longer than requested unless this is set, which is much compared with our back-off.
+ * Returns the old value, to be restored. */
 static long sharpen_sleep(void)
 {
     long slack_ns = prctl(PR_GET_TIMERSLACK);
@@ -330,7 +326,7 @@ static long sharpen_sleep(void)
     return slack_ns;
 }
 
-/* Asks until the event is done or the time is over. */
+/* Queries until the event is done or the time is over. */
 static int poll_event(struct vvi_cuda *d, CUevent event, uint64_t start_ns, uint64_t deadline_ns)
 {
     uint64_t backoff_ns = SLEEP_MIN_NS, now_ns;
@@ -340,7 +336,7 @@ static int poll_event(struct vvi_cuda *d, CUevent event, uint64_t start_ns, uint
     while ((rc = vvi_cuda_status(d, d->drv.cuEventQuery(event))) == -EBUSY) {
         unsigned int lost = atomic_load_explicit(&d->lost, memory_order_relaxed);
 
-        /* Another thread may have found it. */
+        /* Another thread may have found the loss. */
         if (lost) {
             rc = vvi_cuda_status(d, lost);
             break;
@@ -385,7 +381,7 @@ void vvi_cuda_streams_fini(struct vvi_cuda *d)
 
     while ((s = d->streams)) {
         d->streams = s->next;
-        /* The driver cannot drop work, and the caller's memory is its own again afterwards. */
+        /* The driver cannot drop work, and afterwards the caller may reuse its memory. */
         if (usable && !s->adopted)
             (void)d->drv.cuStreamSynchronize(s->native);
         stream_end(d, s, usable);

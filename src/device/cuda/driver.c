@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The driver's library: loading it, and what its results mean.
+ * The driver's library: loading it, and the meaning of its results.
  *
- * Functions whose parameters changed over time exist in several versions under one name.
- * cuGetProcAddress gives the one of the API version that the list in driver.h names, whatever the
- * library calls its symbol; drivers too old to have it are asked for the symbol. Per-thread default
- * streams are never asked for: a NULL stream is the legacy one.
+ * Functions whose parameters changed over time exist in several versions under one name. cuGetProcAddress returns the
+ * one of the API version that the list in driver.h names, whatever the library's symbol is; in drivers that are too
+ * old to have it, the symbol is looked up. Per-thread default streams are never requested: a NULL stream is the
+ * legacy one.
  *
- * Any thread; nothing here is shared but what the dynamic linker keeps. The library is opened such
- * that it stays mapped: the driver has threads and exit handlers of its own, and the application
- * may use it too.
+ * Any thread; only the dynamic linker's state is shared. The library is opened such that it stays mapped: the driver
+ * has threads and exit handlers of its own, and the application may use it too.
  */
 #include "device/cuda/driver.h"
 
@@ -80,7 +79,7 @@ static void find_function(void *lib, get_proc_fn get_proc, const char *name, con
     set_function(member, fn ? fn : dlsym(lib, symbol));
 }
 
-/* The name of a needed function that is not there, or NULL. */
+/* The name of a needed function that is missing, or NULL. */
 static const char *find_functions(struct vvi_cuda_driver *d)
 {
     const char *missing = NULL;

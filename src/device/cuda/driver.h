@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part of the CUDA driver API that Varve uses, declared here so that no toolkit is needed to
- * build, and found at run time so that none of it is linked. A test, cuda_decls.c, compares
- * everything below with cuda.h where there is one.
+ * The part of the CUDA driver API that Varve uses, declared here so that building needs no toolkit, and loaded at run
+ * time so that nothing of it is linked. A test, cuda_decls.c, compares everything below with cuda.h if that is
+ * available.
  *
  * Handles carry the driver's own names and tags: a program may include cuda.h as well. Enumerations
- * are `unsigned int`, which is what compilers make of the driver's.
+ * are `unsigned int`, as compilers represent the driver's.
  */
 #ifndef VV_DEVICE_CUDA_DRIVER_H
 #define VV_DEVICE_CUDA_DRIVER_H
@@ -75,8 +75,8 @@ enum vvi_cuda_constant {
 };
 
 /*
- * Results of the driver, and what they become: X(name without CUDA_ERROR_, code, errno, LOST or
- * KEPT). LOST: nothing on the context works any more. What is not in the list is EIO and KEPT.
+ * Results of the driver, and their errno: X(name without CUDA_ERROR_, code, errno, LOST or KEPT). LOST: the context is
+ * unusable. Codes outside of the list are EIO and KEPT.
  */
 #define VVI_CUDA_ERRORS(X)                               \
     X(INVALID_VALUE, 1, EINVAL, KEPT)                    \
@@ -245,16 +245,16 @@ struct vvi_cuda_driver {
 #define VVI_CUDA_VERSION_MIN 11000
 
 /*
- * Loads the library (NULL: libcuda.so.1), finds the functions and initialises CUDA. A failure
- * leaves a text in `err` that says what is missing. -ENODEV: no driver, or it sees no device;
- * -ENOTSUP: it is too old. `ret_code`: the driver's code behind it, or 0; written on failure too.
+ * Loads the library (NULL: libcuda.so.1), finds the functions and initialises CUDA. A failure leaves a text in `err`
+ * with the reason. -ENODEV: no driver, or it sees no device; -ENOTSUP: it is too old. `ret_code`: the driver's code
+ * behind it, or 0; written on failure too.
  */
 VV_WARN_UNUSED int vvi_cuda_driver_load(const char *library, char *err, size_t err_bytes,
                                         unsigned int *ret_code, struct vvi_cuda_driver *ret_driver);
 /* The library stays in the process: it has threads of its own. */
 void vvi_cuda_driver_unload(struct vvi_cuda_driver *driver);
 
-/* The negative errno of a result, 0 for success; `ret_lost` says whether the context is gone. */
+/* The negative errno of a result, 0 for success; `ret_lost` is set if the context is gone. */
 int vvi_cuda_errno(unsigned int code, bool *ret_lost);
 /* "CUDA_ERROR_OUT_OF_MEMORY", constant; "" for success. */
 const char *vvi_cuda_error_name(unsigned int code);

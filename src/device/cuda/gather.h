@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table of segments that the gather kernel takes as its parameter, seen by the kernel and by the
- * host code that fills it in. Compiles as C and as device code.
+ * The table of segments that the gather kernel takes as its parameter, used by the kernel and by the host code that
+ * fills it in. Compiles as C and as device code.
  *
- * A tile is what one thread block copies. `end_tile` counts the tiles of this segment and
- * of those before it, so that a block finds the segment of any tile by bisection and long segments
- * are shared out like short ones. Segments are mostly alike: a block guesses first.
+ * A tile is the part that one thread block copies. `end_tile` counts the tiles of this segment and of those before
+ * it, so that a block finds the segment of any tile by bisection, and long segments are shared out like short ones.
+ * Segments are mostly of the same length: a block guesses first.
  */
 #ifndef VV_DEVICE_CUDA_GATHER_H
 #define VV_DEVICE_CUDA_GATHER_H
@@ -17,7 +17,7 @@
 #define VVI_GATHER_THREADS 512
 #define VVI_GATHER_TILE    (VVI_GATHER_THREADS * 16)
 
-/* A longer segment is cut, so that its length fits 32 bits. A multiple of the tile. */
+/* A longer segment is cut, so that its length fits in 32 bits. A multiple of the tile. */
 #define VVI_GATHER_MAX_BYTES (UINT32_C(1) << 31)
 
 struct vvi_gather_seg {
@@ -32,8 +32,8 @@ struct vvi_gather_head {
     uint64_t segs_per_tile; /* in units of 2^-32, rounded up */
 };
 
-/* Every launch copies its whole parameter, so there are four sizes: half of what all drivers take, for
- * most requests; that (4 KiB); what newer ones take (32,764 bytes); and one between. */
+/* Every launch copies its whole parameter, so there are four sizes: half of the limit of all drivers, for most
+ * requests; that limit (4 KiB); the limit of newer ones (32,764 bytes); and one between. */
 #define VVI_GATHER_FEW    84
 #define VVI_GATHER_SMALL  170
 #define VVI_GATHER_MIDDLE 600
@@ -70,7 +70,7 @@ static inline uint64_t vvi_gather_segs_per_tile(uint32_t n_segs, uint32_t n_tile
     return (((uint64_t)n_segs << 32) + n_tiles - 1) / n_tiles;
 }
 
-/* The segment that holds the tile if all are alike; one of them, at any rate. */
+/* The segment that contains the tile if all have the same length; otherwise any of them. */
 VVI_GATHER_FN uint32_t vvi_gather_guess(const struct vvi_gather_head *head, uint32_t tile)
 {
     uint32_t guess = (uint32_t)(tile * head->segs_per_tile >> 32);
@@ -78,7 +78,7 @@ VVI_GATHER_FN uint32_t vvi_gather_guess(const struct vvi_gather_head *head, uint
     return guess < head->n_segs ? guess : head->n_segs - 1;
 }
 
-/* The segment that holds the tile; and its own first tile. */
+/* The segment that contains the tile; and its own first tile. */
 VVI_GATHER_FN uint32_t vvi_gather_find(const struct vvi_gather_head *head,
                                        const struct vvi_gather_seg *seg, uint32_t tile,
                                        uint32_t *ret_first)

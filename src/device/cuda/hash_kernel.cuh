@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checksums of pages: one block of threads computes one span's. See base/xxh3.h for where the
- * algorithm lets many threads work: they add up what each KiB contributes, as many KiB at a time as
- * the table in shared memory holds, and eight of them carry the chain on from KiB to KiB. A page of
- * 256 KiB is one such tile.
+ * Checksums of pages: one block of threads computes one span's. base/xxh3.h describes the parallel parts of the
+ * algorithm: the threads add up the contribution of each KiB, as many KiB at a time as the table in shared memory
+ * holds, and eight of them continue the chain from KiB to KiB. A page of 256 KiB is one such tile.
  *
- * Eight neighbouring threads read the 64 bytes of one stripe together, so that every sector that
- * comes from memory is used whole.
+ * Eight neighbouring threads read the 64 bytes of one stripe together, so that every sector from memory is used
+ * whole.
  */
 #ifndef VV_DEVICE_CUDA_HASH_CUH
 #define VV_DEVICE_CUDA_HASH_CUH
 
 #include "device/cuda/hash_kernel.h"
 
-static_assert(sizeof(struct vvi_hash_params) <= 4096, "what every driver takes");
+static_assert(sizeof(struct vvi_hash_params) <= 4096, "the limit of all drivers");
 
 extern "C" __global__ void __launch_bounds__(VVI_HASH_THREADS)
     varve_hash(const __grid_constant__ struct vvi_hash_params t)

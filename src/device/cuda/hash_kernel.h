@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arguments of the HASH kernel, the same for its launch and for itself. */
+/* Arguments of the HASH kernel, shared by its launch and the kernel. */
 #ifndef VV_DEVICE_CUDA_HASH_H
 #define VV_DEVICE_CUDA_HASH_H
 

@@ -2,12 +2,12 @@
 /*
  * Loading and launching our kernels.
  *
- * The fatbin is part of the binary where an nvcc built it. The gather kernel exists in four sizes
- * that differ in how many segments their parameter holds; the tables begin alike, so one table
- * serves all, and the smallest kernel that takes its segments is launched. Drivers before CUDA 12.1
- * have the two small ones only: then more segments take more launches.
+ * The fatbin is part of the binary if an nvcc built it. The gather kernel exists in four sizes that differ in the
+ * number of segments in their parameter; the tables begin alike, so one table serves all, and the smallest kernel for
+ * the number of segments is launched. Drivers before CUDA 12.1 have only the two small ones: then more segments take
+ * more launches.
  *
- * Nothing here is shared between threads but what was loaded, which does not change.
+ * Threads share only the loaded kernels, which do not change.
  */
 #include "device/cuda/kernels.h"
 
@@ -29,8 +29,8 @@ enum { GATHERS = 4, GATHERS_ALWAYS = 2 };
 struct vvi_cuda_kernels {
     CUmodule module;
     CUfunction fill, verify, spin, hash, copy;
-    CUfunction gather[GATHERS]; /* NULL: the driver cannot */
-    unsigned int blocks;        /* that keep the whole device busy */
+    CUfunction gather[GATHERS]; /* NULL: the driver does not support this size */
+    unsigned int blocks;        /* enough to keep the whole device busy */
 };
 
 static const struct {
@@ -72,7 +72,7 @@ static unsigned int find_all(const struct vvi_cuda_driver *driver, struct vvi_cu
         code = driver->cuModuleGetFunction(wanted[i].function, k->module, wanted[i].name);
     if (code != VVI_CU_SUCCESS || driver->version < LARGE_PARAMETERS_SINCE)
         return code;
-    /* A toolkit too old for these leaves them out; small launches do as well. */
+    /* A toolkit that is too old leaves these out; small launches replace them. */
     for (size_t i = GATHERS_ALWAYS; i < GATHERS; i++)
         if (driver->cuModuleGetFunction(&k->gather[i], k->module, gathers[i].name) !=
             VVI_CU_SUCCESS)
@@ -122,7 +122,7 @@ static unsigned int launch(const struct vvi_cuda_driver *driver, CUfunction func
                                   NULL);
 }
 
-/* Blocks for so many 16-byte words; one at least, which sees to the last bytes. */
+/* Number of blocks for so many 16-byte words; at least one, which handles the last bytes. */
 static unsigned int blocks_for(const struct vvi_cuda_kernels *kernels, size_t bytes)
 {
     uint64_t blocks = vv_div_up(bytes / 16, FILL_THREADS);
@@ -130,7 +130,7 @@ static unsigned int blocks_for(const struct vvi_cuda_kernels *kernels, size_t by
     return (unsigned int)VV_MIN(VV_MAX(blocks, UINT64_C(1)), (uint64_t)kernels->blocks);
 }
 
-_Static_assert((int)VVI_HASH_SPANS == (int)VV_KERNEL_SPANS, "as many as may be asked for");
+_Static_assert((int)VVI_HASH_SPANS == (int)VV_KERNEL_SPANS, "both are the limit of one HASH");
 
 static unsigned int launch_hash(const struct vvi_cuda_driver *driver,
                                 const struct vvi_cuda_kernels *kernels, CUstream stream,
@@ -206,8 +206,8 @@ static unsigned int launch_gather(const struct vvi_cuda_driver *driver,
                   (void *[]){head});
 }
 
-/* Any number of segments of any size. Out of the way of the usual ones: the driver's stack would begin
- * 32 KiB further down, where nothing was lately. */
+/* Any number of segments of any size. A function of its own: its stack frame of 32 KiB would move the driver's stack
+ * to memory that is not in the cache. */
 __attribute__((noinline)) static unsigned int
 gather_many(const struct vvi_cuda_driver *driver, const struct vvi_cuda_kernels *kernels,
             CUstream stream, const struct vv_copy_seg *segs, size_t n_segs, bool *ret_begun)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Our own kernels: writing and checking contents, keeping the device busy, and copying one or many
- * segments; checksums are in hash_kernel.cuh. kernels.c launches them by the names here; tests emulate them by the same names.
+ * segments; checksums are in hash_kernel.cuh. kernels.c launches them by the names here; tests emulate them by the
+ * same names.
  *
- * Invariants: no kernel needs another block to make progress, none writes outside the ranges
- * that it is given, and each ends by itself within a second after its work is done.
+ * Invariants: no kernel needs another block to make progress, none writes outside of the ranges that it is given, and
+ * each ends by itself within a second after its work is done.
  *
- * The two that copy are bound by memory. Each thread copies one word of 16 bytes, past the caches' usual
- * retention: the bytes are not looked at again. Small blocks that come and go keep more loads under
- * way than large ones that loop. The last words are copied first: what the application wrote last,
- * which is mostly the end, is still in the cache. Segments whose sides differ modulo 16 are copied
- * in the widest words that fit both.
+ * The two that copy are bound by memory. Each thread copies one word of 16 bytes, without keeping it in the caches:
+ * the bytes are not read again. Small blocks that come and go keep more loads under way than large ones that loop.
+ * The last words are copied first: the application's last writes, which are mostly at the end, are still in the
+ * cache. Segments whose sides differ modulo 16 are copied in the widest words that fit both.
  */
 #include <stdint.h>
 
@@ -25,9 +25,9 @@
 #define LARGE_PARAMETERS 1
 #endif
 
-static_assert(sizeof(struct vvi_gather_few) <= 2048, "half of it");
-static_assert(sizeof(struct vvi_gather_small) <= 4096, "what every driver takes");
-static_assert(sizeof(struct vvi_gather_large) <= 32764, "the most that any driver takes");
+static_assert(sizeof(struct vvi_gather_few) <= 2048, "half of the limit of all drivers");
+static_assert(sizeof(struct vvi_gather_small) <= 4096, "the limit of all drivers");
+static_assert(sizeof(struct vvi_gather_large) <= 32764, "the limit of newer drivers");
 
 /* ---- time ---- */
 
@@ -39,7 +39,7 @@ __device__ static uint64_t global_ns()
     return ns;
 }
 
-/* Until so long after `start`. Arithmetic alone: it takes nothing from memory that others may need. */
+/* Waits until `ns` after `start`. Arithmetic alone: uses no memory bandwidth. */
 __device__ static void stay(uint64_t start, uint64_t ns)
 {
     if (ns > SPIN_MAX_NS)
@@ -65,8 +65,9 @@ __device__ static uint64_t all_threads()
     return (uint64_t)gridDim.x * blockDim.x;
 }
 
-/* `first` is the pattern's word at p. Each thread writes two words at a time; the last bytes, fewer
- * than 16, are left to one thread. */
+/* `first` is the pattern's word at p. Each thread writes two words at a time; one thread handles the last bytes,
+ * fewer than
+ * 16. */
 extern "C" __global__ void varve_fill(unsigned char *p, uint64_t bytes, uint64_t first, uint64_t ns)
 {
     uint64_t start = global_ns();
@@ -111,8 +112,8 @@ extern "C" __global__ void varve_verify(const unsigned char *p, uint64_t bytes, 
 
 /* ---- one segment ---- */
 
-/* Both sides at multiples of 16. There are blocks for all words of 16 bytes and one more, whose thread
- * copies the bytes behind the last of them. */
+/* Both sides at multiples of 16. There are blocks for all words of 16 bytes and one more, whose thread copies the bytes
+ * behind the last of them. */
 extern "C" __global__ void __launch_bounds__(VVI_COPY_THREADS)
     varve_copy(unsigned char *dst, const unsigned char *src, uint64_t bytes)
 {
@@ -144,7 +145,7 @@ __device__ static void copy_words(unsigned char *dst, const unsigned char *src, 
         dst[i] = src[i];
 }
 
-/* As copy_words, from any address, if both sides are alike modulo sizeof(T). */
+/* As copy_words, from any address, if both sides are equal modulo sizeof(T). */
 template <typename T>
 __device__ static void copy_alike(unsigned char *dst, const unsigned char *src, uint32_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our kernels behind the table of operations. Whatever a kernel would touch is looked at first: an
- * address that is not the device's ends the context for the whole application, not the kernel alone.
+ * Our kernels behind the table of operations. All addresses of a kernel are checked first: one that is not the
+ * device's would end the context for the whole application, not only the kernel.
  */
 #include <errno.h>
 

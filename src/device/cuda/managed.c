@@ -44,7 +44,7 @@ int vv_device_cuda_managed_alloc(struct vv_device *dev, size_t bytes, void **ret
     if (rc)
         return rc;
     code = d->drv.cuDeviceGetAttribute(&concurrent, VVI_CU_DEVICE_CONCURRENT_MANAGED, d->device);
-    /* Without it nothing can be moved ahead of its use. */
+    /* Without concurrent access nothing can be moved ahead of its use. */
     if (code == VVI_CU_SUCCESS && (!concurrent || !d->drv.cuMemAllocManaged))
         code = VVI_CU_NOT_SUPPORTED;
     if (code == VVI_CU_SUCCESS)

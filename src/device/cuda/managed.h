@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Managed (unified) memory of a CUDA device. The library does not use it: measurements compare the
- * library with an application that leaves the movement of its data to the driver.
+ * Managed (unified) memory of a CUDA device. The library does not use it: measurements compare the library with an
+ * application that leaves data movement to the driver.
  *
  * Functions take a device that vv_device_open_cuda returned (-EINVAL: another one), from any thread.
  * Managed memory is device memory to all other operations. -ENOTSUP: the driver or the device
@@ -16,8 +16,8 @@
 #include "device/device.h"
 
 enum vv_device_cuda_advice {
-    VV_DEVICE_CUDA_PREFER_HOST,    /* belongs in host memory: may leave the device first */
-    VV_DEVICE_CUDA_PREFER_DEVICE,  /* belongs on the device */
+    VV_DEVICE_CUDA_PREFER_HOST,    /* prefers host memory: may leave the device first */
+    VV_DEVICE_CUDA_PREFER_DEVICE,  /* prefers the device */
     VV_DEVICE_CUDA_USED_BY_DEVICE, /* the device keeps mappings to it wherever it is */
 };
 

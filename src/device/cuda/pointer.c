@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where a pointer points.
+ * The kind of memory that a pointer points to.
  *
- * Our own allocations and slices are in a table and cost no call of the driver; everything else is
- * asked for, every time: the application may free its memory, and the same address may be something
- * else tomorrow. Under the driver's unified addresses a pointer alone tells device and kind.
+ * Our own allocations and slices are in a table and cost no call of the driver. All other addresses are looked up
+ * every time: the application may free its memory, and the same address may be of another kind later. With the
+ * driver's unified addresses a pointer alone determines device and kind.
  *
- * Memory that belongs to another device or, where the driver tells, to another context cannot be
- * named in our context. Memory from pools and mapped reservations belongs to none and is fine;
- * managed memory counts as device memory. Host memory that another context registered may or may
- * not be pinned for ours, so it counts as not.
+ * Memory of another device or, if the driver reports it, of another context cannot be used in our context. Memory
+ * from pools and mapped reservations belongs to none and can; managed memory counts as device memory. Host memory
+ * that another context registered may or may not be pinned for ours, so it counts as not pinned.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -37,7 +36,7 @@ static unsigned int ask(const struct vvi_cuda_driver *drv, uintptr_t p, struct a
 
     _Static_assert(VV_ARRAY_SIZE(attributes) == VV_ARRAY_SIZE(values), "one value each");
     for (size_t i = 0; i < VV_ARRAY_SIZE(attributes); i++)
-        which[i] = attributes[i]; /* the driver wants to be able to write them */
+        which[i] = attributes[i]; /* the driver's parameter is not const */
     code = drv->cuPointerGetAttributes(VV_ARRAY_SIZE(which), which, values, p);
     if (code == VVI_CU_SUCCESS)
         *ret_answer = a;

@@ -2,10 +2,9 @@
 /*
  * Questions about CUDA that need no open device.
  *
- * A program that does not use CUDA must not pay for it: loading and initialising the driver takes
- * up to a second and hundreds of megabytes. So the two questions that every program asks, whether
- * CUDA is in use and whether a pointer is the GPU's, only look at a library that is already loaded,
- * and ask it nothing but functions that work without initialisation, or say that it is missing.
+ * A program that does not use CUDA must not pay for it: loading and initialising the driver takes up to a second and
+ * hundreds of megabytes. Every program asks two questions: is CUDA in use, and is a pointer the GPU's? They only use a
+ * library that is already loaded, and functions that work without initialisation, or report that it is missing.
  *
  * Any thread.
  */
@@ -38,10 +37,10 @@ static int take_loads(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
     if (bytes > offsetof(struct dl_phdr_info, dlpi_adds))
         *(unsigned long long *)arg = info->dlpi_adds;
-    return 1; /* all entries say the same */
+    return 1; /* all entries have the same counts */
 }
 
-/* How many libraries this process has loaded so far; 0: not known. */
+/* Number of libraries that this process has loaded so far; 0: not known. */
 static unsigned long long count_loads(void)
 {
     unsigned long long loads = 0;
@@ -52,9 +51,9 @@ static unsigned long long count_loads(void)
 
 static bool loaded_open(struct loaded *ret_loaded)
 {
-    /* The dynamic linker looks through its folders before it says no, which is too long for
-     * something that every varve_protect asks; as long as nothing was loaded since, the answer is
-     * the same. Synchronization: relaxed; a stale number only makes us look. */
+    /* The dynamic linker searches its folders before it fails, which is too slow for a check in every varve_protect. As
+     * long as no library was loaded since, the answer is the same. Synchronization: relaxed; a stale number only causes
+     * another search. */
     static _Atomic unsigned long long absent_at;
     unsigned long long loads = count_loads();
     struct loaded l = {0};
@@ -85,7 +84,7 @@ static bool in_use(const struct loaded *l)
     CUcontext ctx = NULL;
     int count = 0;
 
-    /* Before cuInit this says that it was not called. */
+    /* Before cuInit this returns an error. */
     if (l->cuCtxGetCurrent(&ctx) != 0)
         return false;
     if (ctx)

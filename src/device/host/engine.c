@@ -3,21 +3,19 @@
  * The threads that do the work: one per copy direction, so that all directions run at once, and one
  * for kernels, the application's and ours.
  *
- * Pacing. Each engine and each stream keeps a clock of its own, which says when work would have
- * ended had no thread ever been late. A batch starts, by these clocks, when it is submitted, the
- * work before it in its stream has ended and the engine is free; it ends a latency and its bytes
- * over the rate later. The thread copies at once and then sleeps until that end. A thread that
- * wakes up late does not move the clocks, so the delay is made good by the next queued batch, and
- * the rate holds on average however small the batches are. What is never made good is time in which
- * nothing was queued. Where a caller waits for the only batch there is, a late end would be its
- * loss, and virtual machines wake sleepers 50 us late and more. Then, and only then, the thread
- * sleeps less, by how late timers have been so far, and spins for the rest.
+ * Pacing. Each engine and each stream has a clock of its own: the time at which work would have ended if no thread
+ * had ever been late. By these clocks, a batch starts when it is submitted, the work before it in its stream has
+ * ended and the engine is free; it ends after its latency and its bytes over the rate. The thread copies at once and
+ * then sleeps until that end. A thread that wakes up late does not move the clocks, so the next queued batch makes up
+ * for the delay, and the rate holds on average for batches of any size. Time in which nothing was queued is not made
+ * up for. If a caller waits for the only batch, it would lose the time of a late end, and virtual machines wake
+ * sleepers 50 us late and more. Then, and only then, the thread sleeps less, by how late timers have been so far, and
+ * spins for the rest.
  *
- * Without a rate a batch takes as long as the processor takes to copy it.
+ * Without a rate a batch takes as long as the processor needs to copy it.
  *
- * An engine waits on its condition variable when it has nothing to do and while it paces; losing
- * the device ends both waits. An item in an engine's hands stays at the head of its stream, so
- * streams keep their order by themselves.
+ * An engine waits on its condition variable when it is idle and while it paces; losing the device ends both waits. An
+ * item that an engine works on stays at the head of its stream, so streams keep their order by themselves.
  */
 #include <errno.h>
 #include <sys/prctl.h>
@@ -53,8 +51,8 @@ static bool end_matters_locked(const struct vvi_device_host *d, const struct vvi
     return d->n_waiters && !e->head && !next;
 }
 
-/* Sleeps until `until_ns` at the latest, and learns how late this machine's timers are. */
-static void doze_locked(struct vvi_device_host *d, struct vvi_device_engine *e, uint64_t until_ns)
+/* Sleeps until `until_ns` at the latest, and measures how late this machine's timers are. */
+static void sleep_locked(struct vvi_device_host *d, struct vvi_device_engine *e, uint64_t until_ns)
 {
     if (vv_cond_wait_until(&e->cond, &d->lock, until_ns) == -ETIMEDOUT) {
         uint64_t late_ns = vv_now_ns() - until_ns;
@@ -72,9 +70,9 @@ static void pace_locked(struct vvi_device_host *d, struct vvi_device_engine *e,
         uint64_t spin_ns = VV_MIN((uint64_t)(1.5 * e->late_ns), MAX_SPIN_NS);
 
         if (!end_matters_locked(d, e, it)) {
-            doze_locked(d, e, end_ns);
+            sleep_locked(d, e, end_ns);
         } else if (now_ns + spin_ns < end_ns) {
-            doze_locked(d, e, end_ns - spin_ns);
+            sleep_locked(d, e, end_ns - spin_ns);
         } else {
             vv_mutex_unlock(&d->lock);
             while (vv_now_ns() < end_ns)
@@ -84,7 +82,7 @@ static void pace_locked(struct vvi_device_host *d, struct vvi_device_engine *e,
     }
 }
 
-/* Returns with the lock held, as it was; the time of the end by the engine's clock. */
+/* Returns with the lock held again, and with the end time by the engine's clock. */
 static uint64_t run_copy_locked(struct vvi_device_host *d, struct vvi_device_engine *e,
                                 const struct vvi_device_item *it, uint64_t start_ns)
 {
@@ -160,7 +158,7 @@ static void *engine_main(void *arg)
     struct vvi_device_engine *e = arg;
     struct vvi_device_host *d = e->device;
 
-    vv_thread_unbind(); /* it stands for hardware, which takes no core */
+    vv_thread_unbind(); /* it emulates hardware, which takes no core */
     /* Timers of ordinary threads may fire 50 us late, a large part of one small batch. */
     (void)prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way into every operation of the emulated device: it is counted, held up while memory is being
- * registered, and fails if a rule says so or the device is lost.
+ * The entry of every operation of the emulated device: it is counted, held up while memory is being registered, and
+ * fails if a rule applies or the device is lost.
  *
- * Losing the device has two steps, because a caller that gets -ENODEV may free its buffers at
- * once: first nothing new starts and queued work is dropped, then, when the last copy has
- * ended, calls begin to return -ENODEV. The time between is at most one batch per engine.
+ * Losing the device has two steps, because a caller that gets -ENODEV may free its buffers at once: first nothing new
+ * starts and queued work is dropped; then, when the last copy has ended, calls begin to return -ENODEV. The time
+ * between is at most one batch per engine.
  */
 #include <errno.h>
 

@@ -2,17 +2,16 @@
 /*
  * The emulated device: opening and closing, and its memory.
  *
- * Device memory is anonymous memory of its own, entered in `allocs`; with `guard` the address that
- * callers get is an inaccessible reservation and the bytes live elsewhere, so that code which
- * dereferences a device pointer fails here as it would on a GPU. A slice of host memory that was
- * registered is entered in `slices`; nothing is really pinned.
+ * Device memory is anonymous memory of its own, entered in `allocs`. With `guard` the address that callers get is an
+ * inaccessible reservation and the bytes are elsewhere, so that code which dereferences a device pointer fails here
+ * as it would on a GPU. A registered slice of host memory is entered in `slices`; it is not really pinned.
  *
- * Freeing and unregistering first mark the range dead, so that no new copy can name it, then wait
- * for everything that was submitted, as drivers do; only then do the bytes go away. Both waits end
- * when the application's kernels do, or when the device is lost.
+ * Freeing and unregistering first mark the range dead, so that no new copy can use it, then wait for everything that
+ * was submitted, as drivers do; only then are the bytes freed. Both waits end when the application's kernels do, or
+ * when the device is lost.
  *
- * Every operation may come from any thread. The lock is given up while memory is being mapped: the
- * space is accounted for before, the range entered after.
+ * Every operation may come from any thread. The lock is released while memory is being mapped: the space is accounted
+ * for before, the range entered after.
  */
 #include "device/host/host.h"
 
@@ -42,8 +41,8 @@ static int map_bytes(size_t bytes, bool lazy, void **ret_map)
         return -ENOMEM;
     if (bytes >= HUGE_PAGE_BYTES)
         (void)madvise(map, bytes, MADV_HUGEPAGE);
-    /* Memory of a real device is there when it was allocated; page faults inside a copy would spoil
-     * its rate. Kernels that cannot do this leave the memory to be faulted in. */
+    /* Memory of a real device is populated after allocation; page faults inside a copy would spoil its rate. If the
+     * kernel cannot do this, the memory is faulted in later. */
     if (!lazy && madvise(map, bytes, MADV_POPULATE_WRITE) && errno == ENOMEM) {
         (void)munmap(map, bytes);
         return -ENOMEM;
@@ -60,7 +59,7 @@ static void unmap_range(const struct vvi_device_range *r)
         (void)munmap((void *)r->start, r->reserved);
 }
 
-/* Without the lock. */
+/* Called without the lock. */
 static int map_range(const struct vv_device_host_opts *opts, size_t bytes,
                      struct vvi_device_range *ret_range)
 {
@@ -123,7 +122,7 @@ static int mem_alloc(struct vv_device *dev, size_t bytes, void **ret_ptr)
     return rc;
 }
 
-/* The live range that starts at `ptr`, marked dead; or NULL. */
+/* Marks the live range that starts at `ptr` dead and returns it; or NULL. */
 static struct vvi_device_range *bury_locked(struct vvi_device_ranges *set, const void *ptr)
 {
     struct vvi_device_range *r = vvi_device_ranges_find(set, (uintptr_t)ptr);
@@ -146,7 +145,7 @@ static int mem_free(struct vv_device *dev, void *ptr)
         rc = -EINVAL;
     } else if (ptr) {
         vvi_device_drain_locked(d);
-        /* Looked up again: the table may have moved while we waited. */
+        /* Look up again: the table may have moved during the wait. */
         r = vvi_device_ranges_find(&d->allocs, (uintptr_t)ptr);
         d->used_bytes -= r->bytes;
         d->stats.n_allocs--;
@@ -404,7 +403,7 @@ void vv_device_host_stats(struct vv_device *dev, struct vv_device_host_stats *re
 
 /* ---- opening and closing ---- */
 
-/* Everything the device holds; also for one that was opened half-way. */
+/* Frees everything that the device holds; also after a failed opening. */
 static void host_free(struct vvi_device_host *d)
 {
     vvi_device_streams_fini(d);
@@ -430,7 +429,7 @@ static void host_close(struct vv_device *dev)
     host_free(d);
 }
 
-/* There is no context to be current. */
+/* The emulated device has no context to make current. */
 static int host_enter(struct vv_device *dev)
 {
     struct vvi_device_host *d = vvi_device_host_of(dev);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The emulated device: what device.h promises, on a machine without a GPU, with settable speed and
- * with failures on demand. Functions here take the `struct vv_device` that vv_device_open_host
- * returned, and no other. They may be called from any thread unless they say otherwise, and are
- * never themselves counted or failed.
+ * The emulated device: the contract of device.h, on a machine without a GPU, with settable speed and with failures on
+ * demand. Functions here take the `struct vv_device` that vv_device_open_host returned, and no other. They may be
+ * called from any thread unless noted, and are themselves neither counted nor failed.
  */
 #ifndef VV_DEVICE_HOST_HOST_H
 #define VV_DEVICE_HOST_HOST_H
@@ -32,9 +31,8 @@ struct vv_device_host_opts {
         pageable_bytes_per_s; /* copies from and to unregistered memory; 0: the engine's rate */
     uint64_t register_bytes_per_s; /* registering stalls other calls at this rate; 0: not at all */
 
-    /* Device pointers cannot be dereferenced (SIGSEGV, as on a real GPU), and freed ones stay
-     * invalid until close instead of being given out again. vv_device_host_map() gives the address
-     * for test code. */
+    /* Device pointers cannot be dereferenced (SIGSEGV, as on a real GPU), and freed ones stay invalid until close
+     * instead of being reused. vv_device_host_map() returns the address for test code. */
     bool guard;
 
     /* Leave the memory to be faulted in at first use: cheaper for large, sparsely used devices, but
@@ -49,7 +47,7 @@ void vv_device_host_opts_init(struct vv_device_host_opts *ret_opts);
 VV_WARN_UNUSED int vv_device_open_host(const struct vv_device_host_opts *opts,
                                        struct vv_device **ret_device);
 
-/* Holds for batches that have not started yet. */
+/* Applies to batches that have not started yet. */
 void vv_device_host_set_rate(struct vv_device *d, enum vv_device_host_engine engine,
                              struct vv_device_host_rate rate);
 void vv_device_host_set_pageable_rate(struct vv_device *d, uint64_t bytes_per_s);
@@ -81,11 +79,11 @@ void vv_device_host_app_release(struct vv_device *d);
 
 /* ---- other streams of the application ---- */
 
-/* A non-blocking stream of the application: the handle that stream_adopt takes. It belongs to the
- * caller; what is left of them goes with the device. */
+/* A non-blocking stream of the application: the handle that stream_adopt takes. The caller owns it; those that are
+ * left are freed with the device. */
 VV_WARN_UNUSED int vv_device_host_native_new(struct vv_device *d, void **ret_native);
 
-/* Work already submitted still runs. NULL is fine; a stream still adopted is not. */
+/* Work already submitted still runs. Accepts NULL; the stream must not be adopted. */
 void vv_device_host_native_free(struct vv_device *d, void *native);
 
 /* The stream is being captured into a graph, or no longer. `native` NULL: the legacy stream. */
@@ -97,11 +95,11 @@ VV_WARN_UNUSED int vv_device_host_native_hold(struct vv_device *d, void *native)
 
 /* ---- failures ---- */
 
-/* The nth next call (1: the very next) of `op`, or of any operation, and the calls after it up to
- * `count` in all (negative: for ever) return `err` and do nothing. Operations without a result
- * (stream_free, event_free) are counted but do not fail. Several rules may be set; the first that
- * fires wins. -EINVAL for an err that is not negative, nth or count 0; -ENOSPC when all rule slots
- * are taken. */
+/* The nth next call (1: the very next) of `op`, or of any operation, and the calls after it up to `count` in all
+ * (negative: for ever) return `err` and do nothing. Operations without a result (stream_free, event_free) are counted
+ * but do not fail. Several rules may be set; the first that fires wins. -EINVAL for an err that is not negative, nth
+ * or count 0;
+ * -ENOSPC when all rule slots are taken. */
 VV_WARN_UNUSED int vv_device_host_fail(struct vv_device *d, enum vv_device_op op, uint64_t nth,
                                        int64_t count, int err);
 
@@ -110,16 +108,15 @@ VV_WARN_UNUSED int vv_device_host_fail(struct vv_device *d, enum vv_device_op op
 VV_WARN_UNUSED int vv_device_host_fail_async(struct vv_device *d, uint64_t nth, int64_t count,
                                              int err);
 
-/* The device is lost, at once or within the nth next call of `op`. When the first -ENODEV comes
- * back, the device has stopped touching memory. vv_device_host_lose must not be called from a
- * kernel function. */
+/* Loses the device, at once or within the nth next call of `op`. When the first -ENODEV is returned, the device does
+ * not touch memory any more. vv_device_host_lose must not be called from a kernel function. */
 void vv_device_host_lose(struct vv_device *d);
 VV_WARN_UNUSED int vv_device_host_lose_at(struct vv_device *d, enum vv_device_op op, uint64_t nth);
 
-/* Forgets all rules. A lost device stays lost. */
+/* Removes all rules. A lost device stays lost. */
 void vv_device_host_heal(struct vv_device *d);
 
-/* ---- what happened ---- */
+/* ---- counters ---- */
 
 struct vv_device_host_stats {
     uint64_t calls[VV_DEVICE_OP_COUNT + 1]; /* failed ones too; [VV_DEVICE_OP_ANY] is the sum */
@@ -134,7 +131,7 @@ struct vv_device_host_stats {
     size_t n_slices;
     size_t n_streams;
     size_t n_events;
-    size_t n_pending; /* work submitted and not finished */
+    size_t n_pending; /* work submitted and not ended */
 };
 
 void vv_device_host_stats(struct vv_device *d, struct vv_device_host_stats *ret_stats);

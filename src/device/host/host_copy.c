@@ -2,15 +2,14 @@
 /*
  * Checking a batch of copies and cutting it into work for the engines.
  *
- * Each side of a copy lies, with its whole length, in one device allocation, in
- * one registered slice of host memory, or in host memory that touches no registered slice: real
- * drivers accept nothing else (check_copy). Callers do not see slices, so a segment
- * is cut at their borders first; one that leaves registered memory in its middle is refused. Device
- * pointers are turned into addresses here, under the lock; that they stay mapped until the copy has
- * run is seen to by mem_free, which waits for submitted work.
+ * Each side of a copy must lie, with its whole length, in one device allocation, in one registered slice of host
+ * memory, or in host memory that touches no registered slice: real drivers accept nothing else (check_copy). Callers
+ * do not see slices, so a segment is cut at their borders first; one that leaves registered memory in its middle is
+ * refused. Device pointers are converted to addresses here, under the lock. They stay mapped until the copy has run,
+ * because mem_free waits for submitted work.
  *
- * Segments one after the other that use the same engine, and are alike in being pinned or not,
- * become one item. Nothing is submitted before every segment was accepted and every item allocated.
+ * Consecutive segments that use the same engine, and are all pinned or all not, become one item. Nothing is submitted
+ * before every segment was accepted and every item allocated.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +31,7 @@ static bool fits(const struct vvi_device_range *r, uintptr_t p, size_t bytes)
     return !r->dead && offset <= r->bytes && bytes <= r->bytes - offset;
 }
 
-/* Device memory with its whole length in one allocation, or no device memory at all. */
+/* Checks that it is device memory with its whole length in one allocation, or no device memory at all. */
 static int check_alloc(const struct vvi_device_host *d, const void *ptr, size_t bytes)
 {
     uintptr_t p = (uintptr_t)ptr;
@@ -71,7 +70,7 @@ struct checked {
     bool pageable;
 };
 
-/* As a driver does: one copy, and no crossing of borders. */
+/* Checks as a driver does: one copy, without crossing borders. */
 static int check_copy(const struct vvi_device_host *d, const struct vv_copy_seg *seg,
                       struct checked *ret_checked)
 {
@@ -130,7 +129,7 @@ static int batch_add(struct batch *b, const struct checked *c)
     return 0;
 }
 
-/* Bytes from `ptr` to the end of the registered slice that holds it; SIZE_MAX: none does. */
+/* Bytes from `ptr` to the end of the registered slice that contains it; SIZE_MAX: none does. */
 static size_t slice_left(const struct vvi_device_host *d, const void *ptr)
 {
     uintptr_t p = (uintptr_t)ptr;
@@ -143,7 +142,7 @@ static size_t slice_left(const struct vvi_device_host *d, const void *ptr)
 static int split_seg(const struct vvi_device_host *d, const struct vv_copy_seg *seg,
                      struct batch *b)
 {
-    /* Before it is cut: what lies beyond the end of an allocation may look like host memory. */
+    /* Check before cutting: memory beyond the end of an allocation may look like host memory. */
     if (seg->bytes &&
         (check_alloc(d, seg->dst, seg->bytes) || check_alloc(d, seg->src, seg->bytes)))
         return -EFAULT;
@@ -157,7 +156,7 @@ static int split_seg(const struct vvi_device_host *d, const struct vv_copy_seg *
         part.bytes = VV_MIN(part.bytes, slice_left(d, part.src));
         rc = check_copy(d, &part, &c);
         if (!rc && at && c.pageable)
-            rc = -EINVAL; /* it went beyond the last slice */
+            rc = -EINVAL; /* it goes beyond the last slice */
         if (!rc)
             rc = batch_add(b, &c);
         if (rc)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our own kernels on the emulated device, the application's streams as ours, and what the device
- * says about itself.
+ * Our own kernels on the emulated device, the application's streams as ours, and the description of the
+ * device.
  *
- * A kernel is an item of its stream like any other and runs on the compute thread, where the
- * application's kernels run too: one at a time, so a kernel that is held keeps ours waiting whatever
- * stream they are on. Its addresses are checked and turned into ones that the processor reaches when
- * it is submitted; mem_free waits for submitted work, so they stay good.
+ * A kernel is an item of its stream like any other and runs on the compute thread, as the application's kernels do:
+ * one at a time, so a kernel that is held makes ours wait on any stream. Its addresses are checked and converted to
+ * ones that the processor can use when it is submitted; mem_free waits for submitted work, so they stay valid.
  *
- * The handle of an application's stream is the stream itself. Adopting counts, so that freeing an
- * adopted stream frees nothing but the adoption, and a test sees one that was forgotten.
+ * The handle of an application's stream is the stream itself. Adoptions are counted: freeing an adopted stream only
+ * ends the adoption, and a test detects one that was forgotten.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -21,12 +20,12 @@
 #include "base/xxh3.h"
 #include "device/host/host_private.h"
 
-/* The most that a kernel may be asked to take. A test that asks for more by mistake must not hang. */
+/* Longest time of a kernel. A test that requests more by mistake must not hang. */
 #define MAX_SPIN_NS VV_NS_PER_S
 
 /* ---- kernels ---- */
 
-/* `ptr` as the processor reaches it. -EINVAL: no device memory; -EFAULT: it ends too soon. */
+/* Converts `ptr` to the processor's address. -EINVAL: not device memory; -EFAULT: it ends too soon. */
 static int map_locked(const struct vvi_device_host *d, const void *ptr, size_t bytes,
                       void **ret_map)
 {
@@ -191,7 +190,7 @@ int vvi_device_stream_id(struct vv_device *dev, struct vv_stream *s, uint64_t *r
     return 0;
 }
 
-/* The legacy stream's is NULL, as the application knows it. */
+/* NULL for the legacy stream, as for the application. */
 void *vvi_device_stream_native(struct vv_device *dev, struct vv_stream *s)
 {
     return s == vvi_device_host_of(dev)->app ? NULL : s;
@@ -263,7 +262,7 @@ int vv_device_host_native_hold(struct vv_device *dev, void *native)
     return s ? vvi_device_app_submit(d, s, NULL, NULL, 0, true) : -EINVAL;
 }
 
-/* ---- what it is ---- */
+/* ---- description ---- */
 
 void vvi_device_describe(struct vv_device *dev, struct vv_device_info *ret_info)
 {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shared by the files of the emulated device. host.c opens, closes and keeps memory; host_stream.c
- * keeps streams, events and the order of work; engine.c runs it; host_kernels.c has our kernels and the
- * application's streams; fault.c decides which call fails.
+ * Shared by the files of the emulated device. host.c: opening, closing, memory; host_stream.c: streams, events and
+ * the order of work; engine.c: the threads that do it; host_kernels.c: our kernels and the application's streams;
+ * fault.c: counters and failures.
  *
- * Synchronization: one lock, `lock` of struct vvi_device_host, covers every field here unless it
- * says otherwise. It is never held while bytes are copied, a kernel function runs or memory is
- * mapped. `_locked` functions want it held.
+ * Synchronization: one lock, `lock` of struct vvi_device_host, covers every field here unless noted. It is never held
+ * while bytes are copied, a kernel function runs or memory is mapped. `_locked` functions need it held.
  */
 #ifndef VV_DEVICE_HOST_PRIVATE_H
 #define VV_DEVICE_HOST_PRIVATE_H
@@ -28,15 +27,15 @@ struct vvi_device_host;
 #define VVI_DEVICE_MAX_RULES  16
 
 /*
- * One recording of an event: pending, then done for good. The event, the record in its stream's
- * queue and every wait for it hold a reference, so that an event may be recorded again or freed
- * while others still wait for its former recording.
+ * One recording of an event: pending, then done for good. The event, the record in its stream's queue and every wait
+ * for it hold a reference, so that an event may be recorded again or freed while others still wait for its earlier
+ * recording.
  */
 struct vvi_device_mark {
     size_t refs;
     bool done;
     int err;
-    uint64_t time_ns; /* by the stream's clock, once done; when it was submitted, if later */
+    uint64_t time_ns; /* of its end by the stream's clock, or of its submission if that is later */
     struct vv_stream *parked; /* streams whose head waits for this */
 };
 
@@ -56,12 +55,12 @@ struct vvi_device_item {
     struct vvi_device_item *prev_live, *next_live;
     uint64_t seq; /* grows with submission; orders the live list */
     uint64_t submit_ns;
-    uint64_t ready_ns; /* when the work before it was done, by the stream's clock */
+    uint64_t ready_ns; /* end of the work before it, by the stream's clock */
     bool dispatched;
 
     /* RECORD, WAIT */
     struct vvi_device_mark *mark;
-    bool keep_error; /* the record leaves the stream's error to the next event */
+    bool keep_error; /* leaves the stream's error to the next event */
 
     /* KERNEL */
     void (*fn)(void *arg);
@@ -69,7 +68,7 @@ struct vvi_device_item {
     uint64_t run_ns;
     bool hold;
     bool ours;               /* runs `kernel` */
-    struct vv_kernel kernel; /* by addresses that the processor can reach */
+    struct vv_kernel kernel; /* with the processor's addresses */
 
     /* COPY */
     unsigned engine;
@@ -77,20 +76,20 @@ struct vvi_device_item {
     int fail_err;
     uint64_t bytes;
     size_t n_segs;             /* of a HASH: from a span to its checksum */
-    struct vv_copy_seg segs[]; /* by addresses that the processor can reach */
+    struct vv_copy_seg segs[]; /* with the processor's addresses */
 };
 
 struct vv_stream {
     struct vv_stream *prev, *next; /* of all streams */
     struct vvi_device_item *head, *tail;
     struct vv_stream *next_runnable, *next_parked;
-    uint64_t clock_ns; /* when its last work was done, had no thread ever been late */
+    uint64_t clock_ns; /* end of its last work, if no thread had ever been late */
     int err;           /* first failure since the last record */
     bool runnable, parked, closing;
-    bool native;      /* the application's: belongs to it, or to the device */
-    bool capturing;   /* only the application's may be */
-    unsigned adopted; /* times that we hold it as ours */
-    uint64_t id;      /* given to no other stream */
+    bool native;      /* the application's */
+    bool capturing;   /* only with `native` */
+    unsigned adopted; /* number of adoptions */
+    uint64_t id;      /* never reused */
 };
 
 struct vv_event {
@@ -106,7 +105,7 @@ struct vvi_device_engine {
     struct vv_cond cond; /* work has come, a kernel was released, or the device is being lost */
     struct vvi_device_item *head, *tail;
     uint64_t next_free_ns; /* by the engine's clock */
-    double late_ns; /* how late sleeps have ended, moving average; the engine's thread's own */
+    double late_ns;        /* how late sleeps have ended, moving average; used by its thread only */
 };
 
 enum vvi_device_rule_kind {
@@ -119,7 +118,7 @@ enum vvi_device_rule_kind {
 struct vvi_device_rule {
     enum vvi_device_rule_kind kind;
     enum vv_device_op op;
-    uint64_t nth;  /* calls until it fires, this one included; 1: it fires now */
+    uint64_t nth;  /* calls until it fires, including this one; 1: it fires now */
     int64_t count; /* times left; negative: for ever */
     int err;
 };
@@ -146,14 +145,14 @@ struct vvi_device_host {
     struct vv_stream *app; /* immutable */
     struct vvi_device_item *live_head, *live_tail;
     uint64_t last_seq;
-    uint64_t stream_ids;   /* given so far */
-    uint64_t app_releases; /* given and not yet used by a held kernel */
+    uint64_t stream_ids;   /* number of ids given */
+    uint64_t app_releases; /* not yet used by a held kernel */
 
     struct vvi_device_rule rules[VVI_DEVICE_MAX_RULES];
     struct vv_device_host_stats stats;
 
-    /* losing: no work starts any more, and what is queued ends with -ENODEV. lost: nothing is left
-     * in flight, so calls may say so. A call that comes in between waits for the second. */
+    /* losing: no work starts any more, and queued work ends with -ENODEV. lost: no work is under way, so calls may
+     * return -ENODEV. A call that comes in between waits for the second. */
     bool losing;
     bool lost;
     bool stop;
@@ -180,7 +179,7 @@ static inline void vvi_device_leave(struct vvi_device_host *d)
 /* The error with which the batch now being submitted is to fail later, or 0. */
 int vvi_device_async_error_locked(struct vvi_device_host *d);
 
-/* Returns when nothing is in flight any more. */
+/* Returns when no work is under way any more. */
 void vvi_device_lose_locked(struct vvi_device_host *d);
 
 /* ---- host_stream.c ---- */
@@ -189,7 +188,7 @@ VV_WARN_UNUSED int vvi_device_stream_new_locked(struct vvi_device_host *d,
                                                 struct vv_stream **ret_stream);
 void vvi_device_streams_fini(struct vvi_device_host *d);
 
-/* Nothing more will be submitted to it; frees it now or with its last item. */
+/* Nothing more will be submitted to it: frees it now or with its last item. */
 void vvi_device_stream_end_locked(struct vvi_device_host *d, struct vv_stream *s);
 
 struct vvi_device_item *vvi_device_item_new(enum vvi_device_item_kind kind, size_t n_segs);
@@ -197,12 +196,11 @@ struct vvi_device_item *vvi_device_item_new(enum vvi_device_item_kind kind, size
 /* Frees a chain that was not submitted. */
 void vvi_device_items_free(struct vvi_device_host *d, struct vvi_device_item *chain);
 
-/* Appends a chain to the stream and starts what can start. */
+/* Appends a chain to the stream and starts items that are ready. */
 void vvi_device_submit_locked(struct vvi_device_host *d, struct vv_stream *s,
                               struct vvi_device_item *chain);
 
-/* The work at the head of its stream has ended at `time_ns` by the stream's clock. Frees the item.
- */
+/* The work at the head of its stream has ended at `time_ns` by the stream's clock. Frees the item. */
 void vvi_device_item_done_locked(struct vvi_device_host *d, struct vvi_device_item *it, int err,
                                  uint64_t time_ns);
 
@@ -224,14 +222,14 @@ int vvi_device_event_elapsed(struct vv_device *d, struct vv_event *from, struct 
 int vvi_device_stream_wait_event(struct vv_device *d, struct vv_stream *s, struct vv_event *ev);
 int vvi_device_after_app(struct vv_device *d, struct vv_stream *s);
 
-/* Appends a record of a new mark to the stream and waits for it; the stream's error stays for the
- * next event. */
+/* Appends a record of a new mark to the stream and waits for it; the stream's error is left to the next
+ * event. */
 VV_WARN_UNUSED int vvi_device_sync_locked(struct vvi_device_host *d, struct vv_stream *s);
 
 /* ---- host_copy.c ---- */
 
-/* Checks one copy as a driver would: it refuses copies that cross a border of registered
- * slices, and batches are cut so that none does. Lock held. */
+/* Checks one copy as a driver would, which refuses copies that cross a border of registered slices; batches are cut
+ * so that none does. Lock held. */
 VV_WARN_UNUSED int vvi_device_copy_check(const struct vvi_device_host *d,
                                          const struct vv_copy_seg *seg);
 int vvi_device_copy_async(struct vv_device *d, struct vv_stream *s, const struct vv_copy_seg *segs,
@@ -246,7 +244,7 @@ void *vvi_device_stream_native(struct vv_device *d, struct vv_stream *s);
 void vvi_device_describe(struct vv_device *d, struct vv_device_info *ret_info);
 int vvi_device_last_code(struct vv_device *d, const char **ret_name);
 
-/* All but SPIN, on the compute thread, without the lock. */
+/* Runs any kernel except SPIN, on the compute thread, without the lock. */
 void vvi_device_kernel_run(const struct vvi_device_item *it);
 
 /* ---- host.c ---- */
@@ -260,7 +258,7 @@ VV_WARN_UNUSED int vvi_device_app_submit(struct vvi_device_host *d, struct vv_st
 
 VV_WARN_UNUSED int vvi_device_engines_start(struct vvi_device_host *d);
 
-/* After the device was lost, or before anything was submitted. */
+/* To be called after the device was lost, or before anything was submitted. */
 void vvi_device_engines_stop(struct vvi_device_host *d);
 void vvi_device_engine_push_locked(struct vvi_device_host *d, struct vvi_device_item *it);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sorted array: lookups on every copy are a binary search, adding and removing are rare and may
- * move entries. Holds true: ranges are disjoint (by `reserved`) and ordered by start. No locking;
- * the device's lock covers it.
+ * A sorted array: the lookups of every copy are a binary search; adding and removing are rare and may move entries.
+ * Invariant: ranges are disjoint (by `reserved`) and ordered by start. No lock of its own; the device's lock covers
+ * it.
  */
 #include "device/host/host_ranges.h"
 

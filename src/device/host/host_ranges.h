@@ -12,9 +12,9 @@
 
 struct vvi_device_range {
     uintptr_t start;
-    size_t bytes;    /* as asked for */
+    size_t bytes;    /* as requested */
     size_t reserved; /* address space that belongs to it; at least `bytes` */
-    void *map;       /* where the processor reaches it */
+    void *map;       /* its address for the processor */
     bool dead;       /* being freed, or freed and kept out of use */
 };
 
@@ -26,16 +26,16 @@ struct vvi_device_ranges {
 
 void vvi_device_ranges_fini(struct vvi_device_ranges *r);
 
-/* The range whose address space holds `p`, or NULL. Valid until the next add or remove. */
+/* The range whose address space contains `p`, or NULL. Valid until the next add or remove. */
 struct vvi_device_range *vvi_device_ranges_find(const struct vvi_device_ranges *r, uintptr_t p);
 
 /* True if [p, p + bytes) touches any range. An end past the address space is cut off. */
 bool vvi_device_ranges_touches(const struct vvi_device_ranges *r, uintptr_t p, size_t bytes);
 
-/* Makes room for one more, so that the add that follows cannot fail. -ENOMEM. */
+/* Makes room for one more, so that the next add cannot fail. -ENOMEM. */
 VV_WARN_UNUSED int vvi_device_ranges_reserve(struct vvi_device_ranges *r);
 
-/* The caller has checked that it touches no other range, and reserved. */
+/* The caller has checked that it touches no other range, and called reserve. */
 void vvi_device_ranges_add(struct vvi_device_ranges *r, struct vvi_device_range range);
 void vvi_device_ranges_remove(struct vvi_device_ranges *r, uintptr_t start);
 

@@ -2,16 +2,15 @@
 /*
  * Streams and events of the emulated device.
  *
- * A stream is a queue. Its head is either in an engine's hands (copies, kernels), or a wait for a
- * mark that is not yet done, in which case the stream is parked on that mark; records, and waits
- * for marks that are done, are taken off at once. So after every change the streams concerned are
- * stepped until none can move, and nothing ever polls. Stepping works through a list rather than by
- * recursion: a mark may free any number of streams, whose records free others.
+ * A stream is a queue. Its head is either with an engine (copies, kernels), or a wait for a mark that is not yet
+ * done; in that case the stream is parked on that mark. Records, and waits for marks that are done, are removed at
+ * once. So after every change the affected streams are stepped until none can move, and nothing ever polls. Stepping
+ * works through a list, not by recursion: a mark may free any number of streams, whose records free others.
  *
- * Holds true whenever the lock is free: no stream is runnable; a stream with a head is either
- * dispatched or parked; every submitted item is on the live list, oldest first.
+ * Invariants whenever the lock is free: no stream is runnable; a stream with a head is either dispatched or parked;
+ * every submitted item is on the live list, oldest first.
  *
- * Runs on callers' threads and on the engines', under the device's lock.
+ * Runs on callers' threads and on the engines' threads, under the device's lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -135,7 +134,7 @@ static int wait_mark_locked(struct vvi_device_host *d, struct vvi_device_mark *m
         if (vvi_device_wait_changed_locked(d, deadline_ns) == -ETIMEDOUT && !m->done)
             return -ETIMEDOUT;
     }
-    /* -ENODEV promises that no other stream's copy is running either. */
+    /* -ENODEV means that no other stream's copy is running either. */
     while (d->losing && !d->lost)
         (void)vvi_device_wait_changed_locked(d, VV_NEVER_NS);
     return m->err;
@@ -319,7 +318,7 @@ void vvi_device_stream_free(struct vv_device *dev, struct vv_stream *s)
     d->stats.n_streams--;
     if (s->native) {
         vv_assert(s->adopted > 0);
-        s->adopted--; /* the stream itself is the application's */
+        s->adopted--; /* the application owns the stream itself */
     } else {
         vvi_device_stream_end_locked(d, s);
     }
@@ -330,12 +329,12 @@ void vvi_device_stream_end_locked(struct vvi_device_host *d, struct vv_stream *s
 {
     vv_assert(vv_mutex_held(&d->lock) && !s->closing);
     if (s->head)
-        s->closing = true; /* freed by the step that takes off its last item */
+        s->closing = true; /* the step that removes its last item frees it */
     else
         stream_destroy(d, s);
 }
 
-/* Frees what the caller did not. The engines have stopped, and nothing is pending. */
+/* Frees streams and events that the caller did not. The engines have stopped, and nothing is pending. */
 void vvi_device_streams_fini(struct vvi_device_host *d)
 {
     vv_assert(!d->live_head);
@@ -373,7 +372,7 @@ int vvi_device_sync_locked(struct vvi_device_host *d, struct vv_stream *s)
         return -ENOMEM;
     rc = append_mark_locked(d, s, VVI_DEVICE_ITEM_RECORD, m, true);
     if (!rc) {
-        /* A failed copy is the next event's to tell. */
+        /* The next event reports a failed copy. */
         (void)wait_mark_locked(d, m, VV_NEVER_NS);
         rc = d->lost ? -ENODEV : 0;
     }
@@ -468,7 +467,7 @@ int vvi_device_event_wait(struct vv_device *dev, struct vv_event *ev, int64_t ti
     if (timeout_ns >= 0 && (uint64_t)timeout_ns < VV_NEVER_NS - now_ns)
         deadline_ns = now_ns + (uint64_t)timeout_ns;
     if (ev->mark) {
-        /* Our own reference: the event may be recorded again while we wait for this recording. */
+        /* A reference of our own: the event may be recorded again during the wait for this recording. */
         struct vvi_device_mark *m = mark_ref(ev->mark);
 
         rc = wait_mark_locked(d, m, deadline_ns);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every device backend must do, written against the table of operations alone.
- * VARVE_TEST_DEVICE names the backend ("host" unless set); a new backend adds a row to `backends`.
+ * Requirements of every device backend, tested through the table of operations alone. VARVE_TEST_DEVICE names the
+ * backend ("host" unless set); a new backend adds a row to `backends`.
  *
- * Not in here: what backends may do differently, and injected failures.
+ * Not in here: permitted differences between backends, and injected failures.
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -245,8 +245,7 @@ static void pageable_copies_arrive(void)
     copies_arrive(false);
 }
 
-/* Scattered segments of both kinds of host memory and several directions in one batch. */
-/* Who copies does not know how memory was cut to be registered. */
+/* A copy does not depend on the slices in which memory was registered. */
 static void slices_may_be_crossed(void)
 {
     enum { SLICES = 3 };
@@ -265,7 +264,7 @@ static void slices_may_be_crossed(void)
     copy(s, b, d, bytes);
     finish(s);
     T_CHECK(holds(b, bytes, 5));
-    /* From the middle of one to the middle of the last, the other side starting elsewhere. */
+    /* From the middle of one slice to the middle of the last; the other side starts at another offset. */
     fill(a, bytes, 6);
     copy(s, d, a + off, 2 * each);
     copy(s, b + each / 4, d, 2 * each);
@@ -281,6 +280,7 @@ static void slices_may_be_crossed(void)
     T_EQ(munmap(b, bytes), 0);
 }
 
+/* Scattered segments of both kinds of host memory and several directions in one batch. */
 static void batches_may_be_mixed(void)
 {
     enum { N = 60 };
@@ -341,7 +341,7 @@ static void bad_copies_are_refused(void)
     copy(s, p, h, MIB);
     finish(s);
 
-    /* The whole batch or nothing: the good first segment is not copied either. */
+    /* The batch is submitted whole or not at all: the valid first segment is not copied either. */
     memset(h, 2, MIB);
     T_ERR(vv_device_copy_async(dev, s, segs, 2), -EFAULT);
     segs[1] = (struct vv_copy_seg){h, h + 4096, 100};
@@ -380,8 +380,7 @@ static void fresh_events_are_done(void)
     vv_device_stream_free(dev, NULL);
 }
 
-/* A chain of copies that goes to and fro between two streams; each link reads what the last wrote.
- */
+/* A chain of copies back and forth between two streams; each one reads what the last one wrote. */
 static void streams_wait_for_events(void)
 {
     enum { LINKS = 40 };
@@ -396,7 +395,7 @@ static void streams_wait_for_events(void)
     fill(h, MIB, 9);
     copy(s[0], p, h, MIB);
     for (size_t i = 0; i < LINKS; i++) {
-        /* One event serves all links: what waits for it waits for its recording at that time. */
+        /* One event serves all links: a wait applies to its recording at that time. */
         T_OK(vv_device_event_record(dev, ev, s[i % 2]));
         T_OK(vv_device_stream_wait_event(dev, s[(i + 1) % 2], ev));
         copy(s[(i + 1) % 2], p + (i + 1) * MIB, p + i * MIB, MIB);
@@ -412,7 +411,7 @@ static void streams_wait_for_events(void)
     pinned_free(h, MIB);
 }
 
-/* Streams and events may go while their work is pending; the work is done all the same. */
+/* Streams and events may be freed while their work is pending; the work is still done. */
 static void pending_objects_may_be_freed(void)
 {
     unsigned char *h = pinned_new(8 * MIB);
@@ -484,7 +483,7 @@ static void polling_ends(void)
     pinned_free(h, 4 * MIB);
 }
 
-/* Times are the device's, and a kernel that fills memory takes as long as it is asked to, or longer. */
+/* Times are the device's, and a kernel that fills memory takes at least the requested time. */
 static void timed_events_tell_the_time(void)
 {
     struct vv_device_info info;
@@ -508,7 +507,7 @@ static void timed_events_tell_the_time(void)
     T_OK(vv_device_event_wait(dev, to, -1));
     T_OK(vv_device_event_elapsed(dev, from, to, &ns));
     if (info.kernels)
-        T_CHECK(ns >= 20 * VV_NS_PER_MS - VV_NS_PER_US); /* a float of milliseconds is cut */
+        T_CHECK(ns >= 20 * VV_NS_PER_MS - VV_NS_PER_US); /* a float of milliseconds is truncated */
     T_OK(vv_device_event_elapsed(dev, to, from, &ns));
     if (info.kernels)
         T_EQ(ns, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our declarations of the driver API against cuda.h, where a toolkit was found: values, layouts and
- * the types of all functions, as the compiler sees them. There is nothing to run.
+ * Compares our declarations of the driver API with cuda.h, if a toolkit was found: values, layouts and the types of all
+ * functions, at compile time. Running it tests nothing more.
  */
 #include "t.h"
 
@@ -40,13 +40,13 @@ SAME_MEMBER(struct vvi_cu_copy_attributes, src_hint, CUmemcpyAttributes, srcLocH
 SAME_MEMBER(struct vvi_cu_copy_attributes, dst_hint, CUmemcpyAttributes, dstLocHint);
 SAME_MEMBER(struct vvi_cu_copy_attributes, flags, CUmemcpyAttributes, flags);
 
-/* The structures are known to be the same now; with one name for both, so can be the functions that
- * take them. */
+/* The structures are known to be equal now. With one name for both, the functions that take them can be compared
+ * too. */
 #define vvi_cu_location        CUmemLocation_st
 #define vvi_cu_copy_attributes CUmemcpyAttributes_st
 
-/* cuda.h makes macros of the functions that have versions, so that `name` is the one of the API
- * version that the toolkit has. */
+/* cuda.h defines functions with versions as macros, so `name` is the function of the toolkit's API
+ * version. */
 #define SAME_TYPE(type, params, text) \
     _Static_assert(_Generic((type)0, unsigned int(*) params : 1, default : 0), text)
 

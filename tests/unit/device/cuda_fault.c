@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA backend over a driver whose Nth call fails, for every N, with a result that means little
- * and with one that means the end: every operation returns 0 or an error, bytes are right if all
- * returned 0, and nothing crashes, hangs or is lost for good.
+ * The CUDA backend over a driver whose Nth call fails, for every N, with a harmless result and with one that ends the
+ * context: every operation returns 0 or an error, bytes are right if all returned 0, and nothing crashes, hangs or
+ * leaks.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static int unregister_all(struct vv_device *d, char *p)
     return rc;
 }
 
-/* Down in pieces, within the device, back, through all operations. */
+/* Copies down in pieces, within the device, and back, with all operations. */
 static int use(struct vv_device *d)
 {
     struct vv_stream *s = NULL;
@@ -110,7 +110,7 @@ static int run(void)
     return rc;
 }
 
-/* What a failed call could not undo. */
+/* Undoes what a failed call could not undo. */
 static void clean_up(void)
 {
     CUcontext ctx = NULL;
@@ -122,7 +122,7 @@ static void clean_up(void)
     T_EQ(fake.live("streams") + fake.live("events") + fake.live("pending"), 0);
 }
 
-/* How often a call is made depends on how long the device takes, for this one alone. */
+/* The number of calls of this function alone depends on the speed of the device. */
 static unsigned long long tries_of(const char *name, unsigned long long calls)
 {
     return strcmp(name, "cuEventQuery") == 0 ? VV_MIN(calls, 2) : calls;
@@ -153,7 +153,7 @@ static void fail_each(unsigned code)
     }
     T_OK(run());
     t_note("%llu calls failed, %llu runs with them", tries, failed);
-    T_CHECK(failed > tries / 5); /* many are answered by carrying on: names, kernels, closing */
+    T_CHECK(failed > tries / 5); /* many failures are survived: names, kernels, closing */
 }
 
 static void out_of_memory(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our kernels on the CUDA backend: over the stand-in driver, or on a GPU with
- * VARVE_TEST_DEVICE=cuda. Contents as the processor writes them, wrong bytes counted, and copies of
- * one and of many segments of every size and alignment, byte for byte.
+ * Our kernels on the CUDA backend: over the stand-in driver, or on a GPU with VARVE_TEST_DEVICE=cuda. Contents equal
+ * the processor's, wrong bytes are counted, and copies of one and of many segments of every size and alignment are
+ * right, byte for byte.
  */
 #include <stdlib.h>
 
@@ -117,8 +117,8 @@ static void fills_and_counts(void)
     tear_down();
 }
 
-/* Checksums as the processor computes them, of every kind of length: up to the border of the short
- * ones, around blocks of 1 KiB, and more blocks than a tile of the kernel has. */
+/* Checksums equal the processor's, for every kind of length: up to the limit of the short ones, around blocks of 1
+ * KiB, and with more blocks than a tile of the kernel has. */
 static void hashes(void)
 {
     static const size_t lengths[] = {
@@ -145,7 +145,7 @@ static void hashes(void)
     }
     T_CHECK(at <= 2 * MIB);
     T_OK(vv_device_launch(dev, s, &k));
-    memset(spans, 0, sizeof(spans)); /* the call has taken them */
+    memset(spans, 0, sizeof(spans)); /* the call has copied them */
     finish();
     copy(sums, k.sums, sizeof(sums));
     at = 0;
@@ -193,11 +193,11 @@ static void refuses(void)
     T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
     k.kind = (enum vv_kernel_kind)99;
     T_ERR(vv_device_launch(dev, s, &k), -EINVAL);
-    finish(); /* nothing of it has harmed the device */
+    finish(); /* none of these calls has harmed the device */
     tear_down();
 }
 
-/* A single segment: every byte of it and none beside it, whatever its size and its place. */
+/* A single segment: every byte of it and none beside it is copied, at any size and place. */
 static void copies_one(void)
 {
     enum { ROOM = 1 << 20, SIDE = 64 };
@@ -231,8 +231,8 @@ static void copies_one(void)
     free(got);
 }
 
-/* Segments side by side with gaps of a few bytes, in another order on the other side; sizes from
- * one byte to several tiles. Compared with what the processor makes of the same table. */
+/* Segments in order with gaps of a few bytes, in another order on the other side; sizes from one byte to several tiles.
+ * Compared with the processor's copy of the same table. */
 static void gather_one(size_t n_segs, uint64_t seed, bool aligned)
 {
     struct vv_copy_seg *segs = calloc(n_segs, sizeof(*segs));
@@ -314,7 +314,7 @@ static void gathers(void)
     tear_down();
 }
 
-/* A driver that takes small parameters only. */
+/* A driver that accepts only small parameters. */
 static void gathers_in_small_launches(void)
 {
     set_up(!t_device_is_cuda());
@@ -322,7 +322,7 @@ static void gathers_in_small_launches(void)
     tear_down();
 }
 
-/* What a block of the kernel does to find the segment of its tile, for all tiles of a table. */
+/* Finds the segment of each tile of a table, as a block of the kernel does. */
 static void find_all(const struct vvi_gather_large *t, bool alike)
 {
     uint32_t i = 0;
@@ -345,7 +345,7 @@ static void finds_segments(void)
     static struct vvi_gather_large t;
 
     for (uint32_t n = 1; n <= VVI_GATHER_LARGE; n += n < VVI_GATHER_SMALL + 2 ? 1 : 97) {
-        for (unsigned kind = 0; kind < 6; kind++) { /* 1, 3, 32 tiles each; or unlike */
+        for (unsigned kind = 0; kind < 6; kind++) { /* 1, 3, 32 tiles each; or different numbers */
             uint32_t tiles = 0;
 
             for (uint32_t i = 0; i < n; i++) {
@@ -360,7 +360,7 @@ static void finds_segments(void)
             find_all(&t, kind < 3);
         }
     }
-    /* Nearly as many tiles as there can be: the guess is rounded up, and stays within the table. */
+    /* Nearly the largest number of tiles: the guess is rounded up, and must stay within the table. */
     for (uint32_t i = 0; i < VVI_GATHER_LARGE; i++)
         t.seg[i].end_tile = (i + 1) * (VVI_GATHER_MAX_BYTES / VVI_GATHER_TILE) - 1;
     t.head.n_segs = VVI_GATHER_LARGE;

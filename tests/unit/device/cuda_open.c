@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening a CUDA device over the stand-in driver: which device and context it takes, what it leaves
- * behind, and what it says where there is nothing to open.
+ * Opening a CUDA device over the stand-in driver: the choice of device and context, what is left after closing, and the
+ * errors if it cannot be opened.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "t_cuda.h"
 
 static struct t_fake fake;
-static struct vvi_cuda_driver app; /* what an application would call */
+static struct vvi_cuda_driver app; /* the application's calls */
 static const char *path;
 
 static int open_index(int index, char *err, size_t err_bytes, struct vv_device **ret_device)
@@ -84,7 +84,7 @@ static void indexes_are_checked(void)
     vv_device_close(d);
 }
 
-/* Each failure on the way is an error with a text, and leaves nothing. */
+/* Each failure during opening is an error with a text, and leaves nothing behind. */
 static void every_failure_is_clean(void)
 {
     static const char *const calls[] = {"cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetAttribute",
@@ -116,7 +116,7 @@ static void the_context_is_the_primary_one(void)
     T_EQ(fake.live("contexts"), 1);
     T_EQ(app.cuDevicePrimaryCtxRetain(&primary, 0), 0);
     vv_device_close(d);
-    T_EQ(fake.live("contexts"), 1); /* the application has it still */
+    T_EQ(fake.live("contexts"), 1); /* the application still holds it */
     T_EQ(app.cuDevicePrimaryCtxRelease(0), 0);
     T_EQ(fake.live("contexts"), 0);
 }
@@ -127,13 +127,13 @@ static void the_device_in_use_is_taken(void)
     struct vv_device *d;
     char err[256];
 
-    /* Active, but current nowhere. */
+    /* Active, but not current in any thread. */
     T_EQ(app.cuDevicePrimaryCtxRetain(&ctx, 1), 0);
     T_OK(open_index(-1, err, sizeof(err), &d));
     T_EQ(index_of(d), 1);
     vv_device_close(d);
 
-    /* Current in this thread goes before active. */
+    /* A context that is current in this thread is preferred to an active one. */
     T_EQ(app.cuCtxPushCurrent(ctx), 0);
     T_EQ(app.cuDevicePrimaryCtxRetain(&now, 0), 0);
     T_OK(open_index(-1, err, sizeof(err), &d));
@@ -160,7 +160,7 @@ static void gpus_are_listed(void)
     T_ERR(vv_device_cuda_list("no-such-library", err, sizeof(err), gpus, 1, &report), -ENODEV);
 }
 
-/* Old drivers have neither batched copies nor identities of contexts. */
+/* Old drivers, without batched copies and identities of contexts, work. */
 static void old_drivers_do(void)
 {
     struct vv_device_cuda_opts opts = {.index = -1, .library = t_fake_path(true)};

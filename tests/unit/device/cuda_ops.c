@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The CUDA backend over the stand-in driver: what conformance.c cannot ask for. How batches reach
- * the driver, memory and streams of the application, its context left as found, and every way in
- * which a device can be lost.
+ * The CUDA backend over the stand-in driver: requirements that conformance.c cannot test. Calls of the driver for
+ * batches, memory and streams of the application, its unchanged context, and every way in which a device can be
+ * lost.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -54,7 +54,7 @@ static void nothing_is_left(void)
     T_EQ(fake.live("contexts"), 0);
 }
 
-/* Closing frees what is left over, so nobody does it before. */
+/* Closing frees all objects that are left, so the tests do not. */
 static void tear_down(void)
 {
     vv_device_close(dev);
@@ -110,8 +110,8 @@ static void one_segment_is_one_copy(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
-/* Within the device a kernel of ours is faster: but not between the words of 16 bytes, and not where
- * memory may be on the host at the moment. */
+/* Within the device a kernel of ours is faster, except for parts of words of 16 bytes, and for memory that may be on
+ * the host at present. */
 static void one_segment_within_the_device(void)
 {
     static const struct {
@@ -147,7 +147,7 @@ static void one_segment_within_the_device(void)
         T_EQ(fake.calls("cuLaunchKernel") - launches, cases[i].kernel);
         T_EQ(fake.calls("cuMemcpyAsync") - copies, !cases[i].kernel);
     }
-    /* Beside a copy of another direction, which is looked at last. */
+    /* Beside a copy of another direction, which comes last. */
     T_OK(vv_device_host_register(dev, h, MIB));
     unsigned long long launches = fake.calls("cuLaunchKernel");
     T_OK(vv_device_copy_async(dev, s,
@@ -161,7 +161,7 @@ static void one_segment_within_the_device(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
-/* 300 pieces of a page over four slices, some of them across a border, go down and come back. */
+/* 300 pieces of a page over four slices, some of them across a border, are copied down and back. */
 static void pieces_round_trip(unsigned long long *ret_copies, unsigned long long *ret_batches)
 {
     enum { N = 300, PIECE = 14000, SLICE = 1 << 20, SLICES = 5 };
@@ -177,7 +177,7 @@ static void pieces_round_trip(unsigned long long *ret_copies, unsigned long long
         T_OK(vv_device_host_register(dev, h + i * SLICE, SLICE));
     fill(h, N * PIECE, 3);
     memcpy(want, h, N * PIECE);
-    for (size_t i = 0; i < N; i++) /* scattered: the piece before the last goes first, and so on */
+    for (size_t i = 0; i < N; i++) /* scattered: pairs are swapped */
         segs[i] = (struct vv_copy_seg){p + (i ^ 1) * PIECE, h + i * PIECE, PIECE};
     T_OK(vv_device_copy_async(dev, s, segs, N));
     finish();
@@ -218,7 +218,7 @@ static void pieces_go_one_by_one_without_batches(void)
     tear_down();
 }
 
-/* The driver takes no batches there. */
+/* The driver accepts no batches on the default stream. */
 static void the_default_stream_takes_pieces(void)
 {
     enum { N = 20 };
@@ -247,7 +247,7 @@ static void the_default_stream_takes_pieces(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
-/* With and without our kernel, and beyond what one launch or batch takes. */
+/* With and without our kernel, and above the limits of one launch or batch. */
 static void scattered_copies_within_the_device(bool kernels)
 {
     enum { N = 2000, PIECE = 1000 };
@@ -282,8 +282,8 @@ static void scattered_copies_without_kernels(void)
     scattered_copies_within_the_device(false);
 }
 
-/* Two segments within the device and a third that begins or ends elsewhere, that there is nothing of,
- * or that has to be refused. Two allocations, so that both sides change from one to the other. */
+/* Two segments within the device and a third that begins or ends elsewhere, is empty, or has to be refused. Two
+ * allocations, so that both sides change from one to the other. */
 static void segments_unlike_the_first(void)
 {
     enum { PART = 10000 };
@@ -308,7 +308,8 @@ static void segments_unlike_the_first(void)
         {{b + 2 * PART, NULL, PART}, -EINVAL},
         {{NULL, a + 2 * PART, PART}, -EINVAL},
     };
-    /* Once behind a segment in the same two allocations, which are known then, and once behind one the other way. */
+    /* Once behind a segment in the same two allocations, which are then known, and once behind one in the other
+     * direction. */
     for (size_t i = 0; i < 2 * VV_ARRAY_SIZE(cases); i++) {
         const struct vv_copy_seg *third = &cases[i / 2].third;
         struct vv_copy_seg back = {a, b + PART, PART}, on = {b, a + PART, PART};
@@ -330,7 +331,7 @@ static void segments_unlike_the_first(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
-/* A refused piece is an error, whatever was submitted before it. */
+/* A refused piece is an error, even after others were submitted. */
 static void failures_of_copies_are_returned(void)
 {
     char *h = host_new(MIB), *p;
@@ -346,7 +347,7 @@ static void failures_of_copies_are_returned(void)
     T_ERR(vv_device_copy_async(dev, s, segs, 2), -ENOMEM);
     T_EQ(vv_device_last_code(dev, &name), VVI_CU_OUT_OF_MEMORY);
     T_STREQ(name, "CUDA_ERROR_OUT_OF_MEMORY");
-    /* What our own checks refuse has no code, not even the one before. */
+    /* Errors of our own checks have no code, not even the previous one. */
     T_ERR(vv_device_copy_async(dev, s, &(struct vv_copy_seg){p + 1, h, MIB}, 1), -EFAULT);
     T_EQ(vv_device_last_code(dev, &name), 0);
     T_STREQ(name, "");
@@ -359,7 +360,7 @@ static void failures_of_copies_are_returned(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
-/* Nor is any of it running: the caller takes the memory back at once. */
+/* And no piece is running then: the caller may free the memory at once. */
 static void nothing_runs_after_a_failure(void)
 {
     enum { N = 300, PIECE = 1000 };
@@ -375,7 +376,7 @@ static void nothing_runs_after_a_failure(void)
     T_EQ(fake.fail("cuMemcpyBatchAsync", 2, 1, VVI_CU_OUT_OF_MEMORY), 0);
     T_ERR(vv_device_copy_async(dev, s, segs, N), -ENOMEM);
     T_EQ(fake.live("pending"), 0);
-    /* A batch and a copy of another kind behind it. */
+    /* A batch, and a copy of another kind behind it. */
     segs[1] = (struct vv_copy_seg){h, p, 10};
     T_EQ(fake.fail("cuMemcpyAsync", 2, 1, VVI_CU_OUT_OF_MEMORY), 0);
     T_ERR(vv_device_copy_async(dev, s, segs, 2), -ENOMEM);
@@ -385,7 +386,7 @@ static void nothing_runs_after_a_failure(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
-/* Two launches of our kernel, of which the second is refused. */
+/* Two launches of our kernel; the second is refused. */
 static void no_kernel_runs_after_a_failure(void)
 {
     enum { N = 2000, PIECE = 100 };
@@ -403,7 +404,7 @@ static void no_kernel_runs_after_a_failure(void)
     T_EQ(fake.fail("cuLaunchKernel", 2, 1, VVI_CU_OUT_OF_MEMORY), 0);
     T_ERR(vv_device_copy_async(dev, s, segs, N), -ENOMEM);
     T_EQ(fake.live("pending"), 0);
-    /* And one that was accepted, with a copy over the link behind it that is not. */
+    /* A launch that was accepted, and a copy over the link behind it that is refused. */
     T_OK(vv_device_host_register(dev, h, MIB));
     segs[0] = (struct vv_copy_seg){p, p + MIB / 2, 4096};
     segs[1] = (struct vv_copy_seg){h, p, 4096};
@@ -481,7 +482,7 @@ static void memory_of_others_is_refused(void)
     T_CHECK(popped == other);
     T_EQ(app.cuDevicePrimaryCtxRelease(1), 0);
 
-    /* The same device, but a context that is not the primary one. */
+    /* The same device, but not its primary context. */
     T_EQ(more.cuCtxCreate(&own, 0, 0), 0);
     T_EQ(app.cuMemAlloc(&apart, 4096), 0);
     T_ERR(vv_device_ptr_kind(dev, (void *)apart, &kind, &left), -EXDEV);
@@ -519,7 +520,7 @@ static void gate_set(bool open)
     pthread_mutex_unlock(&gate.lock);
 }
 
-/* Our stream goes ahead of the application's kernel until it is told to come after it. */
+/* Our stream runs ahead of the application's kernel, until after_app. */
 static void after_app_waits_for_the_default_stream(void)
 {
     CUcontext ctx;
@@ -541,7 +542,7 @@ static void after_app_waits_for_the_default_stream(void)
     T_OK(vv_device_event_record(dev, ev, s));
     T_ERR(vv_device_event_query(dev, ev), -EBUSY);
     T_ERR(vv_device_event_wait(dev, ev, 0), -ETIMEDOUT);
-    /* Far longer than the copy takes, so that one that does not wait is seen to have ended. */
+    /* Far longer than the copy takes, so that one that does not wait would have ended. */
     T_ERR(vv_device_event_wait(dev, ev, 1000000000), -ETIMEDOUT);
     gate_set(true);
     T_OK(vv_device_event_wait(dev, ev, -1));
@@ -551,7 +552,7 @@ static void after_app_waits_for_the_default_stream(void)
     T_EQ(munmap(h, MIB), 0);
 }
 
-/* A stream that is being captured is refused, and asking our events does not spoil the capture. */
+/* A stream that is being captured is refused, and queries of our events do not spoil the capture. */
 static void captures_are_left_alone(void)
 {
     struct vv_stream *adopted;
@@ -567,7 +568,7 @@ static void captures_are_left_alone(void)
     T_OK(vv_device_event_record(dev, ev, adopted));
     T_OK(vv_device_event_wait(dev, ev, -1));
     vv_device_stream_free(dev, adopted);
-    T_EQ(more.cuStreamBeginCapture(native, 0), 0); /* global: the strictest */
+    T_EQ(more.cuStreamBeginCapture(native, 0), 0); /* global: the strictest mode */
     T_ERR(vv_device_stream_adopt(dev, native, &adopted), -EBUSY);
     T_OK(vv_device_event_record(dev, ev, s));
     T_OK(vv_device_event_wait(dev, ev, -1));
@@ -575,9 +576,9 @@ static void captures_are_left_alone(void)
     T_EQ(more.cuStreamEndCapture(native, &graph), 0);
     T_OK(vv_device_stream_adopt(dev, native, &adopted));
     vv_device_stream_free(dev, adopted);
-    T_EQ(app.cuStreamDestroy(native), 0); /* ours was freed, theirs is alive */
+    T_EQ(app.cuStreamDestroy(native), 0); /* only our adoption was freed */
 
-    /* The default stream waits for blocking ones, so a capture of one keeps us off it. */
+    /* The default stream waits for blocking ones, so a capture of one forbids work on it. */
     T_EQ(app.cuStreamCreate(&native, 0), 0);
     T_EQ(more.cuStreamBeginCapture(native, 0), 0);
     T_ERR(vv_device_after_app(dev, s), -EBUSY);
@@ -590,7 +591,7 @@ static void captures_are_left_alone(void)
     tear_down();
 }
 
-/* Whatever is called, and however it ends. */
+/* After any call, successful or not. */
 static void the_callers_context_is_left_as_found(void)
 {
     CUcontext own, now;
@@ -624,7 +625,7 @@ static void the_callers_context_is_left_as_found(void)
 
 /* ---- loss ---- */
 
-/* Nothing works, nothing crashes, nothing is asked of the driver. */
+/* Every call fails, nothing crashes, and the driver is not called. */
 static void everything_is_refused(void)
 {
     unsigned long long calls = fake.calls("*");
@@ -671,7 +672,7 @@ static void kernels_that_fail_end_the_device(void)
     T_OK(vv_device_host_register(dev, h, MIB));
     T_EQ(fake.fail_async(1, 1, VVI_CU_ILLEGAL_ADDRESS), 0);
     T_OK(vv_device_copy_async(dev, s, &(struct vv_copy_seg){p, h, MIB}, 1));
-    /* The record may find it already. */
+    /* The record may report the loss already. */
     if (vv_device_event_record(dev, ev, s) == 0)
         T_ERR(vv_device_event_wait(dev, ev, -1), -ENODEV);
     T_EQ(vv_device_last_code(dev, &name), VVI_CU_ILLEGAL_ADDRESS);
@@ -700,7 +701,7 @@ static void a_reset_is_found_out(bool used_again)
     vv_device_event_free(dev, ev);
     vv_device_close(dev);
     if (used_again) {
-        T_EQ(fake.live("contexts"), 1); /* it is the application's, not ours to release */
+        T_EQ(fake.live("contexts"), 1); /* the application's: it must not be released here */
         T_EQ(app.cuCtxPopCurrent(&ctx), 0);
         T_EQ(app.cuDevicePrimaryCtxRelease(0), 0);
     }
@@ -713,7 +714,7 @@ static void resets_are_found_out(void)
     a_reset_is_found_out(true);
 }
 
-/* Closed before anything could be found out. */
+/* Closed before the loss was noticed. */
 static void closing_after_a_reset_is_safe(void)
 {
     set_up();
@@ -808,7 +809,7 @@ static void many_threads_at_once(void)
     tear_down();
 }
 
-/* One finds the device lost, the others must not wait for ever. */
+/* One thread finds the device lost; the others must not wait for ever. */
 static void *waits_main(void *arg)
 {
     (void)arg;

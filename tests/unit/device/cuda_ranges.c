@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of address ranges: against a plain list, and read while it changes. */
+/* The table of address ranges: compared with a plain list, and read while it changes. */
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
@@ -85,7 +85,7 @@ static void random_changes_match_a_list(void)
     vvi_cuda_ranges_fini(&r);
 }
 
-/* Ranges below stay; those above come and go, and move everything behind them. */
+/* Ranges in the lower part stay; those above come and go, and move all entries behind them. */
 struct shared {
     struct vvi_cuda_ranges r;
     _Atomic bool stop;
@@ -132,7 +132,7 @@ static void readers_see_whole_entries(void)
     vvi_cuda_ranges_fini(&s.r);
 }
 
-/* The upper half of a table, which a reader touches after it has gone up at the middle. */
+/* The upper half of a table; a reader touches it when its search goes up at the middle. */
 static struct {
     struct vvi_cuda_ranges r;
     char *upper;
@@ -151,7 +151,7 @@ static void change_meanwhile(int signal)
 /* A reader is stopped in the middle of its search, and all entries move down by one. */
 static void change_in_the_middle_of_a_search(void)
 {
-    enum { N = 8192 }; /* a full table that malloc has mapped alone */
+    enum { N = 8192 }; /* a full table, for which malloc makes a mapping of its own */
     struct sigaction action = {.sa_handler = change_meanwhile}, before;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     struct vvi_cuda_range got;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The emulation of thread blocks: every block and thread runs once, barriers hold and order memory,
- * values pass between the threads of a warp, memory of a block is its own, and messages between
- * blocks and the processor arrive whole. Under ThreadSanitizer a barrier left out shows as a race.
+ * The emulation of thread blocks: every block and thread runs once, barriers hold and order memory, values pass
+ * between the threads of a warp, each block has its own memory, and messages between blocks and the processor arrive
+ * whole. Under ThreadSanitizer a missing barrier shows as a race.
  */
 #define VARVE_EMULATE 1
 #include <varve/detail/device_dual.h>
@@ -20,7 +20,7 @@ struct sums {
     bool wrong;
 };
 
-/* A sum over the block through its memory, again and again. */
+/* Sums over the block through its memory, again and again. */
 static void add_up(void *arg)
 {
     struct sums *s = arg;
@@ -85,7 +85,7 @@ static void lanes(void)
 /* One lock in device memory, taken by one thread of each warp. */
 struct locked {
     uint32_t lock;
-    uint64_t count; /* not atomic on purpose */
+    uint64_t count; /* deliberately not atomic */
 };
 
 static void count_under_lock(void *arg)
@@ -111,7 +111,7 @@ static void locks(void)
     T_EQ(l.count, BLOCKS * THREADS / VARVE_D_WARP * ROUNDS);
 }
 
-/* A block and the processor take turns at a buffer. */
+/* A block and the processor use a buffer in turn. */
 struct turns {
     uint64_t to_host, to_device; /* one writer each */
     uint64_t buffer[THREADS];

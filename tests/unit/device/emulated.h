@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the emulated device share. */
+/* Shared by the tests of the emulated device. */
 #ifndef T_UNIT_DEVICE_EMULATED_H
 #define T_UNIT_DEVICE_EMULATED_H
 

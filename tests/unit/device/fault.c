@@ -34,7 +34,7 @@ static void tear_down(void)
     T_EQ(munmap(w.paged, 4096), 0);
 }
 
-/* Calls operation `op` with good arguments and undoes what it did. The undoing is not to fail. */
+/* Calls operation `op` with good arguments and undoes its effect. Undoing must not fail. */
 static int call_op(enum vv_device_op op)
 {
     struct vv_stream *s;
@@ -93,7 +93,7 @@ static int call_op(enum vv_device_op op)
         break;
     case VV_DEVICE_OP_EVENT_QUERY:
         rc = vv_device_event_query(w.d, w.ev);
-        rc = rc == -EBUSY ? 0 : rc; /* the copies of other cases */
+        rc = rc == -EBUSY ? 0 : rc; /* copies of other cases may be pending */
         break;
     case VV_DEVICE_OP_EVENT_WAIT:
         rc = vv_device_event_wait(w.d, w.ev, -1);
@@ -237,8 +237,8 @@ static void late_failures_come_from_the_next_event(void)
     T_OK(vv_device_event_record(w.d, other, w.s));
     T_OK(vv_device_stream_wait_event(w.d, s2, w.ev));
     T_ERR(vv_device_event_wait(w.d, w.ev, -1), -EIO);
-    T_ERR(vv_device_event_query(w.d, w.ev), -EIO); /* sticky */
-    T_OK(vv_device_event_wait(w.d, other, -1));    /* on that event only */
+    T_ERR(vv_device_event_query(w.d, w.ev), -EIO); /* again */
+    T_OK(vv_device_event_wait(w.d, other, -1));    /* only on that event */
     T_OK(record_and_wait());                       /* until it is recorded again */
 
     T_OK(emu_copy(w.d, s2, w.h, w.p, MIB));
@@ -249,7 +249,7 @@ static void late_failures_come_from_the_next_event(void)
     T_EQ(w.h[8191], 1);
     T_EQ(w.h[8192], 2);
 
-    /* A synchronous copy is accepted as well and leaves its error to the event. */
+    /* A synchronous copy is accepted as well, and its error is the event's. */
     T_OK(vv_device_host_fail_async(w.d, 1, 1, -EIO));
     T_OK(emu_copy(w.d, w.s, w.paged, w.p, 4096));
     T_EQ(w.paged[0], 0);
@@ -270,7 +270,7 @@ static void *wait_for_event(void *arg)
     return NULL;
 }
 
-/* Lost while a kernel runs, copies and records stand behind it, and a thread waits. */
+/* Lost while a kernel runs, copies and records are queued behind it, and a thread waits. */
 static void lost_with_work_pending(void)
 {
     pthread_t thread;
@@ -282,7 +282,7 @@ static void lost_with_work_pending(void)
     T_OK(vv_device_after_app(w.d, w.s));
     memset(w.h, 9, MIB);
     T_OK(emu_copy(w.d, w.s, w.p, w.h, MIB));
-    /* Recorded twice: the copy's failure is the first record's to tell, the second fails alone. */
+    /* Recorded twice: the first record reports the copy's failure, the second only the loss. */
     T_OK(vv_device_event_record(w.d, w.ev, w.s));
     T_OK(vv_device_event_record(w.d, w.ev, w.s));
     calls = emu_stats(w.d).calls[VV_DEVICE_OP_EVENT_WAIT];
@@ -305,7 +305,7 @@ static void lost_with_work_pending(void)
     tear_down();
 }
 
-/* At whatever call the device goes: from the first -ENODEV on, the host memory may go as well. */
+/* The device is lost at each call in turn: after the first -ENODEV the host memory may be freed. */
 static void lost_at_each_call(void)
 {
     for (uint64_t nth = 1;; nth++) {

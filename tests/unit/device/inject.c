@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fault injector itself: every operation is passed on when it is not to fail, and fails when it
- * is. */
+/* The fault injector itself: every operation is passed on, unless it has to fail, and fails if it has to. */
 #include "fault/inject.h"
 
 #include "unit/device/emulated.h"
@@ -23,7 +22,7 @@ static void tear_down(void)
 
 enum { N_OPS = 14 };
 
-/* Each operation that can fail, once, in a way that succeeds; stops at the first error. */
+/* Calls each operation that can fail once, successfully; stops at the first error. */
 static int all_ops(unsigned char *h)
 {
     struct vv_stream *s = NULL;
@@ -60,7 +59,7 @@ static int all_ops(unsigned char *h)
         rc = vv_device_event_query(d, ev);
     vv_device_event_free(d, ev);
     vv_device_stream_free(d, s);
-    /* What a failed call left behind goes with the inner device's own functions. */
+    /* Objects left by a failed call are freed by the inner device's own functions. */
     if (registered && (rc || (rc = vv_device_host_unregister(d, h))))
         T_OK(vv_device_host_unregister(inner, h));
     if (p && (rc || (rc = vv_device_mem_free(d, p))))
@@ -142,7 +141,7 @@ static void copies_may_fail_late(void)
     tear_down();
 }
 
-/* ---- a store that carries requests out at once and reports them when polled ---- */
+/* ---- a store that carries out requests at once and reports them when polled ---- */
 
 struct plain_store {
     struct vv_store base;

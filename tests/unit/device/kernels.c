@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Our kernels and the application's streams on the emulated device: the same words as the processor
- * writes, every wrong byte counted, in the order of the stream, and clear refusals.
+ * Our kernels and the application's streams on the emulated device: words equal the processor's, every wrong byte is
+ * counted, in the order of the stream, and bad arguments are refused.
  */
 #include "base/hash.h"
 #include "base/pattern.h"
@@ -75,7 +75,7 @@ static void fills_and_counts(void)
     finish(s);
     T_EQ(*count, 6); /* it adds */
 
-    /* Nothing to check is right, at the very end of an allocation too. */
+    /* Zero bytes are valid, at the very end of an allocation too. */
     k.bytes = 0;
     k.ptr = p + MIB - 16;
     T_OK(vv_device_launch(dev, s, &k));
@@ -130,7 +130,7 @@ static void hashes(void)
     }
     T_OK(vv_device_launch(dev, s, &fill));
     T_OK(vv_device_launch(dev, s, &k));
-    memset(spans, 0, sizeof(spans)); /* the call has taken them */
+    memset(spans, 0, sizeof(spans)); /* the call has copied them */
     finish(s);
     at = 0;
     for (size_t i = 0; i < VV_ARRAY_SIZE(length); i++) {
@@ -232,7 +232,7 @@ static void adopts_other_streams(void)
     set_up();
     T_OK(vv_device_host_native_new(dev, &native));
     T_EQ(vv_device_stream_adopt(dev, &no_stream, &none), -EINVAL);
-    T_EQ(vv_device_stream_adopt(dev, s, &none), -EINVAL); /* ours is not the application's */
+    T_EQ(vv_device_stream_adopt(dev, s, &none), -EINVAL); /* our own stream cannot be adopted */
     vv_device_host_native_capture(dev, native, true);
     T_EQ(vv_device_stream_adopt(dev, native, &none), -EBUSY);
     T_CHECK(!none);

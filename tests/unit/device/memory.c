@@ -39,7 +39,7 @@ static void capacity_is_a_limit(void)
     T_ERR(vv_device_mem_free(d, (char *)a + 1), -EINVAL);
     T_OK(vv_device_mem_free(d, b));
     T_EQ(emu_stats(d).n_allocs, 1);
-    vv_device_close(d); /* frees the rest */
+    vv_device_close(d); /* frees everything else */
 }
 
 static void guarded_pointers_cannot_be_used(void)
@@ -111,8 +111,8 @@ static int driver_says(struct vv_device *d, void *dst, const void *src, size_t b
     return rc;
 }
 
-/* Copies go from one slice to the next, cut where a driver would refuse them; none goes from
- * registered memory to memory that is not. */
+/* A copy may cross slices, and is cut where a driver would refuse it; it must not go from registered memory to
+ * unregistered memory. */
 static void slices_are_crossed_in_parts(void)
 {
     struct vv_device *d = emu_open(4 * MIB, true);
@@ -159,7 +159,7 @@ static void slices_are_crossed_in_parts(void)
     vv_device_close(d);
 }
 
-/* Many slices, many segments, both directions: every byte arrives, in its place. */
+/* Many slices, many segments, both directions: every byte arrives at its place. */
 static void parts_add_up(void)
 {
     enum { SLICE = 4096, SLICES = 64, SEGS = 20 };
@@ -272,7 +272,7 @@ static void waits_for_kernels(int (*fn)(struct vv_device *d, void *ptr), struct 
     T_EQ(pthread_create(&thread, NULL, call, &c), 0);
     while (emu_stats(d).calls[op] == calls)
         vv_sleep_until_ns(vv_now_ns() + 100000);
-    vv_sleep_until_ns(vv_now_ns() + 2000000); /* time in which a call that does not wait ends */
+    vv_sleep_until_ns(vv_now_ns() + 2000000); /* long enough for a call that does not wait */
     T_CHECK(!c.done);
     vv_device_host_app_release(d);
     T_EQ(pthread_join(thread, NULL), 0);

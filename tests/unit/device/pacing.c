@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rates and latencies of the emulated device. Checked: work never ends before its time, and the
- * engines' own clocks add up. How close it comes to its time depends on the machine and is printed,
- * not checked.
+ * Rates and latencies of the emulated device. Checked: work never ends before its time, and the engines' own clocks
+ * add up. The difference from the exact time depends on the machine and is printed, not checked.
  */
 #include "unit/device/emulated.h"
 
@@ -51,7 +50,7 @@ static void submit(struct setup *u, unsigned engine)
     T_OK(emu_copy(u->d, u->s, dst, src, u->bytes));
 }
 
-/* `n` batches, `depth` of them in flight; the time they took from the first submission to the last
+/* Runs `n` batches, `depth` of them in flight; returns the time from the first submission to the last
  * event. */
 static uint64_t run_batches(struct setup *u, unsigned engine, size_t n, size_t depth)
 {
@@ -137,7 +136,7 @@ static void pageable_copies_have_their_rate(void)
     submit(&u, VV_DEVICE_HOST_H2D);
     T_CHECK(vv_now_ns() - start_ns >= 5000000);
     T_EQ(emu_stats(u.d).engine[VV_DEVICE_HOST_H2D].busy_ns, 5000000);
-    /* Between device addresses nothing is pageable. */
+    /* Copies between device addresses are never pageable. */
     submit(&u, VV_DEVICE_HOST_D2D);
     T_OK(vv_device_event_record(u.d, u.ev[0], u.s));
     T_OK(vv_device_event_wait(u.d, u.ev[0], -1));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stand-in for the CUDA driver: that it is asynchronous, in order, and refuses what the driver
- * refuses. What is tested on it is worth no more than this.
+ * The stand-in for the CUDA driver: it is asynchronous, keeps the order, and refuses what the driver refuses. Tests
+ * that use it rely on that.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -82,7 +82,7 @@ static struct {
 static struct t_fake fake;
 static void *ctx;
 
-/* A kernel that runs until it is let go. */
+/* A kernel that runs until it is released. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -152,7 +152,7 @@ static void work_is_asynchronous_and_in_order(void)
     T_EQ(cu.record(ev, a), 0);
     T_EQ(cu.wait(b, ev, 0), 0);
     T_EQ(cu.copy((uintptr_t)out, d, MIB, b), 0);
-    /* The source may still change: nothing has been copied. */
+    /* The source may still change: nothing has been copied yet. */
     memset(h, 7, MIB);
     T_EQ(cu.query(ev), NOT_READY);
     T_EQ(cu.stream_query(b), NOT_READY);
@@ -240,7 +240,7 @@ static void registration_is_as_strict(void)
     T_EQ(cu.pin(h, MIB, 1), INVALID_VALUE);
 }
 
-/* The source of a pageable copy is free at the return, the destination not yet written. */
+/* The source of a pageable copy may be reused after the call; the destination is not written yet. */
 static void pageable_copies_are_staged(void)
 {
     char *h = malloc(MIB), *out = malloc(MIB);
@@ -388,7 +388,7 @@ static void resets_void_everything(void)
     T_EQ(cu.copy((uintptr_t)h, d, MIB, s), 0);
     T_EQ(cu.record(ev, s), 0);
     gate_wait_entered(&g);
-    /* The copy is dropped; a function of the application's own nobody can end. */
+    /* The copy is dropped; the application's own host function cannot be ended. */
     T_EQ(cu.reset(0), 0);
     T_EQ(fake.live("pending"), 1);
     gate_open(&g);
@@ -407,7 +407,7 @@ static void resets_void_everything(void)
     munmap(h, MIB);
 }
 
-/* A code that ends a context does so wherever it comes from. */
+/* A code that ends a context does so from any call. */
 static void fatal_failures_stick(void)
 {
     void *again;
@@ -420,7 +420,7 @@ static void fatal_failures_stick(void)
     T_EQ(cu.info(&a, &b), 0);
 }
 
-/* Last: nothing works afterwards. */
+/* The last case: nothing works afterwards. */
 static void late_failures_stick(void)
 {
     char *h = host_new(MIB);

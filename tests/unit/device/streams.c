@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The emulated device's streams, events and the application's stream. Held kernels make the order
- * certain. */
+ * deterministic. */
 #include "unit/device/emulated.h"
 
 static struct vv_device *d;
@@ -36,8 +36,8 @@ static void write_kernel(void *arg)
     memset(w->at, w->value, w->bytes);
 }
 
-/* A copy behind after_app sees what the application's kernel writes, one that was not so ordered
- * need not wait. */
+/* A copy after after_app sees the application's kernel's writes; a copy without it does not have to
+ * wait. */
 static void after_app_orders(void)
 {
     struct vv_stream *s, *free_s;
@@ -72,7 +72,7 @@ static void after_app_orders(void)
     tear_down();
 }
 
-/* Work that the application launches later does not hold up what was ordered before. */
+/* Work that the application launches later does not delay work that was ordered before. */
 static void after_app_means_so_far(void)
 {
     struct vv_stream *s;
@@ -94,7 +94,7 @@ static void after_app_means_so_far(void)
     tear_down();
 }
 
-/* The application's stream takes copies and events too, and a held kernel holds them. */
+/* Copies and events can be put on the application's stream too, and a held kernel holds them. */
 static void app_stream_takes_copies(void)
 {
     struct vv_stream *app;
@@ -122,8 +122,8 @@ static void app_stream_takes_copies(void)
     tear_down();
 }
 
-/* Recorded again, an event stands for the later work; who waited for the former recording waits for
- * that. */
+/* An event that is recorded again stands for the later work; earlier waits still apply to the earlier
+ * recording. */
 static void recording_again(void)
 {
     struct vv_stream *held, *s, *waiter;
@@ -154,7 +154,7 @@ static void recording_again(void)
     tear_down();
 }
 
-/* One mark frees many streams, each of which frees the next, without recursion. */
+/* One mark releases many streams, each of which releases the next, without recursion. */
 static void long_chains(void)
 {
     enum { N = 20000 };
@@ -181,8 +181,7 @@ static void long_chains(void)
     tear_down();
 }
 
-/* The three directions do not wait for one another: each can finish while the others are at work.
- */
+/* The three directions do not wait for one another: each can finish while the others are busy. */
 static void directions_are_independent(void)
 {
     static const struct vv_device_host_rate slow = {.bytes_per_s = 1, .latency_ns = 0};
@@ -211,12 +210,12 @@ static void directions_are_independent(void)
             vv_device_event_free(d, ev[i]);
             vv_device_stream_free(d, s[i]);
         }
-        vv_device_close(d); /* does not wait the hour that the others need */
+        vv_device_close(d); /* does not wait the hour that the others would take */
         T_EQ(munmap(h, MIB), 0);
     }
 }
 
-/* Close with a kernel that was never released, streams, events and memory that nobody freed. */
+/* Closing with a held kernel, streams, events and memory that were not freed. */
 static void close_with_work_pending(void)
 {
     struct vv_stream *s;

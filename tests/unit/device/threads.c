@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Many threads on one emulated device, each with its own streams, events and memory, copying to and
- * fro and checking what comes back; the device is lost under their hands in a second run. And several
- * threads that wait for one event. Meant for ThreadSanitizer.
+ * Many threads on one emulated device, each with its own streams, events and memory: they copy back and forth and
+ * check the result; in a second run the device is lost meanwhile. And several threads wait for one event. Meant for
+ * ThreadSanitizer.
  */
 #include <pthread.h>
 
@@ -23,7 +23,7 @@ struct worker {
 #define BLOCK (64 * KIB)
 #define SLOTS ((size_t)6)
 
-/* One trip of SLOTS blocks: host, device, device in reverse, host. Stops at the first error. */
+/* One round of SLOTS blocks: host, device, device in reverse, host. Stops at the first error. */
 static int trip(unsigned char *in, unsigned char *out, char *p, struct vv_stream *s[2],
                 struct vv_event *ev)
 {
@@ -145,8 +145,8 @@ static void *wait_for_event(void *ev)
     return NULL;
 }
 
-/* More threads wait for one event than there are changes when it comes: the end of the kernel and the
- * record. A call is counted and begins to wait under one lock, so all of them wait when all are counted. */
+/* More threads wait for one event than there are changes when it is done: the end of the kernel and the record. A
+ * call is counted and begins to wait under one lock, so all of them wait when all are counted. */
 static void every_waiter_wakes(void)
 {
     pthread_t thread[8];

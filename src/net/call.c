@@ -192,7 +192,7 @@ void vvi_call_unref(struct vv_net_call *call)
     free(call);
 }
 
-/* ---- for those who ask ---- */
+/* ---- for callers ---- */
 
 static struct vvi_frame *request_frame(struct vv_net *net, const struct vv_net_ask *ask,
                                        uint64_t id, uint64_t now)

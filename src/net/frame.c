@@ -188,6 +188,6 @@ void vvi_addr_with_port(const char *text, uint16_t port, char ret_text[VV_NET_AD
 {
     const char *colon = strrchr(text, ':');
 
-    vv_assert(colon != NULL);
+    vv_assert(colon);
     snprintf(ret_text, VV_NET_ADDR_MAX + 1, "%.*s:%u", (int)(colon - text), text, (unsigned)port);
 }

@@ -277,7 +277,7 @@ void vvi_peer_lost(struct vv_net *net, struct vvi_peer *p, bool was_open, int er
 void vvi_peer_probe(struct vv_net *net, uint64_t id);
 void vvi_peer_opened(struct vv_net *net, struct vvi_peer *p);
 
-/* ---- the whole ---- */
+/* ---- struct vv_net ---- */
 
 enum { VVI_POOL_MAX = 16 };
 

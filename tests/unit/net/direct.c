@@ -159,7 +159,7 @@ static struct vv_net_call *hold(uint64_t limit_ns)
     ask.flags = VV_NET_DIRECT;
     ask.deadline_ns = vv_now_ns() + limit_ns;
     T_OK(vv_net_start(a.net, &ask, &call));
-    T_CHECK(call->direct != NULL);
+    T_CHECK(call->direct);
     T_ERR(vv_net_wait(call, vv_now_ns() + 50 * VV_NS_PER_MS, &answer), -EAGAIN);
     return call;
 }

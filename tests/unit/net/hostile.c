@@ -600,13 +600,13 @@ static void test_one_answer(void)
     T_OK(vv_net_peer_set(a.net, PEER, text, 0));
     T_OK(vv_net_start(a.net, &ask, &call));
     T_CHECK(vvi_call_sending(a.net, call->id, SERIAL));
-    T_CHECK(vvi_call_find(a.net, call->id, SERIAL + 1) == NULL);
+    T_CHECK(!vvi_call_find(a.net, call->id, SERIAL + 1));
     first = vvi_call_find(a.net, call->id, SERIAL);
     T_CHECK(first == call);
-    T_CHECK(vvi_call_find(a.net, call->id, SERIAL) == NULL);
+    T_CHECK(!vvi_call_find(a.net, call->id, SERIAL));
     vvi_conn_data_end(a.net, first, -EPROTO);
     T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -EPROTO);
-    T_CHECK(vvi_call_find(a.net, call->id, SERIAL) == NULL);
+    T_CHECK(!vvi_call_find(a.net, call->id, SERIAL));
     vv_net_end(call);
     vv_net_peer_drop(a.net, PEER);
     close(lfd);

@@ -114,7 +114,7 @@ static void bulk(enum nt_type type, struct nt_range range)
     ask.dst_offset = 17;
     T_OK(vv_net_start(a.net, &ask, &call));
     T_OK(vv_net_wait(call, VV_NEVER_NS, &answer));
-    T_CHECK(answer.data == NULL);
+    T_CHECK(!answer.data);
     T_EQ(pread(fd, dst, range.bytes, 17), range.bytes);
     T_CHECK(nt_is_pattern(dst, range.bytes, range.offset));
     T_EQ(lseek(fd, 0, SEEK_END), range.bytes ? range.bytes + 17 : 0);
@@ -471,7 +471,7 @@ static void test_bad_opts(void)
     opts.transport = nt_transport;
     int rc = vv_net_open(&opts, err, sizeof(err), &net);
     T_ERR(rc, -EADDRINUSE);
-    T_CHECK(strstr(err, vv_net_addr(a.net)) != NULL);
+    T_CHECK(strstr(err, vv_net_addr(a.net)));
     nt_close(&a);
 }
 

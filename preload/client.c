@@ -377,7 +377,7 @@ static void publish(struct roots *r, bool good)
 
 /* ---- the daemon's file beside its socket ---- */
 
-/* Reads it, and up to `bytes` of what follows. Returns the number of these; -1: there is none of this user. */
+/* Reads it, and up to `bytes` behind its header. Returns the number of these; -1: there is no file of this user. */
 static long read_life(struct vv_server_life *life, void *more, size_t bytes)
 {
     char path[sizeof(vvi_preload_settings.socket) + 8];

@@ -159,7 +159,7 @@ HOOK(int, mkdirat, int at, const char *path, mode_t mode)
     return next ? next(at, path, mode) : none();
 }
 
-/* ---- what stat tells of it ---- */
+/* ---- changes of attributes ---- */
 
 HOOK(int, chmod, const char *path, mode_t mode)
 {

@@ -408,7 +408,7 @@ HOOK(FILE *, freopen64, const char *path, const char *mode, FILE *stream)
     return do_freopen(VVI_PRELOAD_freopen64, path, mode, stream);
 }
 
-/* ---- what changes what paths mean ---- */
+/* ---- changes of the root and of namespaces ---- */
 
 HOOK(int, chroot, const char *path)
 {

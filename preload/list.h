@@ -138,20 +138,18 @@
       "other processes may get what it was, for up to revalidate; this one reads the file "        \
       "itself.")                                                                                   \
     X("a store to a mapping, after its descriptor was closed",                                     \
-      "Nothing sees it but the kernel. Other processes get it when the owner looks at the file "   \
-      "again.")                                                                                    \
+      "Only the kernel sees it. Other processes get it when the owner looks at the file again.")   \
     X("close_range, closefrom, exec, a signal that ends the process",                              \
       "The end of writing is not reported. No program is given the file for two seconds from "     \
       "when it "                                                                                   \
       "was opened; after that it is as with write.")                                               \
     X("mknod, mkstemp, tmpfile",                                                                   \
-      "They make what was not there, and that something is not there is never cached.")            \
+      "They make new files, and the cache never records that a file is absent.")                   \
     X("setxattr, removexattr", "Attributes are not cached. The time of change is seen when the "   \
                                "owner looks at the file again.")                                   \
     X("scandir, nftw, fts, glob, getdents64, chdir, realpath",                                     \
-      "What is in a folder is the file system's to tell. Below a root of an object store there "   \
-      "is "                                                                                        \
-      "none: use opendir and readdir there, and whole paths.")                                     \
+      "The file system lists its folders. Below a root of an object store there is no file "       \
+      "system: use opendir and readdir there, and whole paths.")                                   \
     X("fchmod, fchown, futimens, fsetxattr on a cached file",                                      \
       "It is open for reading, so that they would change the copy and nothing else. Open the "     \
       "file itself for writing to change it.")                                                     \
@@ -162,10 +160,10 @@
       "They lock this node's copy: good among the processes of a node, not among nodes. Programs " \
       "that lock files they only read, as HDF5 does, work.")                                       \
     X("fstatfs, fstatvfs, fgetxattr, readlink of /proc/self/fd/N, name_to_handle_at",              \
-      "They tell of the copy. Ask by path for the original.")                                      \
+      "They describe the copy. Call by path for the original.")                                    \
     X("statfs, statvfs, inotify_add_watch", "They go by path, to the shared file system.")         \
     X("syscall, openat2, open_by_handle_at, io_uring's own open",                                  \
-      "No function to take the place of. The program reads the shared file system.")               \
+      "There is no function to replace. The program reads the shared file system.")                \
     X("dlopen, execve", "The dynamic linker and the kernel open files for themselves. Programs "   \
                         "and libraries are read from where they are.")                             \
     X("programs without libc: static ones, Go",                                                    \

@@ -13,7 +13,7 @@ export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null GIT_AUTHOR_NAME=a
 export GIT_COMMITTER_EMAIL=a@b GIT_AUTHOR_DATE='2020-01-01 00:00:00 +0000' GIT_COMMITTER_DATE='2020-01-01 00:00:00 +0000'
 
 # edit NAME SCRIPT: runs a script in an empty folder, twice in two folders of the same name, without and with the
-# library, and compares what it printed and the files that it left.
+# library, and compares the output and the resulting files.
 edit() {
     local name=$1 run rc
     for run in plain with; do

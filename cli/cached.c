@@ -288,8 +288,9 @@ static int run_part(struct vv_cached *c, int argc, char **argv)
     }
     if (part)
         return part->run(c, argc - 2, argv + 2);
-    fprintf(stderr, COMMAND ": %s '%s'; '" COMMAND " --help' lists them\n",
-            name[0] == '-' ? "unknown option" : "there is no command", name);
+    fprintf(stderr, COMMAND ": %s '%s'; '" COMMAND " --help' lists the commands and options
+",
+            name[0] == '-' ? "unknown option" : "unknown command", name);
     return CLI_USAGE;
 }
 

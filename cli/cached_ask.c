@@ -60,11 +60,13 @@ static int print_answer(int fd)
         ok = strcmp(line, "ok\n") == 0;
         if (!ok)
             fprintf(stderr, COMMAND ": %s",
-                    strncmp(line, "error: ", 7) == 0 ? line + 7 : "nonsense for an answer\n");
+                    strncmp(line, "error: ", 7) == 0
+                        ? line + 7
+                        : "the answer of the daemon cannot be read: is it of another version?\n");
         while (ok && fgets(line, sizeof(line), in))
             fputs(line, stdout);
     } else {
-        fprintf(stderr, COMMAND ": the daemon went away\n");
+        fprintf(stderr, COMMAND ": the daemon ended before it answered; see its log\n");
     }
     fclose(in);
     return ok ? CLI_OK : CLI_FAILED;
@@ -355,9 +357,10 @@ static int parse(int argc, char **argv, struct preload *p)
     if (p->left > LEFT_MAX)
         printf("and %" PRIu64 " more that are not brought\n", p->left - LEFT_MAX);
     if (p->nr == 0 && p->left > 0)
-        return complain("preload", "none of these can be brought");
+        return complain("preload", "none of these files can be cached");
     if (p->nr == 0) {
-        fprintf(stderr, COMMAND " preload: which files? See --help\n");
+        fprintf(stderr, COMMAND
+                " preload: no files are given: name files, folders or a list; see --help\n");
         return CLI_USAGE;
     }
     return -1;

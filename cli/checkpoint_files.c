@@ -48,9 +48,10 @@ const char *files_folder(const char *command, const char *option, int argc, char
         return environment();
     fprintf(stderr, "varve %s: ", command);
     if (arg != NULL)
-        fprintf(stderr, "%s is not a folder; ", arg);
-    fprintf(stderr, "which folder? Name it before the history, give --local FOLDER, or set "
-                    "VARVE_LOCAL\n");
+        fprintf(stderr, "'%s' is not a folder", arg);
+    else
+        fprintf(stderr, "no folder is given");
+    fprintf(stderr, "; name one before the history, give --local FOLDER, or set VARVE_LOCAL\n");
     return NULL;
 }
 
@@ -148,7 +149,7 @@ int files_complain(const char *command, const char *folder, const char *history,
 {
     fprintf(stderr, "varve %s: ", command);
     if (rc == -EINVAL && history != NULL)
-        fprintf(stderr, "'%s' is not a name for a history", history);
+        fprintf(stderr, "'%s' cannot be the name of a history", history);
     else if (rc == -ENOENT && history != NULL && files_is_folder(folder))
         fprintf(stderr, "no history '%s' in %s", history, folder);
     else if (rc == -ENOTDIR)

@@ -510,7 +510,7 @@ int cli_doctor(int argc, char **argv)
     if (status >= 0)
         return status;
     if (argc - first > 1) {
-        fprintf(stderr, "varve doctor: at most one folder\n");
+        fprintf(stderr, "varve doctor: several folders are given, expected one at most\n");
         return CLI_USAGE;
     }
     d.folder = first < argc ? argv[first] : local && *local ? local : ".";

@@ -327,7 +327,7 @@ int cli_export(int argc, char **argv)
     if (status >= 0)
         return status;
     if (!e.veloc || !e.veloc[0]) {
-        fprintf(stderr, "varve export: where to? Give --veloc FOLDER\n");
+        fprintf(stderr, "varve export: no folder to write to is given: give --veloc FOLDER\n");
         return CLI_USAGE;
     }
     e.folder = files_folder("export", e.local, argc, argv, &first);

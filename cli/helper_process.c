@@ -67,7 +67,7 @@ static const struct opt options[] = {
     {OPT_U32, .name = "threads", .arg = "N", .at = AT(serve.threads), .least = 1, .most = 64,
      .help = "that read and write, 1 to 64 (4)"},
     {OPT_INT, .name = "idle", .arg = "MS", .at = AT(serve.idle_ms), .most = 1000000000,
-     .help = "end when nobody has been there for so long (never)"},
+     .help = "end after so long without a process (never)"},
     {OPT_FLAG, .name = "background", .at = AT(background),
      .help = "return when it is ready, or another one is"},
     {OPT_FLAG, .name = "json", .help = "print what it did as a JSON object", .at = AT(json)},
@@ -221,8 +221,9 @@ int cli_helper(int argc, char **argv)
         return in_background(&o);
     rc = vv_helper_listen(o.name, &listen_fd);
     if (rc < 0) {
-        fprintf(stderr, COMMAND ": %s\n",
-                rc == -EADDRINUSE ? "there is one of that name already" : vv_strerror(rc));
+        fprintf(stderr, COMMAND ": --name %s: %s\n", o.name,
+                rc == -EADDRINUSE ? "a helper of that name runs already: give another name"
+                                  : vv_strerror(rc));
         return CLI_FAILED;
     }
     if (!o.json)

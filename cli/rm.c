@@ -268,7 +268,7 @@ static int parse_operands(int argc, char **argv, int operands, struct removal *r
     if (r->folder == NULL)
         return CLI_USAGE;
     if (first >= argc || r->all == (argc - first > 1)) {
-        fprintf(stderr, "varve rm: name a history%s%s, and either versions or --all\n",
+        fprintf(stderr, "varve rm: expected a history%s%s, and either versions or --all\n",
                 first > operands ? " in " : "", first > operands ? r->folder : "");
         return CLI_USAGE;
     }
@@ -278,7 +278,9 @@ static int parse_operands(int argc, char **argv, int operands, struct removal *r
         return CLI_FAILED;
     for (int i = first + 1; i < argc; i++)
         if (!parse_range(argv[i], &r->ranges[r->nranges++])) {
-            fprintf(stderr, "varve rm: '%s' is not a version or FIRST-LAST\n", argv[i]);
+            fprintf(stderr,
+                    "varve rm: '%s' is not a version or a range (for example 10 or 10-20)\n",
+                    argv[i]);
             return CLI_USAGE;
         }
     return -1;
@@ -288,7 +290,7 @@ static int set_folder(const char *value, void *arg)
 {
     struct removal *r = arg;
     if (r->local != NULL) {
-        fprintf(stderr, "varve rm: one folder at a time, --local or --remote\n");
+        fprintf(stderr, "varve rm: several folders are given, expected one --local or --remote\n");
         return CLI_USAGE;
     }
     r->local = value;

@@ -312,7 +312,7 @@ enum form { FORM_AUTO, FORM_ONCE, FORM_JSON, FORM_PROMETHEUS };
 
 static int bad(const char *what, const char *value)
 {
-    fprintf(stderr, "varve top: %s '%s'\n", what, value);
+    fprintf(stderr, "varve top: '%s' %s; see --help\n", value, what);
     return CLI_USAGE;
 }
 
@@ -391,9 +391,9 @@ int cli_top(int argc, char **argv)
         return CLI_USAGE;
     }
     if (first < argc && (!files_number(argv[first], &pages.pid) || !pages.pid))
-        return bad("not the number of a process:", argv[first]);
+        return bad("is not the number of a process", argv[first]);
     if (first + 1 < argc)
-        return bad("one process at most; unexpected argument", argv[first + 1]);
+        return bad("is a second process, expected one at most", argv[first + 1]);
     pages.folder = o.folder;
     form = o.once ? FORM_ONCE : o.json ? FORM_JSON : o.prometheus ? FORM_PROMETHEUS : FORM_AUTO;
     result = form == FORM_AUTO && top_has_terminal() ? top_terminal(&pages, o.interval_s)

@@ -331,7 +331,7 @@ static void info_json(const char *path, const struct cli_trace *tr)
 
 static int usage_error(const char *command, const char *text)
 {
-    fprintf(stderr, "%s: %s ('%s --help' tells more)\n", command, text, command);
+    fprintf(stderr, "%s: %s; see --help\n", command, text);
     return CLI_USAGE;
 }
 
@@ -361,7 +361,7 @@ static int trace_info(int argc, char **argv)
     if (status >= 0)
         return status;
     if (first + 1 != argc)
-        return usage_error(argv[0], "one file is expected");
+        return usage_error(argv[0], "expected the name of one trace");
     status = cli_trace_open(argv[0], argv[first], &t);
     if (status)
         return status;
@@ -466,13 +466,13 @@ static int trace_export(int argc, char **argv)
     if (status >= 0)
         return status;
     if (o.format < 0)
-        return usage_error(argv[0], "--format: there are chrome, svg and csv");
+        return usage_error(argv[0], "--format is missing: give chrome, svg or csv");
     if (o.to_ns && o.to_ns <= o.from_ns)
-        return usage_error(argv[0], "--to has to lie behind --from");
+        return usage_error(argv[0], "--to is not after --from");
     if (first + 1 != argc)
-        return usage_error(argv[0], "one file is expected");
+        return usage_error(argv[0], "expected the name of one trace");
     if (o.out && cli_trace_same_file(o.out, argv[first]))
-        return usage_error(argv[0], "--output is the trace itself");
+        return usage_error(argv[0], "--output is the trace itself: give another file");
     status = cli_trace_open(argv[0], argv[first], &t);
     if (status)
         return status;
@@ -497,22 +497,14 @@ static void usage(FILE *out)
         fprintf(out, "  %-8s %s\n", parts[i].name, parts[i].summary);
     fprintf(out, "\nA trace is written by any program that uses the library, with\n"
                  "VARVE_TRACE_FILE=FILE, and by 'varve bench shot --trace FILE'.\n"
-                 "'varve trace PART --help' tells about one part.\n");
+                 "'varve trace PART --help' is about one part.\n");
 }
 
 int cli_trace(int argc, char **argv)
 {
-    int status;
-
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         usage(stdout);
         return CLI_OK;
     }
-    status = cli_part("varve trace", parts, VV_ARRAY_SIZE(parts), argc, argv);
-    if (status >= 0)
-        return status;
-    if (argc > 1)
-        fprintf(stderr, "varve trace: there is no '%s'\n", argv[1]);
-    usage(stderr);
-    return CLI_USAGE;
+    return cli_part_or_usage("varve trace", parts, VV_ARRAY_SIZE(parts), argc, argv);
 }

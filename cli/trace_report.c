@@ -135,22 +135,26 @@ int cli_trace_report(int argc, char **argv)
     if (status >= 0)
         return status;
     if (argc - first != 1) {
-        fprintf(stderr, COMMAND ": %s\n", argc > first ? "one trace at a time" : "which trace?");
+        fprintf(stderr, COMMAND ": %s\n",
+                argc > first ? "several traces are given, expected one"
+                             : "no trace is given; expected the name of a file");
         return CLI_USAGE;
     }
     if (o.json && o.output && strcmp(o.output, "-") == 0) {
-        fprintf(stderr, COMMAND ": --json and -o - would mix page and figures\n");
+        fprintf(stderr,
+                COMMAND ": --json and -o - both write to standard output: give one of them\n");
         return CLI_USAGE;
     }
     if (!o.output && !o.json) {
         if (!default_output(argv[first], path, sizeof(path))) {
-            fprintf(stderr, COMMAND ": too long a name; -o names another\n");
+            fprintf(stderr, COMMAND
+                    ": the name of the page would be too long: give another one with -o FILE\n");
             return CLI_USAGE;
         }
         o.output = path;
     }
     if (o.output && cli_trace_same_file(o.output, argv[first])) {
-        fprintf(stderr, COMMAND ": %s is the trace itself\n", o.output);
+        fprintf(stderr, COMMAND ": %s is the trace itself: give another file with -o\n", o.output);
         return CLI_USAGE;
     }
     return make_report(argv[first], o.output, o.json);

@@ -482,7 +482,7 @@ int cli_trace_script(int argc, char **argv)
     if (status >= 0)
         return status;
     if (first + 1 != argc) {
-        fprintf(stderr, COMMAND ": one file is expected; see --help\n");
+        fprintf(stderr, COMMAND ": expected the name of one trace; see --help\n");
         return CLI_USAGE;
     }
     status = cli_trace_open(COMMAND, argv[first], &t);

@@ -266,8 +266,9 @@ static int repair_all(struct check *c, int n, char **args)
     if (remote == NULL)
         remote = getenv("VARVE_REMOTE");
     if (remote == NULL || remote[0] == '\0') {
-        fprintf(stderr, "varve verify: repair from which folder? Give --remote FOLDER, or set "
-                        "VARVE_REMOTE\n");
+        fprintf(stderr,
+                "varve verify: --repair needs a second folder: give --remote FOLDER, or set "
+                "VARVE_REMOTE\n");
         return CLI_USAGE;
     }
     const char *folder = files_folder("verify", c->local, n, args, &first);
@@ -390,8 +391,9 @@ int cli_verify(int argc, char **argv)
     if (c.repair)
         return repair_all(&c, argc - first, argv + first);
     if (c.remote != NULL && c.local != NULL) {
-        fprintf(stderr, "varve verify: one folder at a time, --local or --remote; both go with "
-                        "--repair\n");
+        fprintf(stderr,
+                "varve verify: --local and --remote are both given, expected one (both only "
+                "with --repair)\n");
         return CLI_USAGE;
     }
     const char *local = c.local != NULL ? c.local : c.remote;

@@ -197,21 +197,23 @@ static const struct opts command = {
 static int check_revolve(struct model_opts *o)
 {
     if (o->adjoint_given && !o->revolve) {
-        fprintf(stderr, COMMAND ": --adjoint-time is for --revolve\n");
+        fprintf(stderr, COMMAND ": --adjoint-time is allowed only with --revolve\n");
         return CLI_USAGE;
     }
     if (!o->revolve)
         return -1;
     if (o->ratio_given || o->write_only || o->direct_given) {
-        fprintf(stderr, COMMAND ": --revolve takes no --ratio, --write-only and --direct\n");
+        fprintf(stderr,
+                COMMAND ": --revolve cannot be combined with --ratio, --write-only or --direct\n");
         return CLI_USAGE;
     }
     if (o->m.nlayers > 1) {
-        fprintf(stderr, COMMAND ": --revolve takes one --layer or --folder, the disk\n");
+        fprintf(stderr, COMMAND ": --revolve expects one --layer or --folder: the disk\n");
         return CLI_USAGE;
     }
     if (o->steps > MODEL_REVOLVE_STEPS) {
-        fprintf(stderr, COMMAND ": --revolve takes up to %d --steps\n", MODEL_REVOLVE_STEPS);
+        fprintf(stderr, COMMAND ": --revolve: expected --steps of %d at most\n",
+                MODEL_REVOLVE_STEPS);
         return CLI_USAGE;
     }
     if (!o->adjoint_given)
@@ -226,14 +228,15 @@ static int check(struct model_opts *o)
     if (status >= 0)
         return status;
     if (o->m.nlayers == 0 && !o->revolve) {
-        fprintf(stderr, COMMAND ": which layers? See --layer and --folder in --help\n");
+        fprintf(stderr, COMMAND ": no layers are given: use --layer or --folder; see --help\n");
         return CLI_USAGE;
     }
     if (o->m.record_bytes == 0) {
         double bytes =
             (double)o->grid[0] * (double)o->grid[1] * (double)o->grid[2] * (double)o->element_bytes;
         if (bytes > 9e18) {
-            fprintf(stderr, COMMAND ": that grid has more bytes than there are numbers for\n");
+            fprintf(stderr,
+                    COMMAND ": --grid: the grid has more than 9e18 bytes: give fewer points\n");
             return CLI_USAGE;
         }
         o->m.record_bytes = o->grid[0] * o->grid[1] * o->grid[2] * o->element_bytes;

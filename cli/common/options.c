@@ -15,7 +15,7 @@
 
 #define OPTIONS_MAX 64
 #define FIRST_ID    256 /* of long names: letters are below */
-/* Of help texts. */
+/* Columns of help texts. */
 #define HELP_COLUMNS 80
 #define HELP_TEXT    24
 
@@ -143,6 +143,11 @@ static void complain_number(const struct opt *opt)
 
 static void complain(const struct opts *o, const struct opt *opt, const char *value)
 {
+    if (opt->kind == OPT_TEXT && !*value) {
+        fprintf(stderr, "%s: %s%s is empty; expected %s; see --help\n", o->command,
+                opt->name ? "--" : "", opt->name ? opt->name : opt->arg, opt->arg);
+        return;
+    }
     fprintf(stderr, "%s: %s%s: '%s' is not ", o->command, opt->name ? "--" : "",
             opt->name ? opt->name : opt->arg, value);
     if (opt->takes)
@@ -160,13 +165,13 @@ static void complain(const struct opts *o, const struct opt *opt, const char *va
     fprintf(stderr, "; see --help\n");
 }
 
-/* A line break within a paragraph is a blank. One before an empty line, or a line that begins with a blank, stays. */
+/* A line break within a paragraph is a blank. A line break before an empty line, or before a line that begins with a blank, stays. */
 static bool ends_line(const char *text)
 {
     return text[0] == '\n' && (text[1] == '\n' || text[1] == ' ');
 }
 
-/* As much of a word as fits a line of its own: one that is too long ends behind a comma. */
+/* The part of a word that fits a line of its own: a word that is too long is cut behind a comma. */
 static int word_length(const char *text, int room)
 {
     int len = (int)strcspn(text, " \n"), n = room;
@@ -180,9 +185,8 @@ static int word_length(const char *text, int room)
 
 void opts_wrap(FILE *f, const char *text, int at, int column)
 {
-    bool list = false; /* a line that begins with a blank: blanks within it stay, too ... */
-    int second =
-        0; /* ... and what does not fit goes on below its second column, or below its first word */
+    bool list = false; /* a line that begins with a blank: blanks within it stay, too */
+    int second = 0;    /* such a line continues below its second column, or its first word */
 
     for (; *text == '\n'; text++)
         fputc('\n', f);
@@ -273,7 +277,7 @@ static const struct opt *option_at(const struct opts *o, size_t i)
     return i < o->nr ? &o->list[i] : &o->also->list[i - o->nr];
 }
 
-/* Two of one name would make its beginnings ambiguous. */
+/* True if the table has the name. Two rows of one name would make its abbreviations ambiguous. */
 static bool is_listed(const struct option *longs, size_t nr, const char *name)
 {
     for (size_t i = 0; i < nr; i++)
@@ -287,6 +291,7 @@ static void make_tables(const struct opts *o, struct option *longs, char *letter
     size_t n = 0;
 
     vv_assert(count(o) + 1 < OPTIONS_MAX);
+    *letters++ = ':'; /* getopt_long prints nothing, and returns ':' if a value is missing */
     *letters++ = 'h';
     longs[n++] = (struct option){"help", no_argument, NULL, 'h'};
     for (size_t i = 0; i < count(o); i++) {
@@ -306,6 +311,7 @@ static void make_tables(const struct opts *o, struct option *longs, char *letter
     *letters = '\0';
 }
 
+/* The option with the id or letter; NULL: --help, or none. */
 static const struct opt *find(const struct opts *o, int id)
 {
     if (id >= FIRST_ID)
@@ -313,7 +319,42 @@ static const struct opt *find(const struct opts *o, int id)
     for (size_t i = 0; i < count(o); i++)
         if (option_at(o, i)->letter && option_at(o, i)->letter == id)
             return option_at(o, i);
-    return NULL; /* help */
+    return NULL;
+}
+
+/* Prints the message about an option that getopt_long refused. The option is argv[optind - 1], and optopt its id:
+ * 0 if the name is unknown or ambiguous. */
+static void refuse(const struct opts *o, char **argv, const struct option *longs, bool no_value)
+{
+    const char *word = argv[optind - 1], *near = NULL;
+    const struct opt *opt = find(o, optopt);
+    int same = 0;
+
+    fprintf(stderr, "%s: ", argv[0]);
+    if (no_value && opt->name && word[0] == '-' && word[1] == '-') {
+        fprintf(stderr, "option '--%s' needs a value: %s", opt->name, opt->arg);
+    } else if (no_value) {
+        fprintf(stderr, "option '-%c' needs a value: %s", optopt, opt->arg);
+    } else if (opt || optopt == 'h') {
+        fprintf(stderr, "option '--%.*s' takes no value", (int)strcspn(word + 2, "="), word + 2);
+    } else if (optopt) {
+        fprintf(stderr, "unknown option '-%c'", optopt);
+    } else {
+        for (; longs->name; longs++) {
+            same += strncmp(longs->name, word + 2, strcspn(word + 2, "=")) == 0;
+            if (cli_resembles(word + 2, longs->name))
+                near = longs->name;
+        }
+        if (same > 1)
+            fprintf(stderr, "'%s' is short for %d options: give more letters", word, same);
+        else
+            fprintf(stderr, "unknown option '%s'", word);
+        if (near && same <= 1) {
+            fprintf(stderr, "; did you mean '--%s'?\n", near);
+            return;
+        }
+    }
+    fprintf(stderr, "; '%s --help' lists the options\n", o->command);
 }
 
 /* 0, or the exit status after a message. */
@@ -328,7 +369,7 @@ static int take(const struct opts *o, const struct opt *opt, const char *value, 
     return rc < 0 ? CLI_USAGE : rc;
 }
 
-/* The operands in the list, from argv[*first] on. */
+/* Takes the operands in the list, from argv[*first] on. */
 static int take_operands(const struct opts *o, int argc, char **argv, void *options, int *first)
 {
     int rc = 0;
@@ -351,7 +392,7 @@ static int take_operands(const struct opts *o, int argc, char **argv, void *opti
 int opts_parse(const struct opts *o, int argc, char **argv, void *options, int *ret_first)
 {
     struct option longs[OPTIONS_MAX];
-    char letters[2 * OPTIONS_MAX + 2];
+    char letters[2 * OPTIONS_MAX + 3];
     int rc = 0;
 
     make_tables(o, longs, letters);
@@ -359,8 +400,8 @@ int opts_parse(const struct opts *o, int argc, char **argv, void *options, int *
     for (int id; rc == 0 && (id = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
         const struct opt *opt = find(o, id);
 
-        if (id == '?') {
-            fprintf(stderr, "'%s --help' lists the options\n", o->command);
+        if (id == '?' || id == ':') {
+            refuse(o, argv, longs, id == ':');
             return CLI_USAGE;
         }
         if (!opt) {

@@ -527,8 +527,8 @@ int lab_bench_gpufile(int argc, char **argv)
     if (rc == 0) {
         fill_in(&b);
         if (b.emulated && (b.o.threads > 64 || b.o.threads % 2)) {
-            fprintf(stderr,
-                    GFB_COMMAND ": emulated blocks have an even number of threads, 64 at most\n");
+            fprintf(stderr, GFB_COMMAND
+                    ": --threads: on the emulated device expected an even number up to 64\n");
             close_all(&b);
             return CLI_USAGE;
         }

@@ -172,7 +172,7 @@ static int check_ways(const struct ooc_options *o)
 
     if (!o->wave.ways || ooc_ways_check(o->wave.ways, names, nr) == 0)
         return 0;
-    fprintf(stderr, COMMAND ": --ways: '%s': there are", o->wave.ways);
+    fprintf(stderr, COMMAND ": --ways: '%s' is not a list of", o->wave.ways);
     for (size_t i = 0; i < nr; i++) {
         fprintf(stderr, "%s ", i ? "," : "");
         for (const char *c = names[i]; *c; c++)
@@ -204,7 +204,7 @@ int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options
     if (status >= 0)
         return status;
     if (o->tables && o->volume) {
-        fprintf(stderr, COMMAND ": --volume and --tables: one at a time\n");
+        fprintf(stderr, COMMAND ": --volume and --tables are both given, expected one\n");
         return CLI_USAGE;
     }
     return check_ways(o) < 0 ? CLI_USAGE : -1;

@@ -104,7 +104,7 @@ static int set_up(const char *down, struct cluster *c)
         while (i < c->nr && strcmp(c->names[i], word) != 0)
             i++;
         if (i == c->nr) {
-            fprintf(stderr, COMMAND ": there is no node '%s'\n", word);
+            fprintf(stderr, COMMAND ": --down: there is no node '%s' in --nodes\n", word);
             return -ENOENT;
         }
         vv_place_set_remove(c->up, i);
@@ -166,7 +166,7 @@ static int parse(int argc, char **argv, struct where_opts *o, int *first)
     int status = opts_parse(&command, argc, argv, o, first);
 
     if (status < 0 && *first == argc) {
-        fprintf(stderr, COMMAND ": which file? See --help\n");
+        fprintf(stderr, COMMAND ": no file is given: name one or more; see --help\n");
         return CLI_USAGE;
     }
     return status;
@@ -245,7 +245,7 @@ int lab_ring_where(int argc, char **argv)
         if (rc == 0)
             rc = vv_place_new(&o.place, c->nodes, c->nr, &map);
         if (rc == -EEXIST)
-            fprintf(stderr, COMMAND ": two nodes have the same name\n");
+            fprintf(stderr, COMMAND ": two nodes have the same name: give each name once\n");
         else if (rc < 0 && rc != -ENOENT)
             fprintf(stderr, COMMAND ": %s\n", strerror(-rc));
         status = rc < 0 ? CLI_USAGE : CLI_OK;

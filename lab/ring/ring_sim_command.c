@@ -127,9 +127,11 @@ static int parse(int argc, char **argv, struct ring_opts *o)
     if (status >= 0)
         return status;
     if (o->sim.nodes < 2)
-        fprintf(stderr, COMMAND ": one node cannot fail and leave another\n");
+        fprintf(stderr,
+                COMMAND ": --nodes: expected 2 or more: one node fails, and others must remain\n");
     else if (o->json && o->csv && strcmp(o->csv, "-") == 0)
-        fprintf(stderr, COMMAND ": --json and --csv - would print over each other\n");
+        fprintf(stderr,
+                COMMAND ": --json and --csv - both write to standard output: give --csv a file\n");
     else
         return -1;
     return CLI_USAGE;

@@ -628,11 +628,15 @@ static int check_options(const struct bench *b)
 
     if (b->opts.device == VARVE_DEVICE_CUDA &&
         (rate[SHOT_HOP_D2D] || rate[SHOT_HOP_D2H] || rate[SHOT_HOP_H2D])) {
-        fprintf(stderr, "%s: --rate: a real device cannot be throttled\n", b->command);
+        fprintf(stderr,
+                "%s: --rate: a GPU cannot be throttled: leave it out, or use --device host\n",
+                b->command);
         return -EINVAL;
     }
     if (b->opts.trace && b->opts.engine != SHOT_ENGINE_VARVE) {
-        fprintf(stderr, "%s: --trace: only the library records what it does\n", b->command);
+        fprintf(stderr,
+                "%s: --trace is allowed only with --engine varve: baselines record nothing\n",
+                b->command);
         return -EINVAL;
     }
     return 0;
@@ -719,12 +723,12 @@ static void add_up_sizes(struct bench *b)
 static int check_script(const struct bench *b)
 {
     if (b->opts.engine != SHOT_ENGINE_VARVE) {
-        fprintf(stderr, "%s: --engine: scripts are for the library\n", b->command);
+        fprintf(stderr, "%s: --engine: scripts run on varve only: leave it out\n", b->command);
         return -EINVAL;
     }
     for (int h = 0; h < SHOT_HOP_NR; h++)
         if (b->opts.latency_ns[h]) {
-            fprintf(stderr, "%s: --latency is for 'varve sim script'\n", b->command);
+            fprintf(stderr, "%s: --latency is allowed only with 'varve sim script'\n", b->command);
             return -EINVAL;
         }
     return check_histories(b->work, b->command);

@@ -136,7 +136,9 @@ int script_file_open(const char *command, int argc, char **argv, struct script_f
     if (status >= 0)
         return status;
     if (first + 1 != argc) {
-        fprintf(stderr, "%s: name one script, or - for standard input; see --help\n", command);
+        fprintf(stderr,
+                "%s: expected the name of one script, or - for standard input; see --help\n",
+                command);
         return CLI_USAGE;
     }
     file.name = argv[first];

@@ -124,13 +124,14 @@ static int check(const struct train_opts *o)
 {
     for (size_t i = 0; i < o->nr_nodes; i++) {
         if (o->sim.params.failures >= (double)o->nodes[i]) {
-            fprintf(stderr, COMMAND ": of %" PRIu64 " nodes not %g can fail\n", o->nodes[i],
-                    o->sim.params.failures);
+            fprintf(stderr, COMMAND ": --failures %g: expected fewer than the %" PRIu64 " nodes\n",
+                    o->sim.params.failures, o->nodes[i]);
             return CLI_USAGE;
         }
     }
     if (o->json && o->csv && strcmp(o->csv, "-") == 0) {
-        fprintf(stderr, COMMAND ": --json and --csv - would print over each other\n");
+        fprintf(stderr,
+                COMMAND ": --json and --csv - both write to standard output: give --csv a file\n");
         return CLI_USAGE;
     }
     return -1;

@@ -26,11 +26,11 @@ expect 2 --roots
 says "needs a value"
 expect 2 drain 99999999999999999999
 expect 2 --capacty 1G
-says "unknown option '--capacty'; 'varve cached --help' lists them"
+says "unknown option '--capacty'; 'varve cached --help' lists the commands and options"
 expect 2 --configure "$dir/conf"
 says "unknown option '--configure'"
 expect 2 nosuch
-says "there is no command 'nosuch'"
+says "unknown command 'nosuch'"
 expect 2 stop now
 says "stop takes no arguments"
 for part in status drain join forget stop preload; do

@@ -43,7 +43,7 @@ grep -q "is one history: .*varve ls --local $store/ run$" "$dir/err" ||
 expect 1 ls "$store/run/r0.v1.g0.ckpt"
 grep -q 'is not a folder; for a single file: varve verify' "$dir/err" || fail "ls of a file"
 (cd "$dir" && expect 2 ls nothing) || fail "ls of nothing"
-grep -q 'nothing is not a folder; which folder?' "$dir/err" || fail "ls of nothing"
+grep -q "'nothing' is not a folder; name one before the history" "$dir/err" || fail "ls of nothing"
 
 # verify
 expect 0 verify --local "$store"
@@ -106,9 +106,9 @@ expect 2 rm --local "$store" run x
 expect 2 rm --local "$store" run 5-3
 expect 2 rm --local "$store" --rank x run 3
 expect 2 rm "$store" run
-grep -q "name a history in $store, and" "$dir/err" || fail "rm of a folder and a history"
+grep -q "expected a history in $store, and" "$dir/err" || fail "rm of a folder and a history"
 (cd "$dir" && expect 2 rm run 3) || fail "rm without a folder"
-grep -q 'run is not a folder; which folder?' "$dir/err" || fail "rm without a folder"
+grep -q "'run' is not a folder; name one" "$dir/err" || fail "rm without a folder"
 expect 0 rm "$store" --dry-run run 2-4
 [ "$(grep -c 'would remove' "$dir/out")" -eq 6 ] || fail "rm of a folder without --local"
 expect 1 rm --local "$store" run 99

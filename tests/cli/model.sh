@@ -39,7 +39,7 @@ PY
 [ -z "$(ls -A "$dir/folder")" ] || fail "measuring left something behind"
 expect 1 --folder "$dir/nowhere" --seconds 0.1
 expect 2
-grep -q "which layers" "$dir/err" || fail "no layers"
+grep -q "no layers are given" "$dir/err" || fail "no layers"
 for bad in "--layer x" "--layer 0" "--layer 1G@" "--ratio 0" "--grid 1,2" "--step-time -1" "--seconds 0 --layer 1G" "--layer 1G nonsense" \
     "--layer 1G --layer 1G --layer 1G --layer 1G --layer 1G" "--layer 1G --grid 4000000000,4000000000,4000000000"; do
     expect 2 $bad

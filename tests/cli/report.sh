@@ -44,7 +44,7 @@ page "$dir/torn.html" lost
 
 # What cannot be.
 expect 2 trace report
-says "which trace"
+says "no trace is given"
 expect 2 trace report "$dir/run.vtrace" "$dir/torn.vtrace"
 expect 2 trace report --nonsense "$dir/run.vtrace"
 expect 2 trace report --json -o - "$dir/run.vtrace"

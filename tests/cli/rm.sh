@@ -25,7 +25,7 @@ cmp -s "$dir/before" "$dir/after" || { diff "$dir/before" "$dir/after" || true; 
 (cd "$dir" && VARVE_LOCAL=nowhere "$VARVE_BIN" rm --dry-run --remote store run 2-4) >"$dir/out"
 [ "$(grep -c 'would remove' "$dir/out")" -eq 6 ] || fail "--remote does not come before the environment"
 rc=0; "$VARVE_BIN" rm --local "$store" --remote "$store" run --all >"$dir/out" 2>&1 || rc=$?
-[ $rc -eq 2 ] && grep -q 'one folder at a time' "$dir/out" || { cat "$dir/out"; fail "two folders: $rc"; }
+[ $rc -eq 2 ] && grep -q 'expected one --local or --remote' "$dir/out" || { cat "$dir/out"; fail "two folders: $rc"; }
 
 # Done in earnest, it clears up.
 "$VARVE_BIN" rm "$store" run 2-4 >"$dir/out"

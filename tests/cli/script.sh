@@ -116,12 +116,12 @@ refuse() { # STATUS TEXT SCRIPT ARGUMENT...
     [ ! -s "$dir/out" ] || fail "something is printed"
 }
 refuse 1 "$dir/bad:2: 'x' is not a size, expected one such as 4096, 64K, 8M or 1.5G" 'put 0 8M\nput 1 x\n'
-refuse 2 "$dir/bad:1: unrecognized option '--nonsense'" 'set nonsense\nput 0 8M\n'
+refuse 2 "$dir/bad:1: unknown option '--nonsense'" 'set nonsense\nput 0 8M\n'
 refuse 2 "$dir/bad:2: --host-cache: 'x' is not a size or a share" 'set page 1M\nset host-cache x\nput 0 8M\n'
 refuse 2 "simulated hops need a rate" 'put 0 8M\n'
-refuse 2 "unrecognized option '--ckpts'" 'put 0 8M\n' --ckpts 4
+refuse 2 "unknown option '--ckpts'" 'put 0 8M\n' --ckpts 4
 refuse 2 "--engine, --compute, --calls and --trace are for 'varve bench'" 'put 0 8M\n' --trace x --rate $rates
-refuse 2 "name one script" 'put 0 8M\n' other --rate $rates
+refuse 2 "expected the name of one script" 'put 0 8M\n' other --rate $rates
 expect 1 sim script "$dir/none" --rate $rates
 grep -qF "varve sim script: $dir/none: " "$dir/err" || fail "a file that is not there"
 expect 2 sim make nonsense

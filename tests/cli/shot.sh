@@ -114,14 +114,14 @@ refuse() { # STATUS TEXT ARGUMENT...
         [ ! -s "$dir/out" ] || fail "$command shot $* prints something"
     done
 }
-refuse 2 "unrecognized option '--nonsense'" --nonsense
+refuse 2 "unknown option '--nonsense'" --nonsense
 refuse 2 "unexpected argument 'extra'" extra
 refuse 2 "--order: 'sideways' is not one of seq|rev|irr|binomial" --order sideways
 refuse 2 "--hints: 'some' is not one of none|one|all|late|partial|swapped|wrong" --hints some
-refuse 2 "option '--size' requires an argument" --size
+refuse 2 "option '--size' needs a value: BYTES" --size
 refuse 2 "--size: '0' is not a size above 0" --size 0
 refuse 2 "--ckpts: '0' is not a whole number from 1 to 100000000" --ckpts 0
-refuse 2 "option '--json' doesn't allow an argument" --json=1
+refuse 2 "option '--json' takes no value" --json=1
 refuse 2 "--rate: 'x2y=4' is not HOP=BYTES/S" --rate x2y=4
 refuse 2 "--rate h2f=40 is bytes per second; did you mean 40M?" --rate d2d=4G,h2f=40
 refuse 2 "--host-cache: 64 bytes hold nothing; did you mean 64M or 64%?" --host-cache 64
@@ -153,7 +153,7 @@ for command in sim bench; do
     expect 2 $command
     grep -q "varve $command shot" "$dir/err" || fail "$command does not name its subcommand"
     expect 2 $command nosuch
-    grep -q "varve $command: there is no 'nosuch'; there are 'varve $command shot'" "$dir/err" || fail "$command nosuch"
+    grep -q "varve $command: unknown command 'nosuch'; expected one of shot, script," "$dir/err" || fail "$command nosuch"
     for help in -h --help; do
         expect 0 $command $help
         grep -q "^usage: varve $command shot" "$dir/out" || fail "$command $help"

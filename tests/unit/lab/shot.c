@@ -128,13 +128,13 @@ static void rates_for_the_library(void)
 
 static void bad_options(void)
 {
-    refused("--ckpts", "'--ckpts' requires an argument");
+    refused("--ckpts", "'--ckpts' needs a value");
     refused("--ckpts 0", "--ckpts: '0' is not a whole number from 1 to 100000000");
     refused("--ckpts -1", "--ckpts: '-1'");
     refused("--ckpts 1x", "--ckpts: '1x'");
     refused("--chkpts 5", "'--chkpts'");
     refused("5", "unexpected argument '5'");
-    refused("--json=yes", "'--json' doesn't allow an argument");
+    refused("--json=yes", "'--json' takes no value");
     refused("--order up", "seq|rev|irr|binomial");
     refused("--size 1M --sizes a.csv", "exclude");
     refused("--load 2 --interval-ms 3", "exclude");
@@ -142,7 +142,7 @@ static void bad_options(void)
     refused("--scale 0", "--scale");
     refused("--scale nan", "--scale");
     refused("--size 0", "--size");
-    refused("--rate", "'--rate' requires an argument");
+    refused("--rate", "'--rate' needs a value");
     refused("--rate x2y=4G", "--rate");
     refused("--rate d2d", "--rate");
     refused("--rate d2d=0", "--rate");

@@ -32,7 +32,7 @@ function(varve_cuda_program target source folder)
     add_custom_target(${target} ALL DEPENDS ${program})
 endfunction()
 
-# Nobody measures a debug build.
+# Debug builds are not measured.
 set(varve_cuda_benches)
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
     file(GLOB varve_cuda_benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lab/bench/*.cu ${CMAKE_SOURCE_DIR}/lab/ooc/ooc_gpu.cu ${CMAKE_SOURCE_DIR}/examples/*.cu)

@@ -36,7 +36,7 @@ add_executable(varve_lab_program ${varve_lab_program_sources})
 set_target_properties(varve_lab_program PROPERTIES OUTPUT_NAME varve-lab)
 target_link_libraries(varve_lab_program PRIVATE varve_lab ${CMAKE_DL_LIBS})
 
-# Nobody measures under a sanitizer.
+# Builds with a sanitizer are not measured.
 set(varve_bench_sources)
 if(NOT VARVE_SANITIZE)
     file(GLOB varve_bench_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lab/bench/*.c)

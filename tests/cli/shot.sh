@@ -151,7 +151,7 @@ expect 1 bench shot --ckpts 2 --local "$dir/no/where"
 grep -qF -- "--local $dir/no/where: " "$dir/err" || fail "bench in a folder that is not there"
 for command in sim bench; do
     expect 2 $command
-    grep -q "varve $command shot" "$dir/err" || fail "$command does not name its subcommand"
+    grep -q "expected one of shot, script" "$dir/err" || fail "$command does not name its subcommand"
     expect 2 $command nosuch
     grep -q "varve $command: unknown command 'nosuch'; expected one of shot, script," "$dir/err" || fail "$command nosuch"
     for help in -h --help; do

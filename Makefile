@@ -18,7 +18,7 @@ build/build.ninja:
 demo: all
 	@scripts/demo $(DEMO)
 
-# What tests, benchmarks and documentation need beyond a build.
+# Installs the needs of tests, benchmarks and documentation beyond a build.
 setup:
 	@scripts/setup test
 
@@ -54,7 +54,7 @@ bench: setup all
 install: all
 	cmake --install build --prefix $(PREFIX)
 
-# What the last `make install` from this folder has installed.
+# Removes the files of the last `make install` from this folder.
 uninstall:
 	@test -s build/install_manifest.txt || { echo "make uninstall: no build/install_manifest.txt: nothing was installed from this folder" >&2; exit 1; }
 	xargs -d '\n' rm -f -- <build/install_manifest.txt

@@ -203,7 +203,7 @@ foreach(name lint/without compat/heat compat/petsc lint/portable cli/cached_node
         math(EXPR cost "${cost} - 1")
     endif()
 endforeach()
-# What compiles with two jobs; the first two build the library once more, which `make test` leaves to `make test-all`.
+# Tests that compile with two jobs; the first two build the library once more, which `make test` leaves to `make test-all`.
 foreach(name lint/without lint/portable lint/clang)
     if(TEST ${name})
         set_tests_properties(${name} PROPERTIES PROCESSORS 2)

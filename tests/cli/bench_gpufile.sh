@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve bench gpufile on the emulated device: every way of every experiment reads the right words and computes the right
-# results, every figure has its CSV, SVG and place on the page, rows are kept, and what makes no sense is refused. Nothing is
+# results, every figure has its CSV, SVG and place on the page, rows are kept, and wrong options are refused. Nothing is
 # asked of the numbers themselves.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 tool=(bench gpufile)
@@ -64,7 +64,7 @@ assert not [m for m in raw if f">{m}</td>" in text], "raw names"
 assert out["kept_rows"] > 0 and f'{out["kept_rows"]} of {len(rows)} rows are of earlier runs' in text
 assert "before experiment 10" in text and ", in an earlier run" in text
 
-# Colours of a chart can be told apart: so far at least in CIELAB, where 2 can be seen side by side.
+# The colours of a chart are distinct: so far apart at least in CIELAB, where 2 can be seen side by side.
 def lab(colour):
     c = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
     c = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in c]
@@ -123,8 +123,8 @@ expect 1 $tiny --bytes 64K --out "$dir/taken" --only hits --modes varve
 grep -q "taken/index.html: " "$dir/err" || { cat "$dir/err"; fail "not said which file"; }
 [ -z "$(find "$dir/taken" -name '*.new')" ] || fail "half a page is left"
 
-# A script that is told to end has what runs end first, and keeps the folder with its files until then. What runs is made up: it
-# says that there is a GPU, makes a file and waits to be told.
+# On a signal the script ends the running program first, and keeps the folder with its files until then. The program is a
+# stand-in: it reports a GPU, makes a file and waits for the signal.
 mkdir -p "$dir/bin"
 cat > "$dir/bin/varve" <<EOF
 #!/usr/bin/env bash

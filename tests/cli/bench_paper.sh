@@ -92,7 +92,7 @@ command=$(python3 -c 'import csv, sys; print(next(csv.DictReader(open(sys.argv[1
 read -r -a words <<<"$command"
 "$VARVE_BIN" "${words[@]:1}" >"$dir/out" 2>"$dir/err" || { cat "$dir/err"; fail "$command"; }
 
-# What was measured is kept, with the same figures; with other settings it is not taken up.
+# Measured runs are kept, with the same figures; with other settings they are not used again.
 cp "$dir/a/fig-6a.csv" "$dir/before"
 expect 0 $tiny $some --short --out "$dir/a" --resume --time-limit 0.000001
 [ "$(grep -c '(kept)' "$dir/out")" -eq "$runs" ] || fail "results are not kept"
@@ -151,7 +151,7 @@ rc=0; wait $pid || rc=$?
 check_page "$dir/e" 6a || fail "page of an interrupted run"
 [ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "an interrupted run leaves its folder"
 
-# What is wrong is named, and nothing is run.
+# Wrong options are named, and nothing runs.
 refuse() { # TEXT ARGUMENT...
     local text=$1
     shift

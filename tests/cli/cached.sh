@@ -9,7 +9,7 @@ mkdir -p "$dir/data/sub"
 for i in 1 2 3 4 5; do head -c $((i * 30000)) /dev/urandom >"$dir/data/f$i"; done
 echo inner >"$dir/data/sub/inner"
 
-# What makes no sense.
+# Wrong command lines.
 expect 0 --help
 grep -q -- '--replicas NUMBER' "$dir/out" || fail "help without options"
 expect 2
@@ -85,7 +85,7 @@ says "$dir/cache"
 expect 1 --roots "$dir/data" --cache "$dir/cache2" --capacity 10M
 says "$dir/sock"
 
-# A program of somebody else, through it.
+# A program of another user, through it.
 (cd "$dir/data" && find . -type f | sort | xargs md5sum) >"$dir/sums"
 check() { (cd "$dir/data" && LD_PRELOAD=$library timeout 180 md5sum -c --quiet "$dir/sums") || fail "wrong bytes"; }
 check
@@ -96,7 +96,7 @@ check
 # Written through the library: seen at once. Not below a root: not served.
 LD_PRELOAD=$library bash -c "echo more >>$dir/data/sub/inner"
 [ "$(LD_PRELOAD=$library cat "$dir/data/sub/inner")" = "$(printf 'inner\nmore')" ] || fail "a file that was written to"
-[ "$(figure invalidated_total)" -ge 1 ] || fail "not told of a write"
+[ "$(figure invalidated_total)" -ge 1 ] || fail "a write is not reported"
 (cd "$dir/data" && find . -type f | sort | xargs md5sum) >"$dir/sums"
 ln -s /etc/hostname "$dir/data/out"
 reads=$(figure shared_reads_total)
@@ -142,7 +142,7 @@ says listen
 mv "$dir/log" "$dir/log.1"
 kill -HUP "$pid"
 for _ in $(seq 2400); do [ -e "$dir/log" ] && break; sleep 0.05; done
-[ -e "$dir/log" ] || fail "SIGHUP does not open the log anew"
+[ -e "$dir/log" ] || fail "SIGHUP does not open the log again"
 
 # A new life, with what is on disk; files brought before they are read.
 end TERM

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A shared file system that does not answer any more: the daemon still ends when it is told to, and the next one takes up
+# A shared file system that does not answer any more: the daemon still ends on a signal, and the next one takes up
 # what is on disk. A library that never returns from a look at a file plays that file system.
 set -euo pipefail
 [ -z "${VARVE_SANITIZE:-}" ] || { echo "the daemon would have to load another library before the sanitizer's"; exit 77; }

@@ -61,7 +61,7 @@ read_from() { # read_from NODE...
             fail "wrong bytes, or none, on $n"
     done
 }
-reader() { # all the time, until told
+reader() { # until the test ends it
     local n=$1 rounds=0
     export VARVE_CACHED_SOCKET=$dir/sock.$n LD_PRELOAD=$library
     cd "$dir/data"

@@ -87,13 +87,13 @@ ln -s "$dir/elsewhere" "$dir/nvme/varve-8"
 mkdir -m 755 "$dir/nvme/varve-9"
 for job in 8 9; do
     prolog $job
-    [ ! -s "$dir/out" ] || fail "job $job: uses what somebody else may have left"
+    [ ! -s "$dir/out" ] || fail "job $job: uses files that another user may have left"
     says "is not a folder of this user alone"
 done
 epilog 8
 [ -d "$dir/elsewhere" ] && [ -L "$dir/nvme/varve-8" ] || fail "the epilog follows a link"
 
-# What needs a second user.
+# The part that needs a second user.
 if [ "$(id -u)" != 0 ]; then
     echo "not root: files of another user cannot be made here"
     echo ok

@@ -22,7 +22,7 @@ expect() { # STATUS ARGUMENT...
     [ $rc -eq "$want" ] || { cat "$dir/out" "$dir/err"; fail "demo $*: $rc, not $want"; }
 }
 says() { grep -qF -- "$1" "$dir/$2" || { cat "$dir/$2"; fail "'$1' is not in the $2put of $3"; }; }
-# What lies in the folder beside the things that belong there.
+# Foreign files in the folder.
 litter() { find "$dir" -mindepth 1 \( -name varve-demo -o -name out -o -name err -o -name 'fake*' \) -prune -o -print | grep -v '^$' || true; }
 work_left() { find "$1" -mindepth 1 ! -name .varve-demo ! -name .lock | sort || true; }
 # Under a sanitizer everything takes many times as long, and fewer ways of it are tried.
@@ -30,7 +30,7 @@ long=(--small --steps 20000 --every 100 --grid 121x81 --memory 512K)
 [ -z "${VARVE_SANITIZE:-}" ] || long=(--small --steps 5000 --every 25 --grid 121x81 --memory 512K)
 small=(--small --grid 121x81 --steps 300 --every 1 --memory 512K)
 
-# What makes no sense is told, and nothing is made.
+# Wrong options are refused, and nothing is made.
 expect 2 --nonsense 1
 expect 2 extra
 expect 2 --grid 10
@@ -53,7 +53,7 @@ chmod +x fake/df
 PATH=$dir/fake:$PATH expect 1 --small
 says "has 10.0 KiB free, and the history needs about" err "a full disk"
 [ ! -e varve-demo ] || fail "something was made"
-# A folder of somebody else's is left alone.
+# A folder without the marker is left alone.
 mkdir fake/mine && echo precious >fake/mine/work
 expect 1 --small --out fake/mine
 says "is there, and not from here" err "a folder of others"
@@ -131,7 +131,7 @@ for signal in $signals; do
     interrupt $signal
     [ -z "$(work_left varve-demo)" ] || { work_left varve-demo; fail "SIG$signal leaves something"; }
     [ -z "$(litter)" ] || { litter; fail "litter after SIG$signal"; }
-    says "the next run begins anew" err "SIG$signal"
+    says "the next run starts again" err "SIG$signal"
 done
 # Even without a chance to clean up nothing lies elsewhere, and the next run does it.
 interrupt KILL
@@ -139,7 +139,7 @@ interrupt KILL
 expect 0 "${small[@]}"
 whole
 
-# It gives up when told to.
+# It ends on a signal.
 expect 1 "${long[@]}" --give-up 1
 says "given up after 1 s" err "--give-up"
 [ -z "$(find varve-demo -name work)" ] || fail "work is left"

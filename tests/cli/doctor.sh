@@ -24,7 +24,7 @@ rc=0; "$VARVE_BIN" help docter 2>"$dir/err" || rc=$?
 for name in inih xxHash liburing varve-lab io_uring hwloc MPI UCX libcurl "GPU kernels" libcuda.so.1 libcufile.so.0 O_DIRECT statistics cores memory "locked memory"; do
     grep -q " $name " "$dir/out" || fail "nothing about $name"
 done
-# What it says of the libraries is what was built.
+# It reports the libraries of this build.
 says() { # NAME FILE
     local status=missing
     [ ! -e "$BUILD_DIR/lib/$2" ] || status=found

@@ -59,10 +59,10 @@ PY
 expect 0 $shot --calls on --order irr
 check 'd["verified"] is True and d["bound_s"] is None and o["calls"] == "on"'
 expect 0 bench shot --ckpts 4 --size 64K --interval-ms 1 --calls on
-grep -q '^host time of a call: ' "$dir/out" || { cat "$dir/out"; fail "the host's time is not told"; }
+grep -q '^host time of a call: ' "$dir/out" || { cat "$dir/out"; fail "no host time"; }
 expect 0 sim shot --ckpts 3 --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M --csv "$dir/sim.csv"
 [ "$(wc -l <"$dir/sim.csv")" = 7 ] || fail "the simulator's table of calls"
-# A table that cannot be written is told before anything runs.
+# A table that cannot be written is refused before anything runs.
 for command in "$shot --no-bound" "sim shot --ckpts 3 --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M" \
     "sim scale --gpus 1 --ckpts 2"; do
     expect 1 $command --csv "$dir/nowhere/calls.csv"

@@ -21,7 +21,7 @@ refused '"zz" is neither' --cores zz --background
 refused "nice: '40' is not a whole number from 0 to 19" --nice 40
 refused "threads: '0' is not a whole number from 1 to 64" --threads 0
 
-# What it can do it does, on a processor that it may use, and ends when nobody comes.
+# It serves on a processor that it may use, and ends if no process comes.
 cpu=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*\([0-9]*\).*/\1/p' /proc/self/status)
 timeout 120 "$VARVE_BIN" helper --name "$name" --idle 1 --cores "$cpu" >"$dir/out" 2>"$dir/err" || fail "with processor $cpu"
 [ "$(head -1 "$dir/out")" = ready ] || fail "it does not say that it is ready"

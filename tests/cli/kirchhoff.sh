@@ -28,7 +28,7 @@ PY
 fi
 "$kirchhoff" "${small[@]}" --device host --layout chunked --fallback --out other >out
 grep -q '^tables ' out && cmp ref/image.raw other/image.raw || fail "the image with other caches is another"
-# What it says of its caches: a quarter, where an item's tables fit that; and no more than there are tables for.
+# The report of its caches: a quarter if the tables of an item fit that, and at most the size of all tables.
 "$kirchhoff" --grid 96x48 --frequency 60 --stations 33 --offset 60 --quiet --device host --table-step 1 --out quarter --json >out.json
 "$kirchhoff" "${small[@]}" --device host --table-cache 1T --model-cache 1T --out huge --json >huge.json
 cmp ref/image.raw huge/image.raw || fail "the image with a huge cache is another"

@@ -29,7 +29,7 @@ assert [x["way"] for x in rows][:2] == ["resident", "blocks"] and int(rows[1]["b
 assert open(f"{d}/rows.csv").read() == open(f"{d}/all/ooc.csv").read()
 samples = [x for x in csv.DictReader(open(f"{d}/all/samples.csv")) if x["way"] == "blocks"]
 assert len(samples) == 20 and int(samples[-1]["evicted"]) == ways["blocks"]["evicted"], samples
-# Of the cache's size: the cache, and some beside it. All of the device's memory is a thousand times as much.
+# About the size of the cache: the cache and a little more. All of the device's memory is a thousand times as much.
 assert all(0.9 < float(x["memory"]) < 3 for x in samples), samples
 page = open(f"{d}/all/index.html").read()
 assert "46.57" in page and "80.82" not in page and page.count("<svg") == 2, page
@@ -83,7 +83,7 @@ once || "$SOURCE_DIR/scripts/bench-ooc" --short --only 'blocks$' --bin "$(dirnam
     { cat "$dir/out"; fail "scripts/bench-ooc"; }
 once || [ -s "$dir/script/blocks/figure2.svg" ] || fail "scripts/bench-ooc makes no figure"
 
-# A piece that fails is told, and so is what it ended with; so are images that are too far apart.
+# A failed piece is reported with its status, and so are images that differ too much.
 mkdir -p "$dir/odd"
 ln -s "$VARVE_BIN" "$dir/odd/varve"
 odd() { # line of a made-up varve-kirchhoff, what the script says
@@ -99,11 +99,11 @@ odd 'case $2 in *-cpu) exit 4 ;; esac' 'kirchhoff: status 4'
 odd 'mkdir -p "$2" && case $2 in *-cpu) printf "\0\0\200?" ;; *) printf "\0\0\0?" ;; esac >"$2/image.raw"' 'differ by 5.00e-01 of the largest'
 odd 'mkdir -p "$2" && case $2 in *-cpu) printf "\0\0\200?\0\0\200?" ;; *) printf "\0\0\200?\0\0\300\177" ;; esac >"$2/image.raw"' 'differ by inf of'
 
-# Told to end, it has what runs end first. What runs is made up: it waits to be told.
+# On a signal it ends the running program first. That program is a stand-in, which waits for the signal.
 mkdir -p "$dir/bin"
 cat > "$dir/bin/varve" <<EOF
 #!/usr/bin/env bash
-trap 'touch "$dir/told"; exit 1' TERM
+trap 'touch "$dir/stopped"; exit 1' TERM
 touch "$dir/begun"
 for ((i = 0; i < 3000; i++)); do sleep 0.1; done
 EOF
@@ -118,7 +118,7 @@ kill $script
 rc=0
 wait $script || rc=$?
 [ $rc -eq 143 ] || { cat "$dir/out"; fail "scripts/bench-ooc: $rc, not 143"; }
-[ -e "$dir/told" ] || fail "scripts/bench-ooc left behind what it ran"
+[ -e "$dir/stopped" ] || fail "scripts/bench-ooc left behind what it ran"
 
 # The same seed is the same experiment, another is another one.
 touched() { python3 -c 'import json,sys; r = json.load(open(sys.argv[1])); print(r["touched_bytes"], r["least_bytes"])' "$dir/out"; }
@@ -142,7 +142,7 @@ for bad in "--device gpu" "--volume 1" "--volume x" "--cache 0" "--cache 101%" "
     expect 2 $small $bad
     [ -s "$dir/err" ] || fail "$bad: says nothing"
 done
-# What would do instead.
+# The alternatives.
 refused() { expect 2 $small $2 && grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "$2: it does not say $1"; }; }
 refused "--device: 'gpu' is not host (the emulated device), cuda or auto" "--device gpu"
 refused "--edge: '12' is not a power of two from 2 to 256" "--edge 12"

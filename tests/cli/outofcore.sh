@@ -13,7 +13,7 @@ expect() {
 }
 
 small="--record 256K --slow 40M --steps 24"
-# What cannot be written is found before anything runs: what would run here needs a folder that is not there.
+# A file that cannot be written is found before anything runs: the run would need a folder that does not exist.
 for form in --csv --svg; do
     expect 1 $small $form "$dir/no/such/file" --dir "$dir/nor/this"
     grep -q "no/such/file: No such file" "$dir/err" || { cat "$dir/err"; fail "$form where there is no folder"; }

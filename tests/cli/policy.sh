@@ -13,7 +13,7 @@ row() { # MOST KIND OPTION...
     python3 -c "import sys; sys.exit(not $ratio <= $most)" || fail "$*: $ratio times the bound, expected $most at most"
 }
 shot="shot --ckpts 96 --order rev $rates"
-# Caches of which one holds less than a few objects.
+# One of the caches holds less than a few objects.
 row 1.05 $shot --load 1.5 --device-cache 40% --host-cache 1% --hints all
 row 1.1 $shot --load 1 --device-cache 0.5% --host-cache 0.5% --hints all
 # Without hints: the two memory tiers complement each other (345M each, and buffers); a version is restored three times.

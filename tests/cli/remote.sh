@@ -29,7 +29,7 @@ expect 1 verify --remote "$remote" "$local/"
 expect 0 verify --repair --local "$local" --remote "$remote"
 grep -q '^0 repaired, 0 left' "$dir/out" || fail "repair of good files"
 
-# What the ranks told each other, and files that are missing.
+# The messages between ranks, and missing files.
 name() { basename "$(compgen -G "$remote/$1/group/$2")"; }
 expect 0 verify --json --local "$remote"
 json 'd["records"] == 4 and d["markers"] == 1 and d["ok"]' <"$dir/out"
@@ -76,7 +76,7 @@ grep -q '^0 repaired, 2 left' "$dir/out" || fail "what is damaged in both"
 expect 1 verify --repair --local "$local" --remote "$remote" nothing
 cmp "$local/$(file "$local" 1)" "$remote/$(file "$remote" 1)" || fail "copies differ"
 
-# A version of which a file is removed is not complete any more.
+# If a file of a version is removed, the version is not complete any more.
 expect 0 rm --local "$remote" made 3
 record() { compgen -G "$remote/made/group/v$1.x*.group" >/dev/null; }
 ! record 3 || fail "the record stays"

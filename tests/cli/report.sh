@@ -42,7 +42,7 @@ head -c $(($(stat -c %s "$dir/run.vtrace") / 2)) "$dir/run.vtrace" >"$dir/torn.v
 expect 0 trace report "$dir/torn.vtrace"
 page "$dir/torn.html" lost
 
-# What cannot be.
+# Wrong command lines.
 expect 2 trace report
 says "no trace is given"
 expect 2 trace report "$dir/run.vtrace" "$dir/torn.vtrace"
@@ -50,7 +50,7 @@ expect 2 trace report --nonsense "$dir/run.vtrace"
 expect 2 trace report --json -o - "$dir/run.vtrace"
 expect 2 trace report -o "$dir/run.vtrace" "$dir/run.vtrace"
 says "the trace itself"
-# What is no file is written to, not replaced.
+# An output that is not a regular file is written to, not replaced.
 mkfifo "$dir/pipe"
 cat "$dir/pipe" >"$dir/through" &
 expect 0 trace report -o "$dir/pipe" "$dir/run.vtrace"

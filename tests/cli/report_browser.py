@@ -111,7 +111,7 @@ class Browser:
             raise SystemExit(77)
         self.session = "/session/" + answer["sessionId"]
         self.size = size
-        # What the browser does for itself until there is a page.
+        # Ignore the events of the browser before there is a page.
         self.logs("browser")
         self.logs("performance")
 
@@ -220,7 +220,7 @@ DOWN, UP = {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button":
 
 
 def any_tip(browser, x, y, width, action):
-    """Whether something is told about one of several places: there may be nothing at any one of them."""
+    """True if one of several places has a tip: any single one may be empty."""
     for share in (0, -0.3, -0.2, -0.1, 0.1, 0.2, 0.3, 0.4):
         browser.act(action(x + share * width))
         if browser.run("var t = document.querySelector('.tl-tip'); return !t.hidden && t.textContent !== '';"):

@@ -63,7 +63,7 @@ done >"$dir/owners"
 [ "$(cat "$dir/owners")" = "train/0: node55 train/7: node25 train/0: node44 train/7: node82 train/0: node81 train/7: node73 " ] ||
     { cat "$dir/owners"; fail "owners have changed"; }
 expect 0 where --names a,b --down a,b train/1
-grep -q 'no node is up' "$dir/out" || fail "nobody is up"
+grep -q 'no node is up' "$dir/out" || fail "no node up"
 expect 0 where --names a train/1
 grep -q 'if a failed: nowhere' "$dir/out" || fail "the only one"
 

@@ -106,7 +106,7 @@ printf 'put 0 1M\nbarrier\nthread\nbarrier\nget 0\n' >"$dir/script"
 expect 0 sim script "$dir/script" --json --rate $rates
 check 'd["bound_s"] is None and len(t) == 2 and t[1]["blocked_restore_s"] > 0'
 
-# What is wrong is named, with its line.
+# Errors are reported with the line.
 refuse() { # STATUS TEXT SCRIPT ARGUMENT...
     printf "$3" >"$dir/bad"
     local want=$1 text=$2

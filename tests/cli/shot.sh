@@ -61,7 +61,7 @@ grep -q '^varve bench shot .*--ckpts 8' "$dir/err" || fail "no line on standard 
 expect 0 bench shot --ckpts 2 --size 64K --local "$dir" --rate $rates
 [ "$(grep -c '^varve bench shot ' "$dir/out")" = 1 ] && [ ! -s "$dir/err" ] || fail "the line of a text report"
 
-# A host cache of no whole number of pages gets ready too. What opening took is told as it was.
+# A host cache of no whole number of pages gets ready too. The report has the time that opening took.
 expect 0 $bench --ckpts 4 --interval-ms 1 --host-cache 3000001 --device-cache 1100001 --no-bound --rate $rates
 check 'd["host_ready_s"] >= d["open_s"] > 0 and d["ready_s"] is None and d["barrier_s"] == 0'
 expect 0 $bench --ckpts 4 --interval-ms 1 --host-cache 3000001 --at-once --no-bound --rate $rates
@@ -104,7 +104,7 @@ for signal in INT TERM; do
     [ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "bench leaves its folder after SIG$signal"
 done
 
-# What is wrong is named, on standard error, and nothing is run.
+# Wrong options are named on standard error, and nothing runs.
 refuse() { # STATUS TEXT ARGUMENT...
     local want=$1 text=$2 command
     shift 2

@@ -53,7 +53,7 @@ if [ -e "$BUILD_DIR/fake/libcuda.so.1" ] && "$VARVE_BIN" doctor | grep -q '^foun
     done
 fi
 
-# What cannot be
+# Wrong options
 says() { grep -q -- "$1" "$dir/err" || { cat "$dir/err"; fail "no message: $1"; }; }
 expect 2 bench stream --device none
 says 'streams need one, expected cuda or host'

@@ -21,13 +21,13 @@ expect() {
 json() { python3 -c "import json, sys; d = json.load(open('$dir/out')); p = d['processes']; assert $1, d" || fail "${2:-$1}"; }
 says() { grep -qF -- "$1" "$dir/$2" || { cat "$dir/$2"; fail "'$1' is not in the $2put of $3"; }; }
 
-# Nobody is there.
+# No process publishes.
 expect 0
 says "no process of this user publishes statistics" out "top"
 expect 0 --json
 json 'p == []'
 expect 0 --prometheus
-[ ! -s "$dir/out" ] || fail "metrics of nobody"
+[ ! -s "$dir/out" ] || fail "metrics without a process"
 expect 1 --once 4194305
 says "process 4194305 publishes no statistics" err "top 4194305"
 expect 2 --once --json
@@ -45,7 +45,7 @@ start() {
         --host-cache 2M --rate d2d=4G,d2h=400M,h2d=400M,h2f=100M,f2h=100M >"$dir/bench" 2>&1 &
     running="$running $!"
 }
-await() { # N PAGES, all of which have seen checkpoints
+await() { # N PAGES: until that many are there and each has seen checkpoints
     for _ in $(seq 2400); do
         "$VARVE_BIN" top --json >"$dir/out" 2>/dev/null || true
         if python3 -c "import json; p = json.load(open('$dir/out'))['processes']

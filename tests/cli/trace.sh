@@ -11,8 +11,8 @@ expect 0 $shot --level local --trace "$t"
 expect 0 trace info "$t"
 [ ! -s "$dir/err" ] || { cat "$dir/err"; fail "a good trace is complained about"; }
 grep -q '^checkpoints  24, 24.0 MiB$' "$dir/out" || { cat "$dir/out"; fail "not 24 checkpoints"; }
-grep -Eq '^ +[0-9]+ threads of the library on .*: [0-9.]+ s of processor time$' "$dir/out" || { cat "$dir/out"; fail "cores are not told"; }
-grep -Eq '^h2f .*, commits [0-9.]+ s, [0-9.]+ s of it without a copy$' "$dir/out" || { cat "$dir/out"; fail "commits are not told"; }
+grep -Eq '^ +[0-9]+ threads of the library on .*: [0-9.]+ s of processor time$' "$dir/out" || { cat "$dir/out"; fail "no cores"; }
+grep -Eq '^h2f .*, commits [0-9.]+ s, [0-9.]+ s of it without a copy$' "$dir/out" || { cat "$dir/out"; fail "no commits"; }
 expect 0 trace info --json "$t"
 cp "$dir/out" "$dir/info.json"
 expect 0 trace export --format chrome -o "$dir/t.json" "$t"
@@ -128,7 +128,7 @@ expect 0 trace export --format svg -o "$dir/torn.svg" "$dir/torn"
 expect 0 trace info "$dir/bad"
 says "damaged"
 
-# What cannot be.
+# Wrong command lines.
 expect 1 trace info "$dir/none"
 says "$dir/none: No such file or directory"
 expect 1 trace info "$dir/t.svg"
@@ -165,7 +165,7 @@ ln -s "$t" "$dir/link"
 expect 2 trace export --format csv -o "$dir/link" "$t"
 says "is the trace itself"
 cmp "$t" "$dir/was" || fail "the trace was overwritten"
-# What a file says is not obeyed by the terminal.
+# Control characters of a file do not reach the terminal.
 odd=$dir/odd$(printf '\033')[2J
 mkdir "$odd"
 expect 0 bench shot --ckpts 2 --size 64K --interval-ms 1 --no-bound --local "$odd" --trace "$dir/odd.vtrace"

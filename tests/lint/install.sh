@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What is installed can be used from C and C++, through pkg-config and through CMake, and after it was moved.
+# The installed files can be used from C and C++, through pkg-config and CMake, and after they were moved.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 need pkg-config
 need cmake

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The portable build needs none of the small dependencies at run time. It is built with optimisation and -Werror, so
 # that warnings that only an optimiser finds are seen as well; without the kernels, which every build compiles alike, and
-# without debug information, which nobody looks at here.
+# without debug information, which no test uses here.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 need ldd
 mkdir -p "$BUILD_DIR/lint-portable"

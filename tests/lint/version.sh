@@ -17,7 +17,7 @@ esac
 for part in "${parts[@]:1}"; do
     [[ $part =~ ^##\ [0-9]+\.[0-9]+\.[0-9]+,\ [0-9]{4}-[0-9]{2}-[0-9]{2}$ ]] || complain "CHANGELOG.md: '$part' has no date"
 done
-# What has a date has a tag, where tags came along with the clone.
+# A release with a date has a tag, if the clone has tags.
 if tags=$(git tag 2>/dev/null) && [ -n "$tags" ]; then
     for part in "${parts[@]}"; do
         [[ $part =~ ^##\ ([0-9.]+),\ [0-9]{4}- ]] || continue

@@ -3,7 +3,7 @@
 # libraries that lie where only the compiler's variables or pkg-config tell are found.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 build=$BUILD_DIR/lint-without
-# What differs from the other builds is what is compiled, not how: neither optimised nor with debug information, which takes
+# This build compiles other parts than the other builds, so it is neither optimised nor has debug information, which takes
 # less than half the time.
 cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O0 -DVARVE_DEBUG=ON -DVARVE_WERROR=ON -DCMAKE_C_COMPILER="${CC:-cc}" \
     -DVARVE_WITH_LIBURING=OFF -DVARVE_WITH_HWLOC=OFF -DVARVE_WITH_ISAL=OFF -DVARVE_WITH_NVCC=OFF -DVARVE_WITH_MPI=OFF -DVARVE_WITH_FORTRAN=OFF -DVARVE_WITH_UCX=OFF -DVARVE_WITH_PETSC=OFF -DVARVE_WITH_LIBCURL=OFF \

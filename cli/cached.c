@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve cached: the daemon of the dataset cache, in the foreground or not, and the commands that talk to a
- * running one. Settings come from a file, variables and flags, in this order; all commands take them, most
- * need no more than the socket. */
+/* varve cached: the daemon of the dataset cache, and the commands that talk to a running daemon. Settings come
+ * from a file, variables and flags, in this order. All commands take them; most commands need the socket only. */
 #include "cli/cached.h"
 
 #include <ctype.h>
@@ -57,7 +56,7 @@ static int complain(const char *text)
     return CLI_USAGE;
 }
 
-/* The flags that are settings; the others are moved to the front and counted. */
+/* Takes the flags that are settings. The other arguments are moved to the front and counted. */
 static int take_flags(struct vv_cached *c, int *argc, char **argv, const char **config,
                       bool *daemon)
 {
@@ -94,7 +93,7 @@ static int take_flags(struct vv_cached *c, int *argc, char **argv, const char **
     return CLI_OK;
 }
 
-/* File, then environment, then flags. The file is named by a flag, so flags are looked at twice. */
+/* Reads the file, then the environment, then the flags. A flag names the file, so the flags are read twice. */
 static int load(struct vv_cached *c, int *argc, char **argv, bool *daemon)
 {
     const char *config = getenv("VARVE_CACHED_CONFIG");
@@ -115,7 +114,7 @@ static int load(struct vv_cached *c, int *argc, char **argv, bool *daemon)
     return status == CLI_OK ? take_flags(c, argc, argv, &config, daemon) : status;
 }
 
-/* The parent returns when the child serves, or has given up. */
+/* The parent returns when the child serves, or has failed. */
 static int run_behind(struct vv_cached *c)
 {
     int fds[2], status;
@@ -139,7 +138,7 @@ static int run_behind(struct vv_cached *c)
         return CLI_OK;
     }
     close(fds[0]);
-    /* It has said why. */
+    /* the child has printed the reason */
     return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : CLI_FAILED;
 }
 
@@ -269,13 +268,13 @@ static const struct part *find_part(const char *name)
     return NULL;
 }
 
-/* With the arguments that are no settings. */
+/* Runs the part with the arguments that are not settings. */
 static int run_part(struct vv_cached *c, int argc, char **argv)
 {
     const char *name = argv[1];
     const struct part *part = find_part(name);
 
-    if (strcmp(name, "preload") == 0) /* which has options of its own, and a help text */
+    if (strcmp(name, "preload") == 0) /* it has options and a help text of its own */
         return cached_preload(c, argc - 1, argv + 1);
     for (int i = 1; i < argc; i++) {
         if (is_help(argv[i])) {
@@ -300,7 +299,7 @@ int cli_cached(int argc, char **argv)
     struct vv_cached *c;
     int status;
 
-    if (argc > 1 && is_help(argv[1])) { /* whatever the configuration is like */
+    if (argc > 1 && is_help(argv[1])) { /* help does not read the configuration */
         usage(stdout);
         return CLI_OK;
     }

@@ -10,30 +10,30 @@
 
 /* ---- the daemon (cached_run.c) ---- */
 
-/* Runs until it is told to stop. Returns an exit status. `ready_fd`: is written to when it serves, and closed;
- * -1: nobody waits. */
+/* Runs until it gets a request to stop. Returns an exit status. `ready_fd`: gets a byte when the daemon serves,
+ * and is closed; -1: none. */
 int cached_run(struct vv_cached *c, int ready_fd);
 
 /* ---- nodes that find each other in a folder (cached_meet.c) ---- */
 
-/* The job's token: that of the file, or the one in the folder, which is drawn by whoever comes first. Freed
- * with free(). A negative errno, with a text in `err`. */
+/* The job's token: from the file, or from the folder, where the first node puts it. Freed with free(). A negative
+ * errno, with a text in `err`. */
 int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **ret_token,
                  size_t *ret_bytes);
-/* Tells the others where this node is. */
+/* Writes the address of this node for the others. */
 int cached_meet_tell(const struct vv_cached *c, const char *addr);
 /* Adds the others to a node. */
 int cached_meet_look(const struct vv_cached *c, struct vv_node *n);
-/* False: another node has written its address under this one's name since, which is logged. The file then has this one's
- * again, so that the other one finds out, too: to be called no more. */
+/* False: another node has since written its address under this one's name, which is logged. The file has this
+ * node's address again, so that the other node finds out too. Call it no more then. */
 bool cached_meet_check(const struct vv_cached *c, const char *addr);
-/* Removes the file of another node, which is gone. */
+/* Removes the file of another node that has ended. */
 void cached_meet_forget(const struct vv_cached *c, const char *name);
 void cached_meet_leave(const struct vv_cached *c, const char *addr);
 
 /* ---- figures (cached_status.c) ---- */
 
-/* Counters of a daemon at some time; or, of a window, what has been added to them, and how long it is. */
+/* Counters of a daemon at some time. For a window: the increase and its length. */
 struct cached_sample {
     uint64_t at_ns;
     uint64_t asked; /* files that programs wanted: handed out, or left to the shared file system */
@@ -46,7 +46,7 @@ struct cached_figures {
     const struct vv_cached *config;
     struct vv_node_status *node; /* freed with free() */
     struct vv_server_stats server;
-    struct cached_sample minute, hour; /* or as long as it has been running */
+    struct cached_sample minute, hour; /* or since the start if that is shorter */
 };
 
 void cached_print_text(FILE *f, const struct cached_figures *s);
@@ -62,12 +62,13 @@ struct cached_past *cached_past_new(void);
 /* Accepts NULL. */
 void cached_past_free(struct cached_past *p);
 struct cached_sample cached_sample(const struct vv_node_status *s, uint64_t now_ns);
-/* Keeps it, if the last one is five seconds old. Any thread. */
+/* Stores it if the last one is five seconds old. Any thread. */
 void cached_past_add(struct cached_past *p, const struct cached_sample *now);
-/* What has come since a time that long ago. Any thread. */
+/* The increase in a window that ends now. Any thread. */
 struct cached_sample cached_past_over(struct cached_past *p, const struct cached_sample *now,
                                       uint64_t window_ns);
-/* Files that were left to the shared file system, for whatever reason; what is not there, or is no file, does not count. */
+/* Files that were left to the shared file system, for any reason. Missing files and paths that are not files do
+ * not count. */
 uint64_t cached_left(const struct vv_node_counters *c);
 
 /* ---- the control socket (cached_control.c) ---- */
@@ -78,20 +79,20 @@ struct cached_control_opts {
     const struct vv_cached *config;
     struct vv_node *node;
     struct vv_server *server;
-    int stop_fd; /* is written to when the daemon shall stop */
+    int stop_fd; /* gets a byte when the daemon has to stop */
     struct cached_past *past;
 };
 
 int cached_control_open(const struct cached_control_opts *opts, char *err, size_t err_bytes,
                         struct cached_control **ret_control);
 void cached_control_close(struct cached_control *c);
-/* Figures of now. -ENOMEM. */
+/* The figures of now. -ENOMEM. */
 int cached_figures(const struct cached_control_opts *opts, struct cached_figures *ret_figures);
 
 /* ---- asking a running daemon (cached_ask.c) ---- */
 
-/* Sends a line and whatever `more` writes, and copies what comes back to standard output; complaints to
- * standard error. Returns an exit status. */
+/* Sends a line and the output of `more`, and copies the answer to standard output; messages go to standard error.
+ * Returns an exit status. */
 int cached_ask(struct vv_cached *c, const char *line, int (*more)(FILE *f, void *arg), void *arg);
 int cached_preload(struct vv_cached *c, int argc, char **argv);
 

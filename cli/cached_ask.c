@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that ask a running daemon; and `varve cached preload`, which finds out what to ask for. */
+/* Commands that ask a running daemon, and `varve cached preload`, which makes the list of files to ask for. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -72,8 +72,8 @@ static int print_answer(int fd)
     return ok ? CLI_OK : CLI_FAILED;
 }
 
-/* A descriptor that can be waited for until the daemon has ended; -1: this kernel, or a daemon in another namespace of
- * processes, has none. */
+/* A descriptor that becomes readable when the daemon has ended. -1: the kernel has none, or the daemon is in
+ * another namespace of processes. */
 static int process_of(int fd)
 {
     struct ucred who;
@@ -84,7 +84,8 @@ static int process_of(int fd)
     return (int)syscall(SYS_pidfd_open, who.pid, 0);
 }
 
-/* Until then its folder, its socket and its port are taken, and the next one would be refused. */
+/* Wait for the end: until then the folder, the socket and the port are taken, and the next daemon would be
+ * refused. */
 static int wait_for_end(int process)
 {
     struct pollfd p = {.fd = process, .events = POLLIN};
@@ -142,19 +143,19 @@ int cached_ask(struct vv_cached *c, const char *line, int (*more)(FILE *f, void 
 
 struct item {
     char *path;    /* absolute */
-    int64_t bytes; /* -1: not looked at */
+    int64_t bytes; /* -1: unknown */
 };
 
 struct preload {
     struct item *items;
     size_t nr, room;
-    uint64_t left; /* out, by us; what the daemon leaves out it says itself */
+    uint64_t left; /* left out by this command; the daemon prints those that it leaves out */
     bool order, here;
     bool seeded;
     uint64_t seed, epoch, epochs;
 };
 
-/* Says why a file is not brought, of the first few. */
+/* Prints why a file is not brought, for the first few. */
 static void leave_out(struct preload *p, const char *path, const char *why)
 {
     if (p->left++ < LEFT_MAX)
@@ -254,7 +255,8 @@ static int add_path(struct preload *p, const char *path)
     return rc;
 }
 
-/* Files that were only named: are they there? Not of an order, which is given while the job reads. */
+/* Checks that files which were only named exist. The files of an order are not checked: an order is given while
+ * the job reads. */
 static void look_at_named(struct preload *p)
 {
     size_t nr = 0;
@@ -333,7 +335,8 @@ static const struct opts command = {
     .usage = "[OPTION]... PATH...",
     .about =
         "Has the nodes of the job bring files before they are read. PATH is a file, a folder,\n"
-        "of which all files are taken in the order of their names, or - for a list of files on\n"
+        "which stands for all of its files in the order of their names, or - for a list of files "
+        "on\n"
         "standard input.",
     .tail = "Settings of the daemon are taken, too, --socket FILE above all: '" COMMAND
             " --help' lists them.",

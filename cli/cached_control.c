@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The control socket of a daemon: whoever runs it, and nobody else, sends one line, with more lines after it
- * for `bring`, and ends; the answer is "ok" or "error: ..." in a line, with what was asked for after it. A
- * thread for each that asks: giving all files away takes long, and its progress is of interest meanwhile.
+ * The control socket of a daemon, for the user that runs it. A client sends one line, with more lines after it for
+ * `bring`, and closes its end. The answer is a line "ok" or "error: ...", and then the result. Each client has a
+ * thread: giving all files away takes long, and others ask for the progress meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +38,7 @@ struct cached_control {
     struct vv_cond ended;
     /* Synchronization: lock. */
     unsigned asking;
-    uint64_t place; /* of the next file in the order of use */
+    uint64_t place; /* the index of the next file in the order of use */
 };
 
 struct asker {
@@ -126,7 +126,7 @@ static void answer_forget(struct cached_control *c, const char *name, FILE *out)
     switch (rc) {
     case 0:
     case -EALREADY:
-        /* Also from the folder: daemons that start later would look for it there. */
+        /* Remove it from the folder too: daemons that start later would look for it there. */
         cached_meet_forget(c->opts.config, name);
         fputs("ok\n", out);
         break;
@@ -148,7 +148,7 @@ static void answer_forget(struct cached_control *c, const char *name, FILE *out)
 
 /* ---- bring ---- */
 
-/* Files that are to be brought: named, and left out for a reason. */
+/* Files to be brought: those that were named, and those that are left out, with the reason. */
 struct bring {
     struct cached_control *c;
     bool order, here;
@@ -157,7 +157,7 @@ struct bring {
     FILE *why; /* the first few that are left out */
 };
 
-/* Why it is left out; NULL: it is not. */
+/* The reason to leave the file out; NULL: none. */
 static const char *left_out(struct bring *b, const char *path, uint64_t bytes, char *buf,
                             size_t size)
 {
@@ -176,7 +176,7 @@ static const char *left_out(struct bring *b, const char *path, uint64_t bytes, c
     return buf;
 }
 
-/* A line: a path, or its size in bytes, a blank and the path. NULL: it is left out. */
+/* A line is a path, or its size in bytes, a blank and the path. Returns NULL if the file is left out. */
 static char *take_path(struct bring *b, char *line)
 {
     char *path = strchr(line, '/'), why[96];
@@ -224,7 +224,7 @@ static int bring_batch(struct bring *b, size_t nr)
     if (nr == 0)
         return 0;
     if (b->order) {
-        /* Orders of former lives of this daemon come before. */
+        /* Orders of former lives of this daemon are older. */
         uint64_t now = (uint64_t)time(NULL) << PLACE_SHIFT;
 
         vv_mutex_lock(&b->c->lock);
@@ -255,7 +255,7 @@ static void tell_bring(const struct bring *b, const char *why, FILE *out)
         fprintf(out, "and %" PRIu64 " more\n", left - NAMED_MAX);
 }
 
-/* "bring", "bring order" or "bring here", and a file in each line that follows. */
+/* "bring", "bring order" or "bring here", and a file in each further line. */
 static void answer_bring(struct cached_control *c, const char *line, FILE *in, FILE *out)
 {
     char *why = NULL;
@@ -351,7 +351,7 @@ static void begin(struct cached_control *c, int fd)
     pthread_t thread;
     bool room;
 
-    /* Whoever asks and does not read, or write, does not keep the daemon from stopping. */
+    /* A client that does not read, or write, must not keep the daemon from stopping. */
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     vv_mutex_lock(&c->lock);
@@ -385,7 +385,7 @@ static void *serve(void *arg)
         if (p[1].revents)
             break;
         fd = p[0].revents ? accept4(c->fd, NULL, NULL, SOCK_CLOEXEC) : -1;
-        /* Out of descriptors: whoever asks stays in the queue, and we would be back here at once. */
+        /* No descriptor is free. The client stays in the queue, so accepting again at once would spin. */
         if (fd < 0 && p[0].revents)
             vv_sleep_until_ns(vv_now_ns() + 10 * VV_NS_PER_MS);
         if (fd >= 0 && is_ours(fd))
@@ -406,7 +406,7 @@ static int listen_at(struct cached_control *c)
     c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0)
         return -errno;
-    /* The socket beside it belongs to this daemon, so this one does too. */
+    /* The socket for programs belongs to this daemon, so this one does too. */
     unlink(c->path);
     mask = umask(0177);
     rc = bind(c->fd, (struct sockaddr *)&sun, sizeof(sun)) < 0 ? -errno : 0;

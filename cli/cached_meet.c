@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Nodes of a job that find each other in a folder on shared storage: each writes a file with its name and
- * address, under a temporary name first, and reads those of the others from time to time. So they can be
- * started by srun, mpirun, ssh or by hand, in any order, without a list. The job's token is there too, drawn
- * by whoever comes first: only who may read the folder is of the job.
+ * Nodes of a job find each other in a folder on shared storage. Each writes a file with its name and address,
+ * under a temporary name first, and reads the files of the others from time to time. So nodes can be started by
+ * srun, mpirun, ssh or by hand, in any order, without a list. The first node draws the job's token and puts it
+ * there. Only users who may read the folder belong to the job.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -25,8 +25,8 @@
 
 /* ---- the token ---- */
 
-/* No other user can know it. In a folder that others may write to, one of them could have put it there: root, too,
- * takes only its own. */
+/* No other user can know the token. In a folder that others may write to, another user could have put it there; so
+ * even root takes only its own. */
 static bool is_private(int fd, char *err, size_t err_bytes, const char *path)
 {
     struct stat st;
@@ -46,8 +46,8 @@ static bool is_private(int fd, char *err, size_t err_bytes, const char *path)
     return false;
 }
 
-/* -EPERM: it is not this user's alone; the text says why. `links`: O_NOFOLLOW, or 0 for a path that the user named,
- * which may be a link (secrets of Kubernetes are). */
+/* -EPERM: the file is not this user's alone; the text has the reason. `links`: O_NOFOLLOW, or 0 for a path that
+ * the user named, which may be a link (secrets of Kubernetes are). */
 static int read_token(const char *path, int links, char *err, size_t err_bytes, void **ret_token,
                       size_t *ret_bytes)
 {
@@ -77,7 +77,7 @@ static int read_token(const char *path, int links, char *err, size_t err_bytes, 
     return 0;
 }
 
-/* Whoever links first has drawn it; a file that is there is whole. */
+/* The first node that links the file has drawn the token. A file under that name is whole. */
 static int draw_token(const char *path)
 {
     unsigned char bytes[TOKEN_BYTES];
@@ -120,7 +120,7 @@ int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **
         rc = read_token(path, O_NOFOLLOW, err, err_bytes, ret_token, ret_bytes);
         if (rc == -ENOENT)
             rc = draw_token(path);
-        /* On some file systems others see it a moment later. */
+        /* On some file systems other nodes see it a moment later. */
         for (int i = 0; rc == 0 && i < TOKEN_TRIES; i++) {
             rc = read_token(path, O_NOFOLLOW, err, err_bytes, ret_token, ret_bytes);
             if (rc != -ENOENT)
@@ -149,7 +149,7 @@ int cached_meet_tell(const struct vv_cached *c, const char *addr)
 
     snprintf(path, sizeof(path), "%s/%s" SUFFIX, c->meet, c->node);
     snprintf(temp, sizeof(temp), "%s.%ld", path, (long)getpid());
-    /* Where others may write, a link could lie in wait for it. */
+    /* In a folder that others may write to, the path could be a link of theirs. */
     unlink(temp);
     f = fopen(temp, "wxe");
     if (!f)
@@ -191,7 +191,7 @@ int cached_meet_look(const struct vv_cached *c, struct vv_node *n)
     return 0;
 }
 
-/* Where the file of this node's name says that it is. */
+/* The address in the file with this node's name. */
 static bool read_own(const struct vv_cached *c, struct vv_member_info *ret_info)
 {
     char path[2 * VV_CONFIG_TEXT], err[256];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a daemon's counters were at times gone by, so that `status` can tell of the last minute and the last hour as well as of
- * its whole life. Counted from start to end of a window: the sample before it, and now. */
+/* Samples of a daemon's counters, so that `status` can report the last minute and the last hour as well as the
+ * whole life. A window is the difference between now and the sample at its start. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -68,7 +68,7 @@ struct cached_sample cached_past_over(struct cached_past *p, const struct cached
     struct cached_sample since = {0}, d = *now;
 
     vv_mutex_lock(&p->lock);
-    /* The latest that is as old as the window, or else the oldest. */
+    /* The latest sample that is as old as the window, or else the oldest. */
     for (size_t k = 1; k <= VV_MIN(p->nr, (size_t)SAMPLES); k++) {
         since = p->samples[(p->nr - k) % SAMPLES];
         if (now->at_ns - since.at_ns >= window_ns)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon: a node (dataset/node.h), its server for programs, its control socket, and what has to be done
- * from time to time. This thread waits for signals and the clock, writes the metrics and looks for nodes that
- * have come; another one scrubs.
+ * The daemon: a node (dataset/node.h), its server for programs, its control socket, and periodic work. This thread
+ * waits for signals and the clock, writes the metrics and looks for new nodes; another one scrubs.
  *
- * Order of the end: the control socket, whose answers have the figures of the server; the server, so that programs read for
- * themselves from then on; then the node, which tells the others that it leaves.
+ * Order of the end: the control socket, whose answers have the figures of the server; the server, so that programs
+ * read for themselves from then on; then the node, which announces to the others that it leaves.
  *
- * What could go wrong: a call of a shared file system that does not answer never returns, and the thread that made it cannot be
- * waited for. A thread of its own sees to it that the daemon ends all the same.
+ * Risk: a call of a shared file system that does not answer never returns, and the thread that made
+ * it cannot be waited for. A separate thread ends the daemon all the same.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,14 +34,14 @@
 
 #define COMMAND     "varve cached"
 #define METRICS_NS  (5 * VV_NS_PER_S)
-#define MEET_NS     (500 * VV_NS_PER_MS) /* at first; twice as long each time, to ... */
+#define MEET_NS     (500 * VV_NS_PER_MS) /* first pause, doubled up to ... */
 #define MEET_MAX_NS (10 * VV_NS_PER_S)
-#define SCRUB_NS    VV_NS_PER_S        /* from one step of the scrub to the next, at most */
-#define SCRUB_STEPS 16                 /* at least, in each period */
-#define STOP_NS     (60 * VV_NS_PER_S) /* as long as stopping may take; from a second signal on ... */
+#define SCRUB_NS    VV_NS_PER_S        /* the longest pause between two steps of the scrub */
+#define SCRUB_STEPS 16                 /* at least so many steps in each period */
+#define STOP_NS     (60 * VV_NS_PER_S) /* longest time to stop; after a second signal ... */
 #define AGAIN_NS    VV_NS_PER_S
 #define LAST_WORD_S \
-    2 /* that may not be heard: the log may be on a file system that does not answer */
+    2 /* the message may be lost: the log may be on a file system that does not answer */
 #define ROOTS_MAX    VV_SERVER_ROOTS_MAX
 #define BUSY_NS      (2 * VV_NS_PER_S)
 #define BUSY_STEP_US 50000
@@ -65,7 +64,7 @@ struct run {
     struct vv_stats_file *metrics;
     int stop[2];
     int signals;
-    int ended; /* eventfd: it has ended in good order */
+    int ended; /* eventfd: the daemon has ended in good order */
     FILE *log; /* Synchronization: the log's own lock */
     pthread_t scrubber;
     bool scrubbing;
@@ -168,14 +167,14 @@ static int open_node(struct run *r, char *err, size_t err_bytes)
     uint64_t until_ns = vv_now_ns() + BUSY_NS;
     int rc;
 
-    /* A daemon that was just killed holds its folder for a moment longer. */
+    /* The kernel releases the folder of a daemon that was just killed a moment later. */
     do
         rc = vv_node_open(&o, err, err_bytes, &r->node);
     while (rc == -EBUSY && vv_now_ns() < until_ns && usleep(BUSY_STEP_US) == 0);
     return rc;
 }
 
-/* What programs may open without asking. They can do without it. */
+/* The index of files that programs may open without asking. Programs also work without it. */
 static void open_index(struct run *r)
 {
     char *folder;
@@ -239,7 +238,7 @@ static int open_all(struct run *r, char *err, size_t err_bytes)
 
 /* ---- what has to be done ---- */
 
-/* So much each second that all is read once within the period. */
+/* So many bytes a second read everything once within the period. */
 static void *scrub(void *arg)
 {
     struct run *r = arg;
@@ -255,7 +254,7 @@ static void *scrub(void *arg)
 
         vv_mutex_unlock(&r->lock);
         if (vv_node_status(r->node, &s) == 0) {
-            /* More than it takes, by two steps: whatever has just been passed comes again in time. */
+            /* More than needed, by two steps: files that the scrub has just passed come again in time. */
             bytes = s->cache.bytes / steps + s->cache.bytes / steps / 8 + 1;
             free(s);
         }
@@ -286,7 +285,7 @@ static void write_metrics(struct run *r)
     free(s.node);
 }
 
-/* True: it shall stop. */
+/* True if the daemon has to stop. */
 static bool take_signal(struct run *r)
 {
     struct signalfd_siginfo info;
@@ -311,7 +310,7 @@ static void serve(struct run *r)
         uint64_t now_ns = vv_now_ns(), next_ns = now_ns + METRICS_NS;
 
         if (now_ns >= metrics_ns) {
-            write_metrics(r); /* also without a file: what is kept of the past */
+            write_metrics(r); /* even without a file: the samples of the past */
             metrics_ns = now_ns + METRICS_NS;
         }
         if (r->c->meet[0] && now_ns >= meet_ns) {
@@ -332,7 +331,7 @@ static void serve(struct run *r)
 
 /* ---- all of it ---- */
 
-/* Whether there is a signal to stop. */
+/* True if there is a signal to stop. */
 static bool told_again(struct run *r)
 {
     struct signalfd_siginfo info;
@@ -341,8 +340,8 @@ static bool told_again(struct run *r)
            info.ssi_signo != SIGHUP;
 }
 
-/* Ends the daemon where it stands when it has not ended in time. That is as good as being killed: the next start takes up
- * what is on disk, others notice the end of the connections, and programs have their descriptors. */
+/* Ends the process if it has not ended in time. That is as good as being killed: the next start uses the files on
+ * disk again, the others notice the end of the connections, and programs keep their descriptors. */
 static void *see_to_end(void *arg)
 {
     struct run *r = arg;
@@ -413,7 +412,8 @@ static void close_all(struct run *r)
     vv_mutex_fini(&r->lock);
 }
 
-/* Each program is a descriptor or more, and so is each file on its way; what shells allow is often 1024. */
+/* Each program takes a descriptor or more, and so does each file that is being sent; the limit of shells is often
+ * 1024. */
 static void allow_descriptors(void)
 {
     struct rlimit limit;
@@ -424,8 +424,8 @@ static void allow_descriptors(void)
     }
 }
 
-/* What one thread allocates another frees: with an arena for each, memory that is free lies scattered, and a daemon
- * seems to grow for hours. */
+/* Use one arena: threads free what other threads allocated. With an arena for each thread free memory is
+ * scattered, and a daemon seems to grow for hours. */
 static void use_one_arena(void)
 {
 #ifdef M_ARENA_MAX
@@ -495,7 +495,7 @@ int cached_run(struct vv_cached *c, int ready_fd)
         if (ready_fd >= 0) {
             detach();
             if (write(ready_fd, "r", 1) < 0)
-                vv_log(VV_LOG_WARNING, "nobody waited until it was ready");
+                vv_log(VV_LOG_WARNING, "the process that started the daemon has ended");
             close(ready_fd);
         }
         serve(r);

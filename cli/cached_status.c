@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of a daemon: for people, as JSON, and for Prometheus. One list of figures serves the last two. */
+/* The figures of a daemon: as text, as JSON, and for Prometheus. One list of figures serves the last two. */
 #include <inttypes.h>
 
 #include "base/bytes.h"
@@ -23,11 +23,11 @@
       "Of these, copies of files that other nodes keep.")                                         \
     X("copies_bytes", "gauge", s->node->cache.copy_bytes, "Their space.")                         \
     X("files_waiting", "gauge", s->node->cache.waiting,                                           \
-      "Files that were dropped and that somebody still has open.")                                \
+      "Files that were dropped and that a program still has open.")                               \
     X("files_elsewhere", "gauge", s->node->elsewhere,                                             \
       "Files of this home that another node keeps, as far as it is known.")                       \
     X("paths_known", "gauge", s->node->owner.records,                                             \
-      "Files of which is known what they are, here or elsewhere.")                                \
+      "Files whose generation is known, here or on other nodes.")                                 \
     X("to_bring", "gauge", s->node->waiting, "Files still to be brought before they are read.")   \
     X("memory_bytes", "gauge", s->node->memory_bytes, "Files of other nodes kept in memory.")     \
     X("memory_files", "gauge", s->node->memory_files, "How many of them.")                        \
@@ -42,7 +42,7 @@
       "Files that were to be sealed and could not be.")                                           \
     X("damaged_total", "counter", s->node->cache.damaged, "Files found damaged, and dropped.")    \
     X("busy_total", "counter", s->node->cache.refused_busy,                                       \
-      "Files that did not go, because somebody had them open.")                                   \
+      "Files that were not evicted because a program had them open.")                             \
     X("shared_looks_total", "counter", s->node->owner.looks,                                      \
       "Looks at files on the shared file system.")                                                \
     X("shared_reads_total", "counter", s->node->owner.fetches,                                    \
@@ -55,7 +55,7 @@
     X("shared_coming_done_bytes", "gauge", s->node->owner.coming_done,                            \
       "Of these, those that have been read.")                                                     \
     X("shared_waits_total", "counter", s->node->owner.waits,                                      \
-      "Questions that waited for somebody who was fetching the same file.")                       \
+      "Requests that waited because the same file was being fetched.")                            \
     X("clients", "gauge", s->server.clients, "Processes that are connected.")                     \
     X("server_opens_total", "counter", s->server.opens, "Descriptors passed to programs.")        \
     X("server_waited_total", "counter", s->server.waited,                                         \
@@ -84,7 +84,7 @@ static uint64_t nodes_up(const struct cached_figures *s)
     return up;
 }
 
-/* What has been asked for lately, and where it came from. */
+/* The requests of the last minute and the last hour, and where the files came from. */
 static void print_window(FILE *f, const char *name, const struct cached_sample *d)
 {
     char a[VV_BYTES_TEXT], b[VV_BYTES_TEXT];
@@ -187,7 +187,7 @@ void cached_print_prometheus(FILE *f, const void *figures)
 #undef X
 }
 
-/* Why programs were told to read the shared file system themselves. */
+/* The reasons why programs had to read the shared file system themselves. */
 static void print_passed(FILE *f, const struct vv_node_counters *c)
 {
     const struct {

@@ -23,31 +23,30 @@ bool files_is_folder(const char *path)
 static const char *environment(void)
 {
     const char *folder = getenv("VARVE_LOCAL");
-    if (folder == NULL || folder[0] == '\0')
+    if (!folder || folder[0] == '\0')
         folder = getenv("VARVE_REMOTE");
-    return folder != NULL && folder[0] != '\0' ? folder : NULL;
+    return folder && folder[0] != '\0' ? folder : NULL;
 }
 
 bool files_folder_known(void)
 {
-    return environment() != NULL;
+    return environment();
 }
 
 const char *files_folder(const char *command, const char *option, int argc, char *const *argv,
                          int *first)
 {
     const char *arg = *first < argc ? argv[*first] : NULL;
-    if (option != NULL && option[0] != '\0')
+    if (option && option[0] != '\0')
         return option;
-    if (arg != NULL && (strchr(arg, '/') != NULL || arg[0] == '.' ||
-                        (environment() == NULL && files_is_folder(arg)))) {
+    if (arg && (strchr(arg, '/') || arg[0] == '.' || (!environment() && files_is_folder(arg)))) {
         ++*first;
         return arg;
     }
-    if (environment() != NULL)
+    if (environment())
         return environment();
     fprintf(stderr, "varve %s: ", command);
-    if (arg != NULL)
+    if (arg)
         fprintf(stderr, "'%s' is not a folder", arg);
     else
         fprintf(stderr, "no folder is given");
@@ -58,8 +57,7 @@ const char *files_folder(const char *command, const char *option, int argc, char
 int files_open(const char *folder, const char *history, struct vv_target **ret_target)
 {
     char path[1024 + VV_CKFILE_HISTORY_MAX], err[256] = "";
-    snprintf(path, sizeof(path), "%s%s%s", folder, history != NULL ? "/" : "",
-             history != NULL ? history : "");
+    snprintf(path, sizeof(path), "%s%s%s", folder, history ? "/" : "", history ? history : "");
     int rc = vv_target_open(vv_os_posix(), path, err, sizeof(err), ret_target);
     if (rc < 0 && err[0] != '\0')
         fprintf(stderr, "varve: %s\n", err);
@@ -70,7 +68,7 @@ char *files_time(uint64_t ns, char *buf, size_t size)
 {
     time_t seconds = (time_t)(ns / 1000000000u);
     struct tm tm;
-    if (gmtime_r(&seconds, &tm) == NULL || strftime(buf, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+    if (!gmtime_r(&seconds, &tm) || strftime(buf, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
         snprintf(buf, size, "?");
     return buf;
 }
@@ -136,7 +134,7 @@ const char *files_level(struct files_levels *l, const char *folder, const struct
 {
     struct vv_group_record r;
     enter_history(l, folder, f->history);
-    if (l->group.at == NULL)
+    if (!l->group.at)
         return "local";
     if (vv_group_read_record(&l->group, f->version, f->info->id.run_id, &r) < 0)
         return is_local(&l->group, f->rank) ? "local" : "remote";
@@ -148,15 +146,15 @@ const char *files_level(struct files_levels *l, const char *folder, const struct
 int files_complain(const char *command, const char *folder, const char *history, int rc)
 {
     fprintf(stderr, "varve %s: ", command);
-    if (rc == -EINVAL && history != NULL)
+    if (rc == -EINVAL && history)
         fprintf(stderr, "'%s' cannot be the name of a history", history);
-    else if (rc == -ENOENT && history != NULL && files_is_folder(folder))
+    else if (rc == -ENOENT && history && files_is_folder(folder))
         fprintf(stderr, "no history '%s' in %s", history, folder);
     else if (rc == -ENOTDIR)
         fprintf(stderr, "%s is not a folder; for a single file: varve verify %s", folder, folder);
     else
         fprintf(stderr, "%s: %s", folder, strerror(-rc));
-    if (history != NULL && files_is_folder(history))
+    if (history && files_is_folder(history))
         fprintf(stderr, "; for the folder %s: varve %s --local %s", history, command, history);
     fputc('\n', stderr);
     return CLI_FAILED;
@@ -169,9 +167,9 @@ int files_check_empty(const char *command, const char *folder)
     uint64_t version, generation;
     bool found = false;
     DIR *dir = opendir(folder);
-    for (struct dirent *e; dir != NULL && !found && (e = readdir(dir)) != NULL;)
+    for (struct dirent *e; dir && !found && (e = readdir(dir)) != NULL;)
         found = vv_ckfile_parse_name(e->d_name, &kind, &rank, &version, &generation);
-    if (dir != NULL)
+    if (dir)
         closedir(dir);
     if (!found)
         return CLI_OK;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve doctor`: what the build found, what the machine has, what is off because of what is
- * missing, and how to get it. It only looks: nothing is changed, but for a file without a name in
- * the folder whose O_DIRECT it tries.
+ * `varve doctor`: the libraries of the build, the properties of the machine, the features that are off because
+ * something is missing, and how to get them. It changes nothing: it only makes a file without a name in the
+ * folder, to try O_DIRECT.
  *
- * Each finding is one row of a list that is printed as text or as JSON, so that the two cannot
- * differ.
+ * Each finding is one row of a list that is printed as text or as JSON, so that the two cannot differ.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -43,7 +42,7 @@ struct finding {
     const char *name;
     enum status status;
     char detail[256];
-    const char *effect;         /* what is off, or NULL */
+    const char *effect;         /* the feature that is off, or NULL */
     const char *debian, *spack; /* how to get it, or NULL */
 };
 
@@ -117,8 +116,7 @@ static void look_at_lab(struct doctor *d)
 }
 
 /*
- * The libraries on top of libvarve.so: an MPI, a Fortran compiler and PETSc are the machine's, so that a
- * build has them or not.
+ * The libraries on top of libvarve.so: a build has them if the machine has an MPI, a Fortran compiler and PETSc.
  */
 static void look_at_libraries(struct doctor *d)
 {
@@ -147,7 +145,7 @@ static void look_at_libraries(struct doctor *d)
                "petsc");
 }
 
-/* A build has its headers, a machine its library: both are needed. */
+/* The build needs its headers, and the machine its library. */
 static void look_at_ucx(struct doctor *d)
 {
     const char *effect = "nodes of the dataset cache talk over TCP alone";
@@ -162,7 +160,7 @@ static void look_at_ucx(struct doctor *d)
         add(d, "UCX", FOUND, "libucp.so.0 can be used between nodes of the dataset cache");
 }
 
-/* Likewise. */
+/* the same */
 static void look_at_libcurl(struct doctor *d)
 {
     const char *effect = "no copies in object stores (remote = s3://...)";
@@ -203,7 +201,7 @@ static void look_at_gpus(struct doctor *d)
     int rc = vv_device_cuda_list(NULL, err, sizeof(err), gpu, GPUS_MAX, &report);
 
     if (rc) {
-        /* A driver that cannot be used is a reason to look closer, none at all is not. */
+        /* A driver that cannot be used has a reason to show; a machine without a driver has none. */
         const char *name;
         bool none = rc == -ENODEV && vv_device_cuda_open_code(&name) == 0;
 
@@ -246,7 +244,7 @@ static void look_at_gds(struct doctor *d)
                "no GPUDirect Storage: 'gds = on' is refused", "libcufile0", NULL);
 }
 
-/* Whether a block written past the page cache arrives. */
+/* True if a block written past the page cache arrives. */
 static int try_direct(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600), rc = 0;
@@ -254,7 +252,7 @@ static int try_direct(const char *folder)
     void *block;
 
     if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == ENOENT)) {
-        /* No files without a name on this file system. */
+        /* This file system has no files without a name. */
         snprintf(path, sizeof(path), "%s/.varve-doctor.%ld", folder, (long)getpid());
         fd = open(path, O_CREAT | O_EXCL | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
         if (fd >= 0 || errno == EINVAL) {
@@ -290,7 +288,7 @@ static void look_at_folder(struct doctor *d)
         add(d, "O_DIRECT", WARNING, "cannot write in %.180s: %s", d->folder, strerror(-rc));
 }
 
-/* Tries what a context would do. */
+/* Makes a page of statistics, as a context would. */
 static void look_at_stats(struct doctor *d)
 {
     const char *setting = getenv("VARVE_STATS");
@@ -364,7 +362,7 @@ static void look_at_machine(struct doctor *d)
                 : NULL;
 }
 
-/* The dataset cache has settings of its own. */
+/* The dataset cache has other settings. */
 static bool is_of_cached(const char *text, size_t n)
 {
     static const char *const more[] = {"VARVE_CACHED_CONFIG", "VARVE_PRELOAD",
@@ -382,7 +380,7 @@ static bool is_of_cached(const char *text, size_t n)
     return false;
 }
 
-/* Each setting that is not the default, and where it came from. */
+/* Lists each setting that is not the default, and its source. */
 static void look_at_settings(struct doctor *d)
 {
     const char *path = getenv(VV_CONFIG_FILE_ENV);
@@ -410,7 +408,7 @@ static void look_at_settings(struct doctor *d)
     }
 }
 
-/* A variable that looks like a setting but is none is most likely a slip of the pen. */
+/* A variable that resembles a setting is most likely mistyped. */
 static void look_at_environment(struct doctor *d)
 {
     for (char **e = environ; *e; e++) {

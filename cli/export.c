@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve export: committed checkpoints as files of another library, so that a program can go back to it. For VELOC each
- * becomes NAME-RANK-VERSION.dat: the number of regions, number and size of each, then their bytes; or, where the
- * application wrote the file itself, what it wrote. Takes no lock and changes no checkpoint.
+ * varve export: committed checkpoints as files of another library, so that a program can go back to it. For VELOC
+ * each checkpoint becomes NAME-RANK-VERSION.dat: the number of regions, number and size of each, then their bytes.
+ * If the application wrote the file itself, its bytes are the file. The command takes no lock and changes no
+ * checkpoint.
  *
- * VELOC offers the newest version that any process has. So a version is exported only if every rank in the folder has a
- * sound file of it, and in a shared folder only once it is complete. A file appears under its name when it is whole and
- * synced; every byte is compared with the checksum of its chunk on the way. One that is there is not replaced.
+ * VELOC offers the newest version that any process has. So a version is exported only if every rank in the folder
+ * has an undamaged file of it, and from a shared folder only if it is complete. A file appears under its name when
+ * it is whole and synced. Every byte is compared with the checksum of its chunk. An existing file is not replaced.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ struct item {
     uint64_t version, generation;
     uint32_t rank;
     bool sound, remote, complete; /* remote: in a shared folder, and not known to be complete */
-    bool taken, chosen;           /* this one or one before it of the rank; this one */
+    bool taken, chosen;           /* of the rank: this generation or one before; this generation */
 };
 
 struct export
@@ -76,7 +77,7 @@ static int collect(void *user, const struct vv_files_found *f)
     i.complete = strcmp(level, "complete") == 0;
     i.history = strdup(f->history);
     i.path = strdup(f->path);
-    e->v[e->n++] = i; /* freed even if half of it is missing */
+    e->v[e->n++] = i; /* Frees it, even if half of it is missing. */
     if (!i.history || !i.path)
         return -ENOMEM;
     if (!i.sound)
@@ -84,7 +85,7 @@ static int collect(void *user, const struct vv_files_found *f)
     return 0;
 }
 
-/* By history and version, then rank, the highest generation first. */
+/* Sorts by history and version, then rank, the highest generation first. */
 static int by_version(const void *a, const void *b)
 {
     const struct item *x = a, *y = b;
@@ -125,7 +126,7 @@ static int write_all(int fd, const void *buf, size_t bytes, uint64_t at)
     return 0;
 }
 
-/* VELOC's table, and where the first byte of data goes. Nothing for a file that the application wrote. */
+/* Reads VELOC's table and finds the first byte of data. Nothing for a file that the application wrote. */
 static int put_table(int to, const struct vv_ckfile_info *info, uint64_t *ret_at,
                      uint64_t *ret_bytes)
 {
@@ -133,7 +134,7 @@ static int put_table(int to, const struct vv_ckfile_info *info, uint64_t *ret_at
     size_t n = info->nregions;
     bool raw = n == 1 && info->regions[0].id == VELOC_FILE;
     *ret_bytes = info->id.size;
-    /* The list has the highest number but one, and so its bytes are the last. */
+    /* The list has the highest number but one, so its bytes are the last. */
     if (n > 0 && info->regions[n - 1].id == VELOC_LIST)
         *ret_bytes -= info->regions[--n].bytes;
     *ret_at = raw ? 0 : sizeof(n) + n * ENTRY;
@@ -192,7 +193,7 @@ static int export_to(struct vv_target_file *from, int to, uint64_t *ret_bytes)
     return rc;
 }
 
-/* The file under a temporary name, and then, by a link, which replaces nothing, under its own. */
+/* Writes the file under a temporary name, and links it under its own: a link never replaces a file. */
 static int write_file(struct export *e, struct vv_target_file *from, const char *path)
 {
     uint64_t bytes = 0;
@@ -236,7 +237,8 @@ static void export_file(struct export *e, struct vv_target *at, const struct ite
 
 /* ---- all of them ---- */
 
-/* Which of one version's files count: by the record where ranks agree by one, otherwise the highest generation. */
+/* Marks the files of one version that count: those that the record names where ranks agree by a record, otherwise
+ * those of the highest generation. */
 static size_t choose(struct item *v, size_t n, size_t nranks)
 {
     size_t chosen = 0;
@@ -252,7 +254,7 @@ static size_t choose(struct item *v, size_t n, size_t nranks)
     return chosen;
 }
 
-/* All ranks or none. */
+/* Exports the files of all ranks, or of none. */
 static void export_version(struct export *e, struct vv_target *at, struct item *v, size_t n,
                            size_t nranks)
 {

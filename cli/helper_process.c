@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve helper: the helper process of a node (store/aio/helper.h). Contexts that are opened with
- * helper_process = on start it themselves, in the background, where it is silent; started by hand it runs
- * until it is ended, and tells then what it did.
+ * varve helper: the helper process of a node (store/aio/helper.h). A context that is opened with helper_process =
+ * on starts it in the background, where it prints nothing. Started by hand it runs until a signal, and prints its
+ * figures at the end.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -42,7 +42,7 @@ static int set_cores(const char *value, void *arg)
     return 0;
 }
 
-/* 0 to 19 are for everybody, those below for root. */
+/* 0 to 19 are for all users, those below for root */
 static int set_nice(const char *value, void *arg)
 {
     struct helper_opts *o = arg;
@@ -83,7 +83,7 @@ static const struct opts command = {
 
 /* ---- running ---- */
 
-/* Synchronization: set before the handlers are. */
+/* Synchronization: set before the handlers are installed. */
 static int stop_fd = -1;
 
 static void stop(int sig)
@@ -96,7 +96,7 @@ static void stop(int sig)
     errno = keep;
 }
 
-/* Every request that waits holds a descriptor. */
+/* Every waiting request holds a descriptor. */
 static void raise_limit(void)
 {
     struct rlimit r;
@@ -151,8 +151,7 @@ static int serve(struct helper_opts *o, int listen_fd)
     return CLI_OK;
 }
 
-/* Nothing of the process that starts it stays open: neither files nor the ends of pipes that others wait
- * for. */
+/* Close all inherited descriptors: files, and ends of pipes on which other processes wait. */
 static void leave_files(int keep)
 {
     int null = open("/dev/null", O_RDWR);
@@ -164,7 +163,7 @@ static void leave_files(int keep)
             close(fd);
 }
 
-/* Before anybody is told that it is there: whoever waits for that has to hear of a refusal instead. */
+/* Checks the options before the process that starts this one gets its answer: it has to see a refusal. */
 static int check(const struct helper_opts *o)
 {
     struct vv_thread_group *group;
@@ -180,7 +179,7 @@ static int check(const struct helper_opts *o)
     return CLI_OK;
 }
 
-/* In a process of its own. This one waits until that listens: what listens is what others see. */
+/* Forks a process that serves, and waits until it listens: then others can connect. */
 static int in_background(struct helper_opts *o)
 {
     int ready[2], rc = -EIO;
@@ -193,9 +192,9 @@ static int in_background(struct helper_opts *o)
         setsid();
         leave_files(ready[1]);
         rc = vv_helper_listen(o->name, &listen_fd);
-        ssize_t told = write(ready[1], &rc, sizeof(rc));
+        ssize_t sent = write(ready[1], &rc, sizeof(rc));
         close(ready[1]);
-        _exit(rc < 0 || told < 0 ? CLI_FAILED : serve(o, listen_fd));
+        _exit(rc < 0 || sent < 0 ? CLI_FAILED : serve(o, listen_fd));
     }
     close(ready[1]);
     if (pid < 0 || read(ready[0], &rc, sizeof(rc)) != (ssize_t)sizeof(rc))
@@ -212,7 +211,7 @@ int cli_helper(int argc, char **argv)
 
     if (rc >= 0)
         return rc;
-    /* The process that starts it may be bound to few processors: not so the one that works for all. */
+    /* The process that starts it may be bound to few processors; the helper serves all processes. */
     vv_thread_unbind();
     rc = check(&o);
     if (rc != CLI_OK)

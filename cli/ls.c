@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve ls: what is committed in a folder. Takes no lock, so it works beside a running program. */
+/* varve ls: the committed versions in a folder. It takes no lock, so it works beside a running program. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "store/files/ckfile.h"
 #include "store/partner/partner.h"
 
-/* A line of text, as far as it does not depend on the others. */
+/* A line of text, without the columns that depend on other lines. */
 struct row {
     uint64_t generation;
     char *left, *right; /* of the generation */
@@ -24,11 +24,11 @@ struct row {
 struct listing {
     bool json;
     struct json out;
-    const char *kept; /* the folder of what is kept for others, if that is looked at; or NULL */
+    const char *kept; /* the folder of copies for others while it is listed, or NULL */
     uint64_t n;
-    struct row *rows; /* text only: shown when all are known, so that columns fit */
+    struct row *rows; /* text only: lines are printed when all are known, so that columns fit */
     size_t rows_room;
-    const char *folder, *local; /* to look at; as it was given */
+    const char *folder, *local; /* the folder to list, as it was given */
     struct files_levels levels;
 };
 
@@ -85,7 +85,7 @@ static int add_row(struct listing *l, const struct vv_files_found *f)
     if (l->n == l->rows_room) {
         size_t room = l->rows_room ? 2 * l->rows_room : 64;
         struct row *more = realloc(l->rows, room * sizeof(*more));
-        if (more == NULL)
+        if (!more)
             return -ENOMEM;
         l->rows = more;
         l->rows_room = room;
@@ -107,8 +107,7 @@ static int add_row(struct listing *l, const struct vv_files_found *f)
     return 0;
 }
 
-/* Generations are small where a process counts for itself, and have 17 digits where processes agree on
- * them. */
+/* Generations are small where processes count for themselves, and have 17 digits where processes agree on them. */
 static void print_rows(struct listing *l)
 {
     int width = 4;
@@ -140,7 +139,7 @@ static int show(void *user, const struct vv_files_found *f)
     return rc;
 }
 
-/* Everything of a history, or of all: what is at home in the folder and what is kept for others. */
+/* Lists one history, or all: the files of the folder's own ranks, and the copies kept for others. */
 static int list_history(struct listing *l, const char *history)
 {
     static const char *const kept[] = {VV_PARTNER_FOLDER, VV_PARITY_FOLDER};
@@ -151,7 +150,7 @@ static int list_history(struct listing *l, const char *history)
         snprintf(path, sizeof(path), "%s/%s", l->folder, kept[i]);
         l->kept = kept[i];
         int more = vv_files_scan(vv_os_posix(), path, history, show, l);
-        if (more != -ENOENT && !(more == 0 && rc < 0 && history == NULL))
+        if (more != -ENOENT && !(more == 0 && rc < 0 && !history))
             rc = more;
     }
     return rc;
@@ -185,7 +184,7 @@ int cli_ls(int argc, char **argv)
     if (status >= 0)
         return status;
     const char *folder = files_folder("ls", l.local, argc, argv, &first);
-    if (folder == NULL)
+    if (!folder)
         return CLI_USAGE;
     l.folder = folder;
     l.out = json_begin(stdout, JSON_SPACED);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tool. Commands that are experiments are in a program of their own, varve-lab (lab/), which this one runs as git runs
+ * The tool. The experiments are commands of another program, varve-lab (lab/). This program runs it as git runs
  * its commands.
  */
 #include <errno.h>
@@ -37,7 +37,7 @@ static int run_lab(int argc, char **argv)
     } else {
         args[0] = (char *)"varve";
         args[1] = name;
-        memcpy(args + 2, argv + 1, (size_t)argc * sizeof(*args)); /* and the NULL behind them */
+        memcpy(args + 2, argv + 1, (size_t)argc * sizeof(*args)); /* and the NULL at the end */
         execv(program, args);
         fprintf(stderr, "varve: %s: %s\n", program, strerror(errno));
     }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve probe`: measures the hops of this machine, tells what the figures mean for the settings,
- * and writes settings that suit it.
+ * `varve probe`: measures the hops of this machine, explains what the figures mean for the settings, and writes
+ * settings that suit it.
  *
- * What is to be measured is a list of steps, made before the first one runs: so it can be said how
- * long they take, and time is shared out evenly. A step adds rows; one that fails adds a row that
- * says so, and the others go on. Steps of one device or one file share it: a first step opens it,
- * the last one closes it.
+ * The measurements are a list of steps, made before the first one runs: so the duration is known, and time is
+ * divided evenly. A step adds rows. A step that fails adds a row with the reason, and the others go on. Steps of
+ * one device or one file share it: a first step opens it, the last one closes it.
  *
- * Ctrl-C ends the process wherever it is: files have no name (cli/measure/probe_disk.c), and the one that
- * gets one is written at the very end (probe_config.c).
+ * Ctrl-C ends the process at any point: files have no name (cli/measure/probe_disk.c), and the file that gets a
+ * name is written at the end (probe_config.c).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -63,7 +62,7 @@ struct probe;
 struct step {
     void (*run)(struct probe *p, const struct step *s);
     const char *what; /* for the progress bar */
-    unsigned a, b;    /* the step's own       */
+    unsigned a, b;    /* parameters of the step */
 };
 
 struct probe {
@@ -74,13 +73,13 @@ struct probe {
     const char *local, *write;
     struct scale scale;
     double step_s;
-    /* What is open. */
+    /* The open device and file. */
     struct vv_device *device;
     struct probe_device *on_device;
     struct probe_disk *disk;
-    int disk_rc; /* why it is not open */
+    int disk_rc; /* the reason why it is not open */
     struct probe_gds *gds;
-    /* What came of it. */
+    /* The results. */
     struct probe_facts facts;
     struct probe_rows rows;
     struct step steps[STEPS_MAX];
@@ -92,7 +91,7 @@ struct probe {
 VV_PRINTF(4, 5)
 static struct probe_row *add_row(struct probe *p, const char *hop, int rc, const char *fmt, ...)
 {
-    /* More rows than there are steps cannot be; the last one would be written over. */
+    /* There cannot be more rows than steps; the last row would be overwritten. */
     struct probe_row *r = &p->rows.row[VV_MIN(p->rows.nr, (size_t)PROBE_ROWS_MAX - 1)];
     va_list ap;
 
@@ -300,8 +299,8 @@ static void open_direct(struct probe *p, const struct step *s)
     (void)s;
 }
 
-/* A pass over a buffered file takes as long as it takes, so the file must not be too large for the
- * disk behind it: tried out with a small one. */
+/* A pass over a buffered file has no time limit, so the file must not be too large for the disk: a small file is
+ * tried first. */
 static void open_buffered(struct probe *p, const struct step *s)
 {
     double bps = 0;
@@ -511,7 +510,7 @@ static int open_emulated(struct probe *p)
     int rc;
 
     vv_device_host_opts_init(&o);
-    /* Its memory is the host's: a share of it, and only what is used. */
+    /* The emulated device uses host memory: a share of it, and only the used pages. */
     o.capacity_bytes = VV_MAX(p->facts.memory_available_bytes / 4, 64 * MIB);
     o.lazy = true;
     p->facts.device = "host";
@@ -536,7 +535,7 @@ static int open_device(struct probe *p)
     else if (wanted)
         return complain("%s", err[0] ? err : strerror(-rc));
     else if (rc != -ENODEV)
-        /* There is one, but it cannot be used: worth a word also where nobody insists. */
+        /* There is a GPU, but it cannot be used: print that even if no GPU was asked for. */
         complain("going on without a device: %s", err[0] ? err : strerror(-rc));
     return CLI_OK;
 }
@@ -585,7 +584,7 @@ static int look_at_folder(struct probe *p)
     return CLI_OK;
 }
 
-/* Buffers that the machine has room for. */
+/* Buffers of a size that the machine has room for. */
 static void fit_buffers(struct probe *p)
 {
     uint64_t memory = p->facts.memory_available_bytes / 8;
@@ -658,7 +657,7 @@ static int report(struct probe *p, double seconds)
     for (size_t i = 0; i < p->rows.nr; i++) {
         const struct probe_row *r = &p->rows.row[i];
 
-        /* Being without GPUDirect Storage is no failure. */
+        /* A machine without GPUDirect Storage is not a failure. */
         if (r->rc < 0 && r->note != PROBE_NOTE_REFUSED &&
             !(r->note == PROBE_NOTE_PAST && r->rc == -ENOTSUP))
             status = complain("%s, %s: %s", r->hop, r->what, r->so);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve probe`: what is shared between measuring (probe_command.c), the rows that come of it
- * (probe_report.c) and the settings that follow from them (probe_config.c).
+ * `varve probe`: shared by measuring (probe_command.c), the rows (probe_report.c) and the settings
+ * (probe_config.c).
  */
 #ifndef CLI_PROBE_H
 #define CLI_PROBE_H
@@ -18,7 +18,7 @@
 
 enum probe_unit { PROBE_RATE, PROBE_TIME };
 
-/* What a row means for the settings: see probe_explain. */
+/* The meaning of a row for the settings: see probe_explain. */
 enum probe_note {
     PROBE_NOTE_NONE,
     PROBE_NOTE_COPY,
@@ -37,21 +37,21 @@ enum probe_note {
     PROBE_NOTE_PAST,    /* the same with GPUDirect Storage */
 };
 
-/* One thing that was measured. */
+/* One measurement. */
 struct probe_row {
-    /* As varve_stats names it, or link: both directions; otherwise what it is: pin, touch, sync. */
+    /* A hop by its name in varve_stats; link: both directions; otherwise pin, touch or sync. */
     const char *hop;
     char what[64];
     enum probe_unit unit;
     double value; /* bytes per second, or seconds */
     int rc;       /* negative: it could not be measured */
     enum probe_note note;
-    char so[160]; /* what it means for the settings, or why it could not be measured */
+    char so[160]; /* the meaning for the settings, or why it could not be measured */
 };
 
 #define PROBE_ROWS_MAX 128
 
-/* What the settings are made from. A rate of 0 was not measured. */
+/* The input of the settings. A rate of 0 was not measured. */
 struct probe_facts {
     const char *device; /* "cuda", "host", "none" */
     char device_name[64];
@@ -63,9 +63,9 @@ struct probe_facts {
     bool direct_refused;       /* by the file system */
     double direct_write_bps;   /* at the best depth */
     double buffered_write_bps; /* in the long run, at the best depth */
-    /* Between device and disk: down and up, through host memory and past it. */
+    /* Between device and disk, down and up: through host memory, and past it. */
     double through_bps[2], past_bps[2];
-    char no_gds[160]; /* why it could not be measured */
+    char no_gds[160]; /* the reason why it could not be measured */
 };
 
 struct probe_rows {
@@ -73,7 +73,7 @@ struct probe_rows {
     size_t nr;
 };
 
-/* What the machine has, and what this process could still take of it. */
+/* The memory of the machine, and the part that this process could still take. */
 void probe_memory(uint64_t *ret_bytes, uint64_t *ret_available_bytes);
 
 /* Settings that suit the machine. */
@@ -83,12 +83,12 @@ void probe_settle(const struct probe_facts *facts, struct vv_config *ret_cfg);
 VV_WARN_UNUSED int probe_config_text(const struct probe_facts *facts, const struct probe_rows *rows,
                                      const struct vv_config *cfg, char **ret_text);
 
-/* Whether --write may go ahead, before anything is measured: -EEXIST, or the error of looking. */
+/* 0 if --write may go ahead, before anything is measured; -EEXIST, or the error of the check. */
 VV_WARN_UNUSED int probe_config_check(const char *path, bool force);
 
-/* Writes the file beside its place, reads it back as varve_opts_load would, and moves it there.
- * Nothing stays behind when it fails or the process is interrupted. -EEXIST: there is a file and
- * `force` is not set; -EINVAL: a value cannot be written into an INI file, with a line in `err`. */
+/* Writes the file beside its place, reads it back as varve_opts_load would, and renames it. No file is left behind
+ * if it fails or the process is interrupted. -EEXIST: there is a file and `force` is not set; -EINVAL: a value
+ * cannot be written into an INI file, with a line in `err`. */
 VV_WARN_UNUSED int probe_config_write(const char *path, const char *text,
                                       const struct vv_config *cfg, bool force, char *err,
                                       size_t err_size);
@@ -96,10 +96,10 @@ VV_WARN_UNUSED int probe_config_write(const char *path, const char *text,
 /* The keys of the written file, in its order; the last is NULL. */
 extern const char *const probe_config_keys[];
 
-/* Whether a key has something to say. */
+/* True if the key is written. */
 bool probe_config_applies(const char *key, const struct vv_config *cfg);
 
-/* Fills in what rows mean for the settings. */
+/* Fills in the meaning of the rows for the settings. */
 void probe_explain(const struct probe_facts *facts, const struct vv_config *cfg,
                    struct probe_rows *rows);
 

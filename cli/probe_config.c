@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From what was measured to settings, and to a file that holds them.
+ * Makes settings of the measurements, and writes a file with them.
  *
- * Sizes are shares of what is free now, not of what the machine has: what others use stays theirs.
- * They are meant for one process; the file says so.
+ * Sizes are shares of the memory that is free now, not of all memory: other programs keep theirs. They are meant
+ * for one process; the file says so.
  *
- * The file is written under a temporary name beside its place, with all signals blocked, read back
- * by the library's own parser, compared value by value, and only then moved to its place. So what
- * stands there in the end is a file that varve_opts_load accepts, whatever was in a path.
+ * The file is written under a temporary name beside its place, with all signals blocked, read back by the
+ * library's own parser, compared value by value, and only then renamed. So the file under its name is always one
+ * that varve_opts_load accepts, for any characters in a path.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,15 +29,15 @@
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)
 
-/* Of free device memory: most of it is the application's. */
+/* The share of free device memory; the application needs most of it. */
 #define DEVICE_SHARE 8
-/* Of available host memory. Where files go through the page cache, it needs as much again to be of
- * use, and the application wants some too. */
+/* The share of available host memory. Files in the page cache need as much again to be of use, and the application
+ * needs some too. */
 #define HOST_SHARE_DIRECT   2
 #define HOST_SHARE_BUFFERED 4
-/* Buffered writing has to be so much faster in the long run to be worth the memory it takes. */
+/* Buffered writing has to be faster by this factor in the long run to be worth its memory. */
 #define BUFFERED_GAIN 1.1
-/* GPUDirect Storage, to be worth another library. */
+/* GPUDirect Storage has to be faster by this factor to be worth another library. */
 #define GDS_GAIN 1.05
 
 const char *const probe_config_keys[] = {"device",   "device_cache", "host_cache", "local",
@@ -56,7 +56,7 @@ void probe_memory(uint64_t *ret_bytes, uint64_t *ret_available_bytes)
 
 /* ---- settings ---- */
 
-/* Down to a number that is easily read. */
+/* Rounds down to a number that is easy to read. */
 static uint64_t round_size(uint64_t bytes)
 {
     if (bytes >= 8 * GIB)
@@ -78,7 +78,7 @@ static int settle_local_io(const struct probe_facts *f)
                                                                        : VV_CONFIG_LOCAL_IO_DIRECT;
 }
 
-/* Down and up again, the time for a byte. It needs direct I/O. */
+/* The time of a byte down and up again. It needs direct I/O. */
 static bool settle_gds(const struct probe_facts *f, int local_io)
 {
     double through = 0, past = 0;
@@ -132,7 +132,7 @@ static const char *key_comment(const char *key, const struct probe_facts *f,
                                                     : "what wrote faster in the long run";
 }
 
-/* Whether a key has something to say. */
+/* True if the key is written. */
 bool probe_config_applies(const char *key, const struct vv_config *cfg)
 {
     if (strcmp(key, "device_cache") == 0)
@@ -180,7 +180,7 @@ static int print_config(FILE *f, const struct probe_facts *facts, const struct p
             fprintf(f, "# %s\n", comment);
         fprintf(f, "%s = %s\n", key, value);
     }
-    fprintf(f, "\n# What was measured:\n#   device: %s%s%.60s\n", facts->device,
+    fprintf(f, "\n# Measured:\n#   device: %s%s%.60s\n", facts->device,
             facts->device_name[0] ? ", " : "", facts->device_name);
     for (size_t i = 0; i < rows->nr; i++)
         print_row(f, &rows->row[i]);
@@ -207,7 +207,7 @@ int probe_config_text(const struct probe_facts *facts, const struct probe_rows *
     return rc;
 }
 
-/* Measuring takes longer than to be told that the file cannot be written. */
+/* Measuring takes long, so check first that the file can be written. */
 static int folder_check(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -231,7 +231,7 @@ int probe_config_check(const char *path, bool force)
     return force ? 0 : -EEXIST;
 }
 
-/* Whether the file at `path` says what `cfg` says. */
+/* True if the file at `path` has the settings of `cfg`. */
 static int read_back(const char *path, const struct vv_config *cfg, char *err, size_t err_size)
 {
     struct vv_config got;
@@ -270,7 +270,7 @@ static int write_file(const char *path, const char *text, const struct vv_config
     if (fd < 0)
         return -errno;
     rc = vv_os_write_all(os, fd, text, strlen(text), 0);
-    /* As a file that an editor makes: mkostemp lets nobody else read it. */
+    /* Use the usual permissions of a new file: mkostemp lets only the owner read it. */
     if (rc == 0 && fchmod(fd, 0666 & ~mask) < 0)
         rc = -errno;
     if (rc == 0)

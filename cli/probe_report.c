@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the rows of `varve probe` mean, and how they are printed. */
+/* The meaning of the rows of `varve probe`, and how they are printed. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Repairing damaged checkpoint files from their copies in another folder.
  *
- * Copies have the same name and the same bytes. A file is replaced as a whole, by the same commit as
- * any other, while the lock of its rank is held: a program that has the history open repairs by
- * itself what it reads. The copy is verified while it is made; nothing damaged is spread. */
+ * Copies have the same name and the same bytes. A file is replaced as a whole, by the same commit as any other
+ * file, while the lock of its rank is held: a program that has the history open repairs damage on reading by
+ * itself. The copy is verified while it is made, so damage never spreads. */
 #include "cli/repair.h"
 
 #include <errno.h>
@@ -41,7 +41,7 @@ static int collect(void *user, const struct vv_files_found *f)
     if (s->n == s->room) {
         size_t room = s->room == 0 ? 64 : 2 * s->room;
         struct file *more = realloc(s->v, room * sizeof(*more));
-        if (more == NULL)
+        if (!more)
             return -ENOMEM;
         s->v = more;
         s->room = room;
@@ -59,7 +59,7 @@ static void ignore(void *user, const struct vv_ckfile_problem *p)
     (void)p;
 }
 
-/* Copies the good one over the bad one. NULL, or why not. */
+/* Copies the good file over the bad one. Returns NULL, or the reason of a failure. */
 static const char *replace(struct vv_target *good, struct vv_target *bad, const struct file *file)
 {
     struct vv_target_file *held = NULL;
@@ -82,14 +82,14 @@ static void check_file(struct job *j, const struct side *side, const char *other
     struct vv_target *here, *there = NULL;
     char path[VV_CKFILE_HISTORY_MAX + VV_CKFILE_NAME_MAX + 2];
     if (files_open(side->path, file->history, &here) < 0)
-        return; /* it went away meanwhile */
+        return; /* removed in the meantime */
     if (vv_ckfile_verify(here, file->name, ignore, NULL, NULL) != 0) {
         const char *why = files_open(other, file->history, &there) < 0
                               ? "the other folder does not have it"
                               : replace(there, here, file);
         snprintf(path, sizeof(path), "%s/%s", file->history, file->name);
         j->tell(j->user, side->path, path, why);
-        *(why == NULL ? &j->result.repaired : &j->result.unrepaired) += 1;
+        *(why ? &j->result.unrepaired : &j->result.repaired) += 1;
         vv_target_close(there);
     }
     vv_target_close(here);
@@ -112,8 +112,8 @@ int repair_folders(const char *local, const char *remote, const char *history,
         }
         files_progress("repair", 0, 0);
         free(side.v);
-        if (rc == -ENOENT && history != NULL && (i == 0 || found > 0))
-            rc = 0; /* one of them has it */
+        if (rc == -ENOENT && history && (i == 0 || found > 0))
+            rc = 0; /* one of the folders has it */
     }
     if (rc == 0 && found == 0)
         rc = -ENOENT;

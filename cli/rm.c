@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve rm: removes versions of a history, damaged ones included. It takes the history's lock, so
- * it refuses while a program has the history open. What it reports removed stays removed. A dry run
- * takes no lock and writes nothing, not even the leftovers of a crash are cleared away; what it
- * tells is the moment's. */
+/* varve rm: removes versions of a history, damaged ones included. It takes the history's lock, so it refuses while
+ * a program has the history open. Versions that it reports as removed stay removed. A dry run takes no lock and
+ * writes nothing, and does not even remove the leftovers of a crash; it shows the state of the moment. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,13 +31,13 @@ struct removal {
     const char *folder, *history, *local; /* local: as it was given */
     bool json, dry_run, all, one_rank;
     struct json out;
-    uint32_t rank; /* being worked on */
+    uint32_t rank; /* being removed */
     struct range *ranges;
     int nranges;
     /* Ranks that the history has. */
     uint32_t *ranks;
     size_t nranks;
-    /* Of this rank. */
+    /* The versions of this rank. */
     struct victim *victims;
     size_t n, room;
     uint64_t removed;
@@ -53,7 +52,7 @@ static int see_rank(void *user, const struct vv_files_found *f)
     if (r->one_rank && f->rank != r->rank)
         return 0;
     uint32_t *more = realloc(r->ranks, (r->nranks + 1) * sizeof(*more));
-    if (more == NULL)
+    if (!more)
         return -ENOMEM;
     r->ranks = more;
     r->ranks[r->nranks++] = f->rank;
@@ -77,13 +76,13 @@ static int see_victim(void *user, const struct vv_files_found *f)
     if (r->n == r->room) {
         size_t room = r->room == 0 ? 64 : r->room * 2;
         void *more = realloc(r->victims, room * sizeof(*r->victims));
-        if (more == NULL)
+        if (!more)
             return -ENOMEM;
         r->victims = more;
         r->room = room;
     }
     r->victims[r->n++] =
-        (struct victim){f->version, f->generation, f->info != NULL ? f->info->id.run_id : 0};
+        (struct victim){f->version, f->generation, f->info ? f->info->id.run_id : 0};
     return 0;
 }
 
@@ -103,7 +102,7 @@ static void tell(struct removal *r, const struct victim *v)
     r->removed++;
 }
 
-/* Some at a time: they share the folder's fsync. */
+/* In batches, whose files share the fsync of the folder. */
 static int remove_victims(struct removal *r, struct vv_store *store, struct vv_files *files)
 {
     enum { GROUP = 64 };
@@ -139,7 +138,7 @@ static int remove_victims(struct removal *r, struct vv_store *store, struct vv_f
     return result;
 }
 
-/* In a shared folder, a version is complete no longer before the first of its files goes. */
+/* In a shared folder, a version stops being complete before the first of its files is removed. */
 static int retract_victims(struct removal *r)
 {
     struct vv_group group;
@@ -164,14 +163,14 @@ static int remove_rank(struct removal *r, struct vv_folder *folder, struct vv_st
 {
     char err[512] = "";
     struct vv_files *files;
-    /* Which generation counts is not ours to decide: in a shared folder it may be a lower one. */
+    /* This code cannot choose the generation that counts: in a shared folder it may be a lower one. */
     struct vv_files_opts opts = {.all_generations = true};
     int rc = vv_files_open(folder, r->history, r->rank, &opts, err, sizeof(err), &files);
     if (rc < 0) {
         fprintf(stderr, "varve rm: %s\n", err);
         return CLI_FAILED;
     }
-    /* The lock is ours: what the scan finds now is what there is. */
+    /* This process holds the lock, so the scan is exact. */
     r->n = 0;
     rc = vv_files_scan(vv_os_posix(), r->folder, r->history, see_victim, r);
     if (rc == 0)
@@ -244,7 +243,7 @@ static bool parse_range(const char *text, struct range *ret_range)
     char first[32];
     const char *dash = strchr(text, '-');
     struct range range = {0};
-    if (dash == NULL) {
+    if (!dash) {
         if (!files_number(text, &range.first))
             return false;
         range.last = range.first;
@@ -260,12 +259,12 @@ static bool parse_range(const char *text, struct range *ret_range)
     return true;
 }
 
-/* The operands: [FOLDER] HISTORY VERSION... An exit status, or -1: go on. */
+/* The operands: [FOLDER] HISTORY VERSION... Returns an exit status, or -1 to go on. */
 static int parse_operands(int argc, char **argv, int operands, struct removal *r)
 {
     int first = operands;
     r->folder = files_folder("rm", r->local, argc, argv, &first);
-    if (r->folder == NULL)
+    if (!r->folder)
         return CLI_USAGE;
     if (first >= argc || r->all == (argc - first > 1)) {
         fprintf(stderr, "varve rm: expected a history%s%s, and either versions or --all\n",
@@ -274,7 +273,7 @@ static int parse_operands(int argc, char **argv, int operands, struct removal *r
     }
     r->history = argv[first];
     r->ranges = calloc((size_t)(argc - first), sizeof(*r->ranges));
-    if (r->ranges == NULL)
+    if (!r->ranges)
         return CLI_FAILED;
     for (int i = first + 1; i < argc; i++)
         if (!parse_range(argv[i], &r->ranges[r->nranges++])) {
@@ -289,7 +288,7 @@ static int parse_operands(int argc, char **argv, int operands, struct removal *r
 static int set_folder(const char *value, void *arg)
 {
     struct removal *r = arg;
-    if (r->local != NULL) {
+    if (r->local) {
         fprintf(stderr, "varve rm: several folders are given, expected one --local or --remote\n");
         return CLI_USAGE;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve top: how running processes are doing, from their statistics pages. It changes nothing but
- * this: pages of processes that have ended without closing are removed.
+ * varve top: the state of running processes, from their statistics pages. It changes nothing, except that it
+ * removes pages of processes that ended without closing them.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -37,7 +37,7 @@ static int see(void *arg, const struct vv_stats_page *page)
         return 0;
     }
     if (page->status) {
-        pages->damaged += page->status != -EPROTO; /* another version is nothing wrong */
+        pages->damaged += page->status != -EPROTO; /* another version is not an error */
         if (!pages->trouble[0])
             snprintf(pages->trouble, sizeof(pages->trouble), "%.100s: %.140s", page->path,
                      page->error);

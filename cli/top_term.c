@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve top` on a terminal. The other screen is used, so that what stood there before comes back;
- * lines are not read, keys are. Whatever ends it (a key, a signal, the end of the input) goes through
- * leave(), which puts everything back; Ctrl-Z does so too, and fg draws anew.
+ * `varve top` on a terminal. It uses the alternate screen, so that the former content comes back; it reads keys,
+ * not lines. Every end (a key, a signal, the end of the input) goes through leave(), which restores the terminal.
+ * Ctrl-Z does so too, and fg draws the screen again.
  *
- * Signals only set flags. They are blocked but for the time of ppoll, so that none is missed between
- * looking at the flags and waiting. A screen is written in one piece, without clearing it first:
- * over a slow line it does not flicker.
+ * Signals only set flags. They are blocked except during ppoll, so that none is missed between testing the flags
+ * and waiting. A screen is written in one piece, without clearing it first: on a slow line it does not flicker.
  */
 #include <errno.h>
 #include <poll.h>
@@ -88,7 +87,7 @@ static void put(const char *s, size_t n)
         if (w < 0 && errno == EINTR)
             continue;
         if (w <= 0)
-            return; /* the terminal is gone: the next look at the input tells */
+            return; /* the terminal is gone: the next read of the input shows that */
         s += w;
         n -= (size_t)w;
     }
@@ -122,7 +121,7 @@ static void leave(struct screen *s)
 
 /* ---- drawing ---- */
 
-/* Keeps to the process that was chosen. */
+/* Keeps the chosen process selected. */
 static void follow(struct screen *s)
 {
     const struct top_pages *pages = s->pages;
@@ -177,7 +176,7 @@ static void draw(struct screen *s)
     fputs("\033[H", f);
     for (const char *p = t.data; p && drawn + 1 < s->rows; drawn++) {
         const char *end = strchr(p, '\n');
-        /* Cleared before, not behind: behind the last column that would take the last character. */
+        /* Clear before the text, not after it: past the last column the last character would be cleared. */
         fprintf(f, "\033[K%.*s\033[0m\r\n", end ? (int)(end - p) : (int)strlen(p), p);
         p = end ? end + 1 : NULL;
     }
@@ -201,7 +200,7 @@ done:
 
 enum key { KEY_NONE, KEY_UP, KEY_DOWN, KEY_END };
 
-/* An arrow is an escape sequence; everything else that begins so is passed over. */
+/* An arrow is an escape sequence; all others are skipped. */
 static int key_of(const char *buf, size_t n, size_t *used)
 {
     *used = 1;
@@ -215,7 +214,7 @@ static int key_of(const char *buf, size_t n, size_t *used)
     return 0;
 }
 
-/* Whether it goes on. */
+/* Handles a key. False if the program has to end. */
 static bool act(struct screen *s, int key)
 {
     switch (key) {
@@ -262,7 +261,7 @@ static bool read_keys(struct screen *s)
     ssize_t n = read(STDIN_FILENO, buf, sizeof(buf));
 
     if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN))
-        return false; /* nobody is there any more */
+        return false; /* no process is left */
     for (size_t at = 0, used; n > 0 && at < (size_t)n; at += used)
         if (!act(s, key_of(buf + at, (size_t)n - at, &used)))
             return false;
@@ -280,7 +279,7 @@ static void pause_here(struct screen *s, const sigset_t *open)
     leave(s);
     sigaction(SIGTSTP, &dfl, &old);
     raise(SIGTSTP);
-    sigprocmask(SIG_SETMASK, open, &blocked); /* it stops here */
+    sigprocmask(SIG_SETMASK, open, &blocked); /* the process stops here */
     sigprocmask(SIG_SETMASK, &blocked, NULL);
     sigaction(SIGTSTP, &old, NULL);
     enter(s);
@@ -353,7 +352,7 @@ int top_terminal(struct top_pages *pages, double interval_s)
     run(&s, &open);
     leave(&s);
     if (end_signal) {
-        /* As if it had not been caught: whoever started it sees of what it died. */
+        /* End by the signal itself, so that the parent process sees it. */
         signal(end_signal, SIG_DFL);
         raise(end_signal);
         sigprocmask(SIG_SETMASK, &open, NULL);

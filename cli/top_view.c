@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `varve top` shows, as rows of text. All of it fits 80 columns; what has to give way to a
- * narrower window is cut at the end of the row. Texts of a page have been cleaned by the reader:
- * nothing in them can move the cursor.
+ * The content of `varve top`, as rows of text. All rows fit 80 columns; in a narrower window they are cut at the
+ * end. The reader has cleaned the texts of a page, so they cannot move the cursor.
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -40,7 +39,7 @@ static void append(struct top_text *t, const char *s, size_t n)
     t->data[t->bytes] = '\0';
 }
 
-/* Bytes of the first `width` characters; every character counts as one column. */
+/* The bytes of the first `width` characters; every character counts as one column. */
 static size_t fitting(const char *s, unsigned width)
 {
     size_t n = 0;
@@ -110,7 +109,7 @@ static const char *rate(uint64_t bytes, uint64_t ns, char buf[24])
     return buf;
 }
 
-/* More than the whole, if several threads are blocked at once. */
+/* More than 100% if several threads are blocked at once. */
 static double percent(uint64_t part, uint64_t whole)
 {
     return whole ? 100.0 * (double)part / (double)whole : 0;
@@ -135,7 +134,7 @@ static uint64_t since(uint64_t from_ns, uint64_t to_ns)
     return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-/* How the process is, if not well. */
+/* The state of the process, if something is wrong. */
 static const char *state_of(const struct vv_stats_page *p, char buf[80])
 {
     uint64_t age = since(p->record.time_ns, vv_now_ns());
@@ -143,7 +142,7 @@ static const char *state_of(const struct vv_stats_page *p, char buf[80])
 
     if (p->owner == VV_STATS_DEAD)
         return "ENDED";
-    /* It cannot write: stopped, swapped out, or the machine is overloaded. */
+    /* It cannot write: it is stopped or swapped out, or the machine is overloaded. */
     if (age > 20 * p->header.interval_ns && age > VV_NS_PER_S) {
         snprintf(buf, 80, "silent for %s", span(age, text));
         return buf;
@@ -219,7 +218,7 @@ static void show_calls(struct top_text *t, const struct vv_stats_record *r)
     }
 }
 
-/* What host_cache has become: not all of it holds versions. */
+/* The parts of host_cache: not all of it holds versions. */
 static void show_memory(struct top_text *t, const struct vv_stats_record *r)
 {
     char all[VV_BYTES_TEXT], versions[VV_BYTES_TEXT], buffers[VV_BYTES_TEXT];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve trace: what is in a trace file, and the same in other formats.
+ * varve trace: the content of a trace file, and the same in other formats.
  *
- * Each part is a function with arguments of its own, listed in `parts`. Whatever is wrong with a file
- * is said on standard error; what can be read of it is shown in any case.
+ * Each part is a function with arguments of its own, listed in `parts`. Errors of a file are reported on standard
+ * error; its readable part is shown in any case.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -65,7 +65,7 @@ static double in_seconds(uint64_t ns)
     return (double)ns * 1e-9;
 }
 
-/* Words of the file, which may be anybody's. */
+/* Texts of the file, which may come from another user. */
 static void say(const char *before, const char *text, const char *after)
 {
     fputs(before, stdout);
@@ -100,7 +100,8 @@ static void print_machine(const struct vv_trace_file *f)
     }
 }
 
-/* On what the library worked, and what that took. The file says it when the context was closed. */
+/* The processors of the library's threads and the time that they took. The file has both if the context was
+ * closed. */
 static void print_helpers(const struct vv_trace_file *f, uint32_t context)
 {
     const char *threads = vv_trace_file_meta(f, context, "helpers.threads");
@@ -407,7 +408,7 @@ static int export_file(const char *command, const struct export_opts *o,
     fprintf(stderr, "%s: %s: %s\n", command, to_stdout ? "standard output" : o->out, strerror(-rc));
     struct stat st;
     if (f && !to_stdout && lstat(o->out, &st) == 0 && S_ISREG(st.st_mode))
-        unlink(o->out); /* half of it is of no use */
+        unlink(o->out); /* half of a file is of no use */
     return CLI_FAILED;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve trace report: a page of one trace. It appears by rename, so that nobody sees half of it and
- * a page that was there stays when a new one cannot be made.
+ * varve trace report: a page of one trace. It appears by rename, so that a page is never half written, and an
+ * existing page stays if the new one cannot be made.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -3,15 +3,15 @@
  * varve trace script: the calls of a run as a text that 'varve sim script' and 'varve bench script' run again
  * (docs/script.md), under other caches and policies if wanted.
  *
- * Two passes over the records: the first makes a list of calls by their start, with what is known of each
- * version; the second prints it thread by thread, with the time between two calls as compute time. A trace does
- * not say everything, and then the following is taken:
+ * Two passes over the records: the first makes a list of calls by their start, with the data of each version; the
+ * second prints it thread by thread, with the time between two calls as compute time. A trace does not have
+ * everything. The script assumes:
  *
  *   - A version that was there before the trace is written first, and waited for.
  *   - A version that is written again was discarded, or consumed, before.
  *   - Prefetching begins with the compute time before the first restore of a history.
- *   - Threads that read what others wrote become one, whose calls follow in the order in which they began: a
- *     script has no other way to say that one waits for the other.
+ *   - Threads that read versions of others become one thread, with calls in the order of their start: a script
+ *     cannot express otherwise that one waits for the other.
  *   - Calls that failed are left out.
  */
 #include <errno.h>
@@ -50,8 +50,8 @@ struct script {
     const struct cli_trace *trace;
     struct event *events;
     size_t nr_events;
-    uint32_t *threads; /* of the system, that made calls */
-    size_t *open;      /* for each, the event that is a call under way, or NO_NUMBER */
+    uint32_t *threads; /* system threads that made calls */
+    size_t *open;      /* for each, the event of the call under way, or NO_NUMBER */
     size_t nr_threads;
     uint64_t *histories;
     bool *started;
@@ -59,7 +59,7 @@ struct script {
     struct object *objects; /* by history and version */
     size_t nr_objects;
     bool once;   /* the last get of a version discards it */
-    bool merged; /* threads are one */
+    bool merged; /* all threads became one */
 };
 
 static void script_fini(struct script *s)
@@ -151,7 +151,7 @@ static void end_call(struct script *s, const struct vv_trace_record *r)
         e->what = NOTHING;
 }
 
-/* Hints and discards. Those inside of a call are the library's. */
+/* Hints and discards. Those inside of a call come from the library. */
 static void add_advice(struct script *s, const struct vv_trace_record *r)
 {
     size_t t = thread_of(s, r->thread);
@@ -237,7 +237,7 @@ static void list_objects(struct script *s)
 
 /* ---- printing ---- */
 
-/* Settings of the first context that has tiers: a script has one. */
+/* The settings of the first context that has tiers: a script has one context. */
 static void print_tiers(const struct vv_trace_file *f, uint32_t context)
 {
     bool device = false;
@@ -260,7 +260,7 @@ static void print_tiers(const struct vv_trace_file *f, uint32_t context)
         printf("set device none\n");
 }
 
-/* Those that were set, or else measured. A hop that was never used has none, and gets that of its other
+/* Rates that were set, or else measured. A hop that was never used has no rate, and gets that of its other
  * direction. */
 static void print_rates(const struct vv_trace_file *f, uint32_t context)
 {
@@ -380,7 +380,7 @@ static void print_event(const struct script *s, const struct event *e)
     }
 }
 
-/* What was there before, of those that this thread uses. */
+/* Versions that this thread uses and that were there before the trace. */
 static void print_before(struct script *s, size_t thread)
 {
     size_t history = NO_NUMBER;

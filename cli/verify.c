@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve verify: reads every byte of the checkpoints in a folder, or of single files, and names what
- * is wrong. Takes no lock and changes nothing, unless it is asked to repair. */
+/* varve verify: reads every byte of the checkpoints in a folder, or of single files, and reports damage. It takes
+ * no lock and changes nothing, except with --repair. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ struct check {
     char (*paths)[1024]; /* of files to check */
     size_t n, room;
     uint64_t problems, bad_files, bytes, unfinished, records, markers;
-    const char *folder, *other; /* of the group that is looked at; NULL: no other */
+    const char *folder, *other; /* of the group in work; NULL: no other */
     bool repair;
     uint64_t repaired, left; /* of the problems of groups */
     int result;
@@ -61,7 +61,7 @@ static int collect(void *user, const struct vv_files_found *f)
     if (c->n == c->room) {
         size_t room = c->room == 0 ? 64 : c->room * 2;
         void *paths = realloc(c->paths, room * sizeof(*c->paths));
-        if (paths == NULL)
+        if (!paths)
             return -ENOMEM;
         c->paths = paths;
         c->room = room;
@@ -111,13 +111,12 @@ static void check_file(struct check *c, struct vv_target *at, const char *path)
         uint64_t generation;
         struct vv_ckfile_problem p = {.region = -1, .chunk = -1, .what = strerror(-rc)};
         const char *base = strrchr(path, '/');
-        (void)vv_ckfile_parse_name(base != NULL ? base + 1 : path, &kind, &rank, &p.version,
-                                   &generation);
+        (void)vv_ckfile_parse_name(base ? base + 1 : path, &kind, &rank, &p.version, &generation);
         report(c, &p);
     }
 }
 
-/* ---- what ranks told each other ---- */
+/* ---- messages between ranks ---- */
 
 static void report_group(void *user, const struct vv_group_problem *p)
 {
@@ -152,7 +151,7 @@ static void check_group(struct check *c, const char *history)
     char current[VV_CKFILE_HISTORY_MAX + 16];
     if (!vv_files_name_ok(history) || files_open(c->folder, history, &at) < 0)
         return;
-    if (c->other != NULL)
+    if (c->other)
         (void)files_open(c->other, history, &opts.other);
     snprintf(current, sizeof(current), "%s/" VV_GROUP_FOLDER, history);
     c->current = current;
@@ -178,14 +177,14 @@ static int check_listed(void *user, const char *history, uint64_t bytes)
     return 0;
 }
 
-/* Of one history, or of all in the folder. */
+/* Verifies one history, or all in the folder. */
 static int check_groups(struct check *c, const char *folder, const char *history, const char *other)
 {
     struct vv_target *at;
     c->folder = folder;
     c->other = other;
     c->result = CLI_OK;
-    if (history != NULL) {
+    if (history) {
         check_group(c, history);
         return c->result;
     }
@@ -205,7 +204,7 @@ static int check_folder(struct check *c, const char *folder, const char *history
     c->n = 0;
     c->below = "";
     int rc = vv_files_scan(vv_os_posix(), folder, history, collect, c);
-    /* Copies that are kept here for ranks of other nodes, and parity. */
+    /* Verifies copies that are kept here for ranks of other nodes, and parity. */
     for (size_t i = 0; i < VV_ARRAY_SIZE(kept) && (rc == 0 || rc == -ENOENT); i++) {
         snprintf(path, sizeof(path), "%s/%s", folder, kept[i]);
         c->below = below[i];
@@ -228,8 +227,8 @@ static int check_folder(struct check *c, const char *folder, const char *history
     int result = check_groups(c, folder, history, NULL);
     if (c->n > 0 || result != CLI_OK || c->records > records)
         return result;
-    /* Somebody who believes that his checkpoints were verified must not be told that all is well. */
-    if (history != NULL)
+    /* Fail if nothing was verified: a user who relies on the check must not see success. */
+    if (history)
         fprintf(stderr, "varve verify: no checkpoint of '%s' in %s\n", history, folder);
     else if (files_check_empty("verify", folder) == CLI_OK)
         fprintf(stderr, "varve verify: no checkpoints in %s\n", folder);
@@ -246,14 +245,14 @@ static void tell_repair(void *user, const char *folder, const char *path, const 
         json_object(&c->out, NULL);
         json_text(&c->out, "folder", folder);
         json_text(&c->out, "file", path);
-        json_bool(&c->out, "repaired", why == NULL);
-        if (why != NULL)
+        json_bool(&c->out, "repaired", !why);
+        if (why)
             json_text(&c->out, "problem", why);
         json_close(&c->out);
     } else {
         files_progress("repair", 0, 0);
         printf("%s/%s: damaged, %s%s\n", folder, path,
-               why == NULL ? "repaired" : "not repaired: ", why == NULL ? "" : why);
+               why ? "not repaired: " : "repaired", why ? why : "");
     }
     c->problems++;
 }
@@ -263,16 +262,16 @@ static int repair_all(struct check *c, int n, char **args)
     const char *remote = c->remote;
     struct repair_result all = {0};
     int first = 0, result = CLI_OK;
-    if (remote == NULL)
+    if (!remote)
         remote = getenv("VARVE_REMOTE");
-    if (remote == NULL || remote[0] == '\0') {
+    if (!remote || remote[0] == '\0') {
         fprintf(stderr,
                 "varve verify: --repair needs a second folder: give --remote FOLDER, or set "
                 "VARVE_REMOTE\n");
         return CLI_USAGE;
     }
     const char *folder = files_folder("verify", c->local, n, args, &first);
-    if (folder == NULL)
+    if (!folder)
         return CLI_USAGE;
     begin_json(c, "damaged");
     for (int i = first; i < n || i == first; i++) {
@@ -283,7 +282,7 @@ static int repair_all(struct check *c, int n, char **args)
             result = files_complain("verify", folder, history, rc);
         all.repaired += r.repaired;
         all.unrepaired += r.unrepaired;
-        /* With the files as good as they get. */
+        /* Check the groups after the repair. */
         if (rc == 0)
             rc = check_groups(c, remote, history, folder);
         result = rc > 0 ? rc : result;
@@ -331,15 +330,15 @@ static const struct opts command = {
     OPT_LIST(options),
 };
 
-/* A path to a file, not a folder or the name of a history. Where no folder is known, there are no
+/* True if the argument is a path to a file, not a folder or the name of a history. Without a folder there are no
  * histories that a file could be mistaken for. */
 static bool is_file(const char *arg, const char *local)
 {
     size_t n = strlen(arg);
     struct stat st;
-    if (strchr(arg, '/') != NULL || (n > 5 && strcmp(arg + n - 5, ".ckpt") == 0))
+    if (strchr(arg, '/') || (n > 5 && strcmp(arg + n - 5, ".ckpt") == 0))
         return !files_is_folder(arg);
-    return local == NULL && !files_folder_known() && stat(arg, &st) == 0 && S_ISREG(st.st_mode);
+    return !local && !files_folder_known() && stat(arg, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 static int check_all(struct check *c, int n, char **args, const char *local)
@@ -350,15 +349,15 @@ static int check_all(struct check *c, int n, char **args, const char *local)
     for (int i = 0; i < n; i++)
         histories += !is_file(args[i], local);
     if (histories > 0 || n == 0) {
-        /* A file first: then the folder is not among the arguments. */
+        /* A file comes first, so the folder is not among the arguments. */
         int none = n;
         folder = files_folder("verify", local, n, args,
                               n > 0 && is_file(args[0], local) ? &none : &first);
-        if (folder == NULL)
+        if (!folder)
             return CLI_USAGE;
         histories -= first;
     }
-    if (folder != NULL && histories == 0) {
+    if (folder && histories == 0) {
         result = check_folder(c, folder, NULL);
         files += result == CLI_OK ? c->n : 0;
     }
@@ -390,13 +389,13 @@ int cli_verify(int argc, char **argv)
         return status;
     if (c.repair)
         return repair_all(&c, argc - first, argv + first);
-    if (c.remote != NULL && c.local != NULL) {
+    if (c.remote && c.local) {
         fprintf(stderr,
                 "varve verify: --local and --remote are both given, expected one (both only "
                 "with --repair)\n");
         return CLI_USAGE;
     }
-    const char *local = c.local != NULL ? c.local : c.remote;
+    const char *local = c.local ? c.local : c.remote;
     begin_json(&c, "problems");
     int result = check_all(&c, argc - first, argv + first, local);
     free(c.paths);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve model: how long a program will wait for its records, before it is run. The answer is the
- * performance model's (policy/model.h): a few divisions, from sizes, capacities and bandwidths that
- * are given here, or measured in folders for a second or two.
+ * varve model: predicts how long a program will wait for its records. The performance model (policy/model.h) gives
+ * the answer: a few divisions of sizes, capacities and bandwidths, which are given or measured in folders for a
+ * second or two.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -26,7 +26,7 @@
 #define RATIO_MAX 32
 
 struct layer_name {
-    const char *folder; /* it was measured here; NULL: given */
+    const char *folder; /* the folder was measured; NULL: given */
 };
 
 struct model_opts {
@@ -62,7 +62,7 @@ static int parse_rates(const char *value, struct vv_model_layer *l)
     return output_parse_rates(value, 1, &l->write_bytes_per_s, &l->read_bytes_per_s);
 }
 
-/* SIZE@ in front of something; what follows it. */
+/* Parses SIZE@ at the start of a text; returns the rest. */
 static const char *parse_capacity(const char *value, uint64_t *ret_bytes)
 {
     const char *at = strchr(value, '@');
@@ -257,7 +257,7 @@ static int parse(int argc, char **argv, struct model_opts *o)
 
 /* ---- measuring ---- */
 
-/* Past the page cache where that can be done; otherwise a whole file, synced and read anew. */
+/* Past the page cache if possible; otherwise a whole file, synced and read again. */
 static int measure_folder(const char *folder, double seconds, struct vv_model_layer *l)
 {
     struct probe_disk_opts o = {.dir = folder,
@@ -302,7 +302,7 @@ static int measure(struct model_opts *o)
         unsigned threads = VV_MIN(vv_topo_threads(), 8u);
         int rc = probe_memcpy((size_t)64 << 20, threads, o->seconds / 4, &o->m.copy_bytes_per_s);
         if (rc < 0)
-            o->m.copy_bytes_per_s = 0; /* then it takes no time, which is nearly so */
+            o->m.copy_bytes_per_s = 0; /* it takes no time then, which is nearly true */
     }
     if (!o->direct_given && o->m.nlayers > 0)
         o->m.reference = o->m.layer[o->m.nlayers - 1];

@@ -5,10 +5,10 @@
 
 #include "lab/shot/revolve.h"
 
-/* What a phase does. */
+/* The work of a phase. */
 struct phase {
     uint64_t computed, reversed;    /* steps */
-    uint64_t copied, written, read; /* snapshots: to or from anywhere; of these, the disk's */
+    uint64_t copied, written, read; /* snapshots: to or from any place; to or from the disk */
 };
 
 static uint32_t snapshots(uint64_t bytes, uint64_t record_bytes, uint32_t steps)
@@ -116,7 +116,7 @@ static int with_slots(const struct model_reversal *r, uint32_t slots, struct mod
     return 0;
 }
 
-/* The last step is reversed from where the first sweep ends: its snapshot is never needed. */
+/* The last step is reversed from the end of the first sweep: its snapshot is never needed. */
 static uint32_t all_slots(const struct model_reversal *r)
 {
     return VV_MAX(r->steps - 1, UINT32_C(1));
@@ -140,7 +140,7 @@ int model_binomial(const struct model_reversal *r, struct model_way *ret_way)
     return with_slots(r, VV_MIN(model_memory_snapshots(r), all_slots(r)), ret_way);
 }
 
-/* A slow disk is best used in part, so all numbers of snapshots on it are tried, in steps of an eighth. */
+/* A slow disk is best used in part, so numbers of snapshots on it are tried in steps of an eighth. */
 int model_mix(const struct model_reversal *r, struct model_way *ret_way)
 {
     uint32_t memory = model_memory_snapshots(r);

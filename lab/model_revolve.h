@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether to store the steps of an adjoint code or to compute them again: how long it takes with snapshots
- * in memory, on a disk or both, and a binomial schedule (lab/shot/revolve.h) for what neither holds.
+ * Storing the steps of an adjoint code, or computing them again: the time with snapshots in memory, on a disk or
+ * both, and a binomial schedule (lab/shot/revolve.h) for the other steps.
  *
  * A schedule keeps its snapshots as a stack. The lowest of them are restored least often and are on the disk, the
- * others in memory; that is a placement which a program can have, so a better one takes no longer. In each of the
+ * others in memory; a program can place them so, and a better placement takes no longer. In each of the
  * two phases, up to the first adjoint step and from there on, time passes with computing and copying or
- * with the disk, whatever takes longer. That leaves out latencies and the first record that is read.
+ * with the disk, the longer of the two. That leaves out latencies and the first record that is read.
  */
 #ifndef LAB_MODEL_REVOLVE_H
 #define LAB_MODEL_REVOLVE_H
@@ -26,17 +26,17 @@ struct model_reversal {
     struct vv_model_layer disk; /* capacity 0: no limit */
 };
 
-/* One way to do it. */
+/* One combination of snapshots in memory and on disk. */
 struct model_way {
     bool fits;
     uint32_t in_memory, on_disk;    /* snapshots at one time, at most */
     uint64_t recomputed;            /* steps that are computed again, in all */
-    uint64_t repeats;               /* and how often the same one is, at most */
+    uint64_t repeats;               /* the most recomputations of one step */
     double disk_written, disk_read; /* bytes */
     double compute_s, wall_s;
 };
 
-/* The most snapshots, of up to `steps`, that memory and the disk hold. */
+/* The largest number of snapshots, of up to `steps`, that memory and the disk hold. */
 uint32_t model_memory_snapshots(const struct model_reversal *r);
 uint32_t model_disk_snapshots(const struct model_reversal *r);
 

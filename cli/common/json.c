@@ -24,7 +24,7 @@ void json_end(struct json *j)
     fputc('\n', j->f);
 }
 
-/* A gap takes the place of the blank behind a comma. */
+/* The gap replaces the blank behind a comma. */
 static void separate(struct json *j, bool comma)
 {
     if (comma)
@@ -44,7 +44,7 @@ static void put_text(struct json *j, const char *text)
         text_json(j->f, text);
 }
 
-/* In front of a value. */
+/* Writes the white space and the key before a value. */
 static void next(struct json *j, const char *key)
 {
     vv_assert(!key == !(j->objects & level(j)));

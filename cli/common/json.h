@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A writer of JSON. It keeps track of what is open, so that commas, quotes and escapes are right by construction:
+ * A writer of JSON. It keeps track of open objects and arrays, so that commas, quotes and escapes are right by
+ * construction:
  *
  *     struct json j = json_begin(stdout, JSON_COMPACT);
  *
@@ -26,7 +27,7 @@
 enum json_style {
     JSON_COMPACT, /* {"a":1,"b":2} */
     JSON_SPACED,  /* {"a": 1, "b": 2} */
-    JSON_IN_PAGE  /* compact, and no text in it ends or begins a tag of HTML */
+    JSON_IN_PAGE  /* compact, and no text contains the start or the end of a tag of HTML */
 };
 
 struct json {
@@ -34,18 +35,18 @@ struct json {
     enum json_style style;
     const char *gap;         /* white space in front of the next value or bracket; NULL: none */
     unsigned depth;          /* objects and arrays that are open, 63 at most */
-    uint64_t objects, begun; /* a bit for each: it is an object; it has something in it */
+    uint64_t objects, begun; /* a bit for each: it is an object; it is not empty */
 };
 
 struct json json_begin(FILE *f, enum json_style style);
-/* Everything has to be closed. Ends the line. */
+/* All objects and arrays must be closed. Ends the line. */
 void json_end(struct json *j);
 
 void json_object(struct json *j, const char *key);
 void json_array(struct json *j, const char *key);
 void json_close(struct json *j);
 
-/* The next value, or the bracket that closes, comes after this white space, as "\n  ". */
+/* Puts this white space, such as "\n  ", before the next value or closing bracket. */
 void json_gap(struct json *j, const char *white);
 
 void json_text(struct json *j, const char *key, const char *text); /* NULL: null */
@@ -54,9 +55,9 @@ void json_int(struct json *j, const char *key, int64_t value);
 void json_real(struct json *j, const char *key, double value); /* %.9g; JSON has no NaN: null */
 void json_bool(struct json *j, const char *key, bool value);
 void json_null(struct json *j, const char *key);
-/* Text in a form of its own. */
+/* A text in a format of its own. */
 VV_PRINTF(3, 4) void json_textf(struct json *j, const char *key, const char *fmt, ...);
-/* A number in a form of its own. */
+/* A number in a format of its own. */
 VV_PRINTF(3, 4) void json_number(struct json *j, const char *key, const char *fmt, ...);
 
 #endif

@@ -42,10 +42,10 @@ int output_try(const char *command, const char *path)
     bool there = path && stat(path, &st) == 0;
     int fd;
 
-    /* Whoever reads a pipe would see it end. */
+    /* Opening a pipe and closing it would end the input of its reader. */
     if (!path || strcmp(path, "-") == 0 || (there && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
         return 0;
-    /* What is made here is taken away again, and nothing else: a link that leads to no file stays. */
+    /* Remove only a file that was made here: a link to a missing file stays. */
     fd = open(path, O_WRONLY | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL), 0666);
     if (fd < 0 && !there && errno == EEXIST)
         return 0;

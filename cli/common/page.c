@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A page loads nothing: its style sheet and its script are in it, pictures are data, and a content
- * security policy tells the browser to refuse everything else. The script is allowed by its hash, so
- * that markup which found its way into the page by a mistake of ours could still not run.
+ * A page loads nothing: its style sheet and its script are in it, pictures are data, and a content security policy
+ * forbids the browser everything else. The script is allowed by its hash, so that markup which got into the page
+ * by a mistake could still not run.
  */
 #include "cli/common/page.h"
 
@@ -78,7 +78,7 @@ void page_pair(FILE *f, const char *name, const char *text, bool code)
     fprintf(f, "%s</td></tr>\n", code ? "</code>" : "");
 }
 
-/* Three digits, never an exponent: `x` is below 1000 or so. */
+/* Three digits, never an exponent: `x` is below about 1000. */
 static void digits3(double x, const char *unit, char *buf, size_t size)
 {
     int decimals = fabs(x) >= 99.95 ? 0 : fabs(x) >= 9.995 ? 1 : 2;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The colours of all pictures: reports, exported timelines, charts and the drawings of the documentation. One thing has
- * one colour wherever it is shown. Of what stands side by side the colours are told apart by people who do not see all
- * of them, on white and on black.
+ * The colours of all pictures: reports, exported timelines, charts and the drawings of the documentation. One
+ * thing has one colour in all pictures. Colours side by side can be distinguished by people who do not see all
+ * colours, on white and on black.
  *
  * page.css, trace_page.js and docs/img/ repeat these; tests/lint/colours.sh compares.
  */
 #ifndef CLI_COMMON_PALETTE_H
 #define CLI_COMMON_PALETTE_H
 
-/* What threads and movers do. */
+/* Activities of threads and movers. */
 #define COLOUR_COMPUTE "#009e73"
-#define COLOUR_PHASE   "#a9b4c0" /* of the application; and what is outside of all phases */
+#define COLOUR_PHASE   "#a9b4c0" /* of the application; also the time outside of all phases */
 #define COLOUR_WRITE   "#e69f00" /* the application waits in a checkpoint */
 #define COLOUR_READ    "#d55e00" /* in a restore */
 #define COLOUR_WAIT    "#cc79a7" /* for a level, a flush, the end */
@@ -20,18 +20,18 @@
 #define COLOUR_OTHER   "#8b7fc7" /* a commit, a removal */
 #define COLOUR_FAILED  "#ff00aa"
 
-/* Phases of computing, where each has a colour of its own: the same green, by lightness. */
+/* Phases of computing, each with a colour of its own: the same green, lighter or darker. */
 #define COLOUR_COMPUTE_2 "#7fceb9"
 #define COLOUR_COMPUTE_3 "#00543d"
 #define COLOUR_COMPUTE_4 "#b2e1d5"
 #define COLOUR_COMPUTE_5 "#2f8f76"
 #define COLOUR_COMPUTE_6 "#4db698"
 
-/* Bytes that a tier holds, and how many fit. */
+/* Bytes in a tier, and its capacity. */
 #define COLOUR_HELD  "#6c8ebf"
 #define COLOUR_LIMIT "#8b949e"
 
-/* What a blocked call waited for: by how slow it is. */
+/* The reason why a call was blocked, in the order of speed. */
 #define COLOUR_BY_COPY   "#f0e442"
 #define COLOUR_BY_LINK   "#c9a92c"
 #define COLOUR_BY_DISK   "#8c6d1f"

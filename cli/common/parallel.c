@@ -9,7 +9,7 @@ struct work {
     void (*fn)(void *arg, size_t i);
     void *arg;
     size_t nr;
-    _Atomic size_t next; /* relaxed: only that no two take the same one matters */
+    _Atomic size_t next; /* relaxed: it only has to be a different number for each thread */
     struct sim_progress *progress;
 };
 
@@ -35,7 +35,7 @@ void sim_parallel(unsigned jobs, size_t nr, void (*fn)(void *arg, size_t i), voi
     pthread_t threads[SIM_JOBS_MAX];
     unsigned started = 0;
 
-    /* Fewer threads than wanted do as well. */
+    /* Fewer threads than requested are enough. */
     while (started + 1 < jobs && started < SIM_JOBS_MAX &&
            vv_thread_start(&threads[started], run, &w) == 0)
         started++;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Independent pieces of work on several threads, and numbers that look random and are not. */
+/* Independent pieces of work on several threads, and pseudo-random numbers. */
 #ifndef CLI_COMMON_PARALLEL_H
 #define CLI_COMMON_PARALLEL_H
 
@@ -11,18 +11,18 @@
 
 #define SIM_JOBS_MAX 64u
 
-/* How far a long calculation is, for whoever watches. */
+/* Progress of a long calculation, for a display. */
 struct sim_progress {
     _Atomic uint64_t done; /* relaxed: for the display */
     uint64_t all;
 };
 
-/* Calls fn(arg, i) for every i below nr, on up to `jobs` threads; the caller's is one of them. What
- * fn writes for i is nobody else's, and is there when this returns. `progress` may be NULL. */
+/* Calls fn(arg, i) for every i below nr, on up to `jobs` threads, one of them the caller's. Only fn for i writes
+ * the result of i, and all results can be read when this returns. `progress` may be NULL. */
 void sim_parallel(unsigned jobs, size_t nr, void (*fn)(void *arg, size_t i), void *arg,
                   struct sim_progress *progress);
 
-/* A Weyl sequence, mixed. Any state will do. */
+/* A Weyl sequence, mixed. Any state is allowed. */
 static inline uint64_t sim_random(uint64_t *state)
 {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);

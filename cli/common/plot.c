@@ -2,13 +2,13 @@
 /*
  * A chart is laid out from top to bottom: title, note, legend in as many rows as it takes, panels.
  * Text cannot be measured here; its width is estimated from the number of characters, generously,
- * so that nothing overlaps in whatever font a viewer has.
+ * so that nothing overlaps in any font.
  *
  * Colours of text, axes and background come from a style sheet with a dark variant; the colours of
- * the series are the caller's and have to be seen on both. Coordinates are written with one digit
+ * the series come from the caller and must be visible on both. Coordinates are written with one digit
  * after the point: a tenth of a pixel is enough.
  *
- * A value that is missing stays visible as missing: a cross on the axis where its bar would stand,
+ * A missing value is visible: a cross on the axis where its bar would stand,
  * a gap in its line.
  */
 #include "cli/common/plot.h"
@@ -30,10 +30,10 @@
 #define INSET_BARE  14.0 /* without a title */
 #define INSET_B     50.0
 #define LEGEND_ROW  20.0
-#define CHAR_W      7.0 /* of 12 pixel text, rather too much */
+#define CHAR_W      7.0 /* of 12 pixel text, estimated generously */
 #define GROUP_FILL  0.88
 #define BAR_MAX     26.0
-#define BAR_TEXT    9.5 /* a bar narrower than this has no figure on it */
+#define BAR_TEXT    9.5 /* a narrower bar has no figure on it */
 #define MARKERS_MAX 24  /* a line with more points has no markers */
 #define TICKS_MAX   8
 #define LOG_PAD     0.15 /* room beside the first and the last point of a logarithmic axis */
@@ -80,7 +80,7 @@ static double y_of(const struct plot_panel *p, double y)
 void plot_axis(double lo, double hi, unsigned most, double *ret_lo, double *ret_hi,
                double *ret_step)
 {
-    /* The last ones are for a range that lies across the steps, and few of them. */
+    /* The last ones are for a range that crosses few steps. */
     static const double nice[] = {1, 2, 5, 10, 20, 50};
     double step, unit;
 
@@ -96,7 +96,7 @@ void plot_axis(double lo, double hi, unsigned most, double *ret_lo, double *ret_
     *ret_step = step;
 }
 
-/* Sets the range of values of a frame; has_data says whether there is any. */
+/* Sets the range of values of a frame; has_data: false if there is no value. */
 static void set_range(const struct plot_panel *p, struct frame *fr)
 {
     double x_lo = INFINITY, x_hi = -INFINITY, y_lo = INFINITY, y_hi = -INFINITY;
@@ -119,7 +119,7 @@ static void set_range(const struct plot_panel *p, struct frame *fr)
     if (!fr->has_data)
         return;
     if (p->log_y) {
-        /* The smallest bar must have a height; the highest may stand out a little. */
+        /* The smallest bar must have a height; the highest may exceed the axis a little. */
         fr->y_lo = floor(y_lo - 0.1);
         fr->y_hi = fmax(ceil(y_hi - 0.02), fr->y_lo + 1);
         fr->y_step = 1;
@@ -169,7 +169,7 @@ static void put_turned(FILE *f, double x, double y, double size, const char *anc
     put_text(f, x, y, size, anchor, turn, s);
 }
 
-/* Three digits, as many as a figure on a bar has room for. */
+/* Three digits: a figure on a bar has no room for more. */
 static void short_number(double v, char *buf, size_t size)
 {
     if (v >= 99.95)
@@ -190,7 +190,7 @@ static void y_axis(FILE *f, const struct plot_panel *p, const struct frame *fr)
                 put_line(f, "vp-minor", fr->left, py(fr, y + log10(m)), fr->right,
                          py(fr, y + log10(m)));
         put_line(f, "vp-grid", fr->left, py(fr, y), fr->right, py(fr, y));
-        /* A sum of steps is not quite 0 where it should be. */
+        /* A sum of steps is not exactly 0 where it should be. */
         if (fabs(y) < fr->y_step * 1e-9)
             y = 0;
         snprintf(text, sizeof(text), "%g", p->log_y ? pow(10, y) : y);
@@ -413,7 +413,7 @@ static double entry_width(const struct plot_series *se)
     return 34 + CHAR_W * (double)strlen(se->name);
 }
 
-/* Draws the legend, or with f NULL only finds out how high it is. */
+/* Draws the legend; with f NULL it only computes the height. */
 static double legend(FILE *f, const struct plot_panel *p, double chart_width, double top)
 {
     double x = MARGIN + 4, y = top;

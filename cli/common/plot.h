@@ -16,29 +16,29 @@
 
 enum plot_kind { PLOT_LINES, PLOT_BARS };
 
-/* Lines are told apart by this as well as by their colour. */
+/* The style of a line, in addition to its colour. */
 enum plot_dash { PLOT_SOLID, PLOT_DASHED, PLOT_DOTTED };
 
-/* As a y: nothing was to be there, so nothing is missing. */
+/* As a y: no value was expected, so none is missing. */
 #define PLOT_NOTHING INFINITY
 
 struct plot_series {
     const char *name;
     const char *colour; /* of cli/common/palette.h, or a series of its own */
     enum plot_dash dash;
-    bool fill;  /* lines: what is below is tinted */
-    bool plain; /* lines: the points are not marked, however few they are */
-    /* Lines: nr points, x rising. Bars: y[g] belongs to group g. A y that is no finite number, or
-     * not above 0 on a logarithmic axis, is missing: a cross on the axis, and a gap in a line. */
+    bool fill;  /* lines: the area below is tinted */
+    bool plain; /* lines: no marks at the points, however few they are */
+    /* Lines: nr points, x rising. Bars: y[g] belongs to group g. A y that is not finite, or not above 0 on a
+     * logarithmic axis, is missing: a cross on the axis, and a gap in a line. */
     const double *x;
     const double *y;
     size_t nr;
-    const double *err; /* bars: as far up and down as this reaches; NULL: none */
+    const double *err; /* bars: the error bar, so far up and down; NULL: none */
 };
 
 struct plot_panel {
     enum plot_kind kind;
-    const char *title; /* NULL: none, the chart's says it */
+    const char *title; /* NULL: none, the chart has one */
     const char *x_label;
     const char *y_label;       /* with the unit */
     bool log_x;                /* base 2, lines only */
@@ -61,8 +61,8 @@ struct plot {
 /* Writes one <svg> element. -EINVAL: no panel, or panels whose series do not match; -EIO. */
 VV_WARN_UNUSED int plot_write(FILE *f, const struct plot *plot);
 
-/* The axis that holds lo to hi, and the step of its ticks: 1, 2 or 5 times a power of ten, at most
- * `most` steps. For tests. */
+/* An axis that holds lo to hi, and the step of its ticks: 1, 2 or 5 times a power of ten, at most `most` steps.
+ * For tests. */
 void plot_axis(double lo, double hi, unsigned most, double *ret_lo, double *ret_hi,
                double *ret_step);
 

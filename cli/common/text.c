@@ -7,8 +7,8 @@
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
-/* How many bytes the character at `s` has; 0: it is none. Overlong forms, surrogates and numbers
- * beyond Unicode are none. */
+/* The number of bytes of the character at `s`; 0: it is not a character. Overlong forms, surrogates and numbers
+ * beyond Unicode are not. */
 static size_t utf8_length(const char *s)
 {
     const unsigned char *u = (const unsigned char *)s;
@@ -25,8 +25,7 @@ static size_t utf8_length(const char *s)
     return n;
 }
 
-/* The character at `s`, which is not at its end, as it is; U+FFFD where there is none. Returns how
- * many bytes it has. */
+/* The character at `s`, which is not the end, or U+FFFD if it is not a character. Returns the number of bytes. */
 static size_t put_character(FILE *f, const char *s)
 {
     size_t n = utf8_length(s);
@@ -39,7 +38,7 @@ static size_t put_character(FILE *f, const char *s)
     return n;
 }
 
-/* `also`: characters that are escaped besides those that JSON wants escaped. */
+/* `also`: characters that are escaped in addition to those of JSON. */
 static void put_json(FILE *f, const char *s, const char *also)
 {
     fputc('"', f);

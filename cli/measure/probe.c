@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group of threads runs one body each until a deadline and is joined; the rate is the bytes of
- * all over the time from the first start to the last end. Loops are cut into rounds of which the
- * fastest counts: the bound wants what the machine can do, and a neighbour's burst must not lower
- * it.
+ * A group of threads runs one body each until a deadline and is joined. The rate is the bytes of all threads over
+ * the time from the first start to the last end. Loops are cut into rounds, and the fastest round counts: the
+ * bound needs the speed of the machine, and a neighbour's burst must not lower it.
  *
  * Memory: each thread copies, or faults in, its own slice again and again.
  */
@@ -63,7 +62,7 @@ struct memory_job {
     long page_bytes;
 };
 
-/* The part of one thread. */
+/* The work of one thread. */
 static void slice_of(const struct probe_worker *w, size_t *ret_begin, size_t *ret_bytes)
 {
     const struct memory_job *job = w->job;

@@ -4,9 +4,9 @@
  * while the one before is under way. The lanes share no buffer, so both can run at once, a thread
  * each. Copies on the device use the first lane.
  *
- * What could go wrong: host memory must not go away under a copy. Every loop waits for what it has
- * submitted, also after an error; what cannot be waited for, because the device is lost, touches
- * memory no more (device.h). Buffers are unregistered before they are unmapped.
+ * Risk: host memory must not be freed under a copy. Every loop waits for its copies, also after an error. Copies
+ * of a lost device cannot be waited for, and do not touch memory any more (device.h). Buffers are unregistered
+ * before they are unmapped.
  */
 #include "cli/measure/probe_device.h"
 
@@ -38,7 +38,7 @@ struct lane {
     unsigned char *host;
     struct vv_stream *stream;
     struct vv_event *event[IN_FLIGHT];
-    /* Of the loop that runs. */
+    /* State of the running loop. */
     size_t seg_bytes;
     uint64_t deadline_ns;
 };
@@ -143,7 +143,7 @@ void probe_device_free(struct probe_device *p)
 
 /* ---- copies on the device ---- */
 
-/* One copy from the one buffer to the other, waited for. */
+/* One copy from one buffer to the other, with a wait for its end. */
 static int copy_once(struct probe_device *p, uint64_t *ret_ns)
 {
     struct vv_copy_seg seg = {.dst = p->up.dev, .src = p->down.dev, .bytes = p->bytes};
@@ -225,7 +225,7 @@ int probe_device_copy_stream(struct probe_device *p, double seconds, double *ret
 
 /* ---- the link ---- */
 
-/* Segments in opposite order on the two sides, so that nobody can join them. */
+/* Segments in opposite order on the two sides, so that they cannot be joined into one copy. */
 static size_t fill_batch(const struct lane *l, size_t at, size_t bytes, struct vv_copy_seg *segs)
 {
     size_t n = bytes / l->seg_bytes;
@@ -324,7 +324,7 @@ int probe_device_pageable(struct probe_device *p, bool down, double seconds, dou
         rc = vv_device_copy_async(p->device, l->stream, &seg, 1);
         best =
             fmax(best, (double)p->bytes * 1e9 / (double)VV_MAX(vv_now_ns() - start, UINT64_C(1)));
-        /* An error of the copy itself is told by the next event of the stream. */
+        /* The next event of the stream reports an error of the copy itself. */
         if (rc == 0)
             rc = vv_device_event_record(p->device, l->event[0], l->stream);
         if (rc == 0)
@@ -339,7 +339,7 @@ int probe_device_pageable(struct probe_device *p, bool down, double seconds, dou
 
 struct beside {
     struct probe_device *probe;
-    uint64_t worst_ns; /* the thread's until it is joined */
+    uint64_t worst_ns; /* owned by the thread until it is joined */
     _Atomic bool stop; /* relaxed: the join orders the result */
 };
 
@@ -383,7 +383,7 @@ static int fault_in(unsigned char *mem, const struct probe_pin_opts *opts)
     return probe_workers_run(w, opts->threads, fault_body, &bps);
 }
 
-/* Slice by slice; `ret_done` is set also after an error: so much has to be unregistered. */
+/* Slice by slice. `ret_done` is set also after an error: that many bytes have to be unregistered. */
 static int pin_slices(struct vv_device *d, unsigned char *mem, const struct probe_pin_opts *opts,
                       size_t *ret_done)
 {
@@ -422,8 +422,7 @@ static double rate_since(size_t bytes, uint64_t start_ns)
     return (double)bytes * 1e9 / (double)VV_MAX(vv_now_ns() - start_ns, UINT64_C(1));
 }
 
-/* Copies go on while slices are registered, and end before they are unregistered: that waits for
- * them by its nature. */
+/* Copies run while slices are registered, and end before they are unregistered, because that waits for them. */
 static int pin_beside(struct probe_device *p, unsigned char *mem, const struct probe_pin_opts *opts,
                       struct probe_pin *pin)
 {

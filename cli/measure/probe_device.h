@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bandwidths of a device, measured through its table of operations: any backend will do. One thread
- * uses a probe. Errors are those of the device; -ENOMEM, -EINVAL. */
+/* Bandwidths of a device, measured through its table of operations, for any backend. One thread uses a probe.
+ * Errors are those of the device; -ENOMEM, -EINVAL. */
 #ifndef CLI_MEASURE_PROBE_DEVICE_H
 #define CLI_MEASURE_PROBE_DEVICE_H
 
@@ -13,8 +13,8 @@
 
 struct probe_device;
 
-/* Two buffers of `bytes` on the device and three in host memory, two of them registered. `bytes` is
- * a multiple of 2 MiB. The device stays the caller's and outlives the probe. */
+/* Two buffers of `bytes` on the device and three in host memory, two of them registered. `bytes` is a multiple of
+ * 2 MiB. The caller owns the device, which must outlive the probe. */
 VV_WARN_UNUSED int probe_device_new(struct vv_device *device, size_t bytes,
                                     struct probe_device **ret_probe);
 /* Accepts NULL. */
@@ -26,10 +26,10 @@ struct probe_copies {
     uint64_t worst_ns;
 };
 
-/* One buffer copied to the other, and waited for, again and again for `seconds`. `interval_ns` not 0:
- * so long after the copy before, which this thread spends without sleeping, and 50 times at least. A
- * thread that has done something else makes a copy more slowly than one that has just made one;
- * longer intervals than 20 ms are no different and count as 20 ms. */
+/* One buffer is copied to the other, with a wait for each copy, again and again for `seconds`. If `interval_ns` is
+ * not 0, each copy starts so long after the one before, at least 50 times; the thread spends the time without
+ * sleeping. A thread that has done other work makes a copy more slowly than one that has just made one. Intervals
+ * above 20 ms make no difference and count as 20 ms. */
 VV_WARN_UNUSED int probe_device_copy(struct probe_device *probe, double seconds,
                                      uint64_t interval_ns, struct probe_copies *ret_copies);
 
@@ -43,8 +43,8 @@ struct probe_link_opts {
     double seconds;
 };
 
-/* Between device and registered host memory, as the engine moves data: batches of about 16 MiB, two
- * in flight in each direction. The fastest round; both directions: the sum. */
+/* Between device and registered host memory, as the engine moves data: batches of about 16 MiB, two in flight in
+ * each direction. The fastest round; both directions: the sum. */
 VV_WARN_UNUSED int probe_device_link(struct probe_device *probe, const struct probe_link_opts *opts,
                                      double *ret_bps);
 
@@ -56,13 +56,13 @@ struct probe_pin_opts {
     size_t bytes;       /* fresh memory, faulted in before the clock starts */
     size_t slice_bytes; /* registered at a time */
     uint64_t pause_ns;  /* between two slices */
-    unsigned threads;   /* that fault it in */
+    unsigned threads;   /* threads that fault it in */
 };
 
 struct probe_pin {
     double pin_bps; /* pauses included */
     double unpin_bps;
-    uint64_t worst_copy_ns; /* of the copies on the device, made all the time meanwhile */
+    uint64_t worst_copy_ns; /* of the copies on the device, which run all the time */
 };
 
 VV_WARN_UNUSED int probe_device_pin(struct probe_device *probe, const struct probe_pin_opts *opts,

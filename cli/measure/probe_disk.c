@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loops on one file: blocks are taken one after the other from a shared position and wrapped
- * around; a thread that meets an error stores it and ends. The file is written once before any
- * clock starts, so that no loop pays for allocating blocks and no read finds a hole; it has no
- * name, so nothing stays behind whatever happens.
+ * Loops on one file. Blocks are taken one after the other from a shared position, from the start again after the
+ * last. A thread that meets an error stores it and ends. The file is written once before any clock starts, so that
+ * no loop pays for allocating blocks and no read finds a hole. It has no name, so no file stays behind, however
+ * the process ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,11 +29,11 @@ struct probe_disk {
     unsigned threads;
     unsigned char *bufs; /* a block for each thread */
     struct probe_worker workers[PROBE_THREADS_MAX];
-    /* Of the loop that runs; set before its threads start. */
-    unsigned writers; /* the first so many write, the others read */
+    /* State of the running loop; set before its threads start. */
+    unsigned writers; /* so many threads write, the others read */
     uint64_t deadline_ns;
     uint64_t limit; /* blocks to move in all */
-    /* Synchronization: relaxed; only that no two threads take the same number matters. */
+    /* Synchronization: relaxed; each thread only has to get a different number. */
     _Atomic uint64_t next_write;
     _Atomic uint64_t next_read;
 };
@@ -69,7 +69,7 @@ static void *disk_body(void *arg)
 
         if (n >= d->limit)
             break;
-        /* When both run, reads keep half a file of distance from the writes. */
+        /* If both run, reads stay half a file away from the writes. */
         if (!writes)
             n += d->nr_blocks / 2;
         w->rc = move_block(d, writes, buf, n % d->nr_blocks);
@@ -152,7 +152,7 @@ int probe_disk_sync(struct probe_disk *d, unsigned times, uint64_t *ret_ns)
     return rc;
 }
 
-/* A file that has a name for a moment only. No signal may end the process in between. */
+/* A file that has a name for a moment only. No signal may end the process meanwhile. */
 static int open_named(const char *dir, int flags)
 {
     char path[4096];
@@ -178,11 +178,11 @@ static int open_file(const struct probe_disk_opts *opts)
 
     if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL))
         return fd >= 0 ? fd : -errno;
-    /* No nameless files here, or no direct ones, which the second attempt tells. */
+    /* No nameless files here, or no direct ones; the second attempt shows which. */
     return open_named(opts->dir, flags);
 }
 
-/* Writes the file once; it ends where time does, but after two blocks at the earliest. */
+/* Writes the file once. It ends at the deadline, but after two blocks at the earliest. */
 static int fill_file(struct probe_disk *d, double seconds)
 {
     uint64_t start = vv_now_ns();
@@ -214,7 +214,7 @@ int probe_disk_open(const struct probe_disk_opts *opts, struct probe_disk **ret_
         return -ENOMEM;
     d->block_bytes = opts->block_bytes;
     d->threads = threads;
-    /* Two blocks at least, so that a read and a write can keep apart. */
+    /* Two blocks at least, so that a read and a write can stay apart. */
     d->nr_blocks = VV_MAX(vv_div_up(opts->file_bytes, opts->block_bytes), UINT64_C(2));
     d->fd = rc = open_file(opts);
     if (rc >= 0)
@@ -255,7 +255,7 @@ int probe_disk(const struct probe_disk_opts *opts, struct probe_disk_rates *ret_
 
     if (!(opts->seconds >= 0 && opts->seconds <= 3600))
         return -EINVAL;
-    whole.seconds = 0; /* for the loops below; the file is as large as it shall be */
+    whole.seconds = 0; /* for the loops below; the file has its final size */
     rc = probe_disk_open(&whole, &d);
     if (rc < 0)
         return rc;

@@ -2,9 +2,9 @@
 /*
  * Files that are written once and read back, block after block, as many operations in flight as there are threads.
  * Blocks are taken one after the other; the thread that writes the last missing block of a file syncs it,
- * renames it and syncs the folder, while the others go on with the next one. A pass counts from its first block to its
- * last sync, and once: the bound wants what the disk can do for as long as the run needs it, not for a tenth
- * of a second.
+ * renames it and syncs the folder, while the others go on with the next one. A pass counts from its first block to
+ * its last sync, and once: the bound needs the speed of the disk over the length of the run, not over a tenth of a
+ * second.
  *
  * New blocks of a file are written where nothing was written before, so a pass pays for that as the run does.
  */
@@ -44,10 +44,10 @@ struct probe_files {
     uint64_t nr_written; /* blocks, by the last pass that wrote: that is what can be read */
     unsigned char *bufs; /* a block for each thread */
     struct probe_worker workers[PROBE_THREADS_MAX];
-    /* Of the pass that runs; set before its threads start. */
+    /* State of the running pass; set before its threads start. */
     unsigned writers;
     uint64_t deadline_ns, write_from, write_to, read_to;
-    /* Synchronization: relaxed; only that no two threads take the same block matters. */
+    /* Synchronization: relaxed; each thread only has to get a different block. */
     _Atomic uint64_t next_write, next_read;
 };
 
@@ -113,7 +113,7 @@ static void *body(void *arg)
     return NULL;
 }
 
-/* What was begun and not finished before the deadline has to reach the disk as well. */
+/* The writes in flight at the deadline have to reach the disk as well. */
 static int sync_begun(struct probe_files *p)
 {
     for (uint32_t i = 0; p->o.sync && i < p->nr_files; i++) {
@@ -184,7 +184,7 @@ static void close_files(struct probe_files *p)
     free(p);
 }
 
-/* Bytes that no disk can make less of. */
+/* Bytes that no disk can compress. */
 static void fill(unsigned char *bufs, size_t bytes)
 {
     uint64_t x = 0x9e3779b97f4a7c15;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A few slots go round, each with a batch of pages on the device and as many in pinned host memory.
- * Through the host a slot takes two stages, the link and the disk, in the order of its direction;
- * past it one. The slots are in different stages most of the time, so the disk has always something
- * in flight, as it has in the library.
+ * A few slots go round, each with a batch of pages on the device and as many in pinned host memory. Through the
+ * host a slot has two stages, the link and the disk, in the order of its direction; past the host it has one. The
+ * slots are in different stages most of the time, so the disk always has something in flight, as it has in the
+ * library.
  *
- * What could go wrong: host memory must not go away under a copy. A round ends when all its slots
- * have; what cannot be waited for is waited for when the memory is unregistered (device.h).
+ * Risk: host memory must not be freed under a copy. A round ends when all its slots have ended. Slots that cannot
+ * be waited for end when the memory is unregistered (device.h).
  */
 #include "cli/measure/probe_gds.h"
 
@@ -49,7 +49,7 @@ struct probe_gds {
     bool memory_added, registered;
     uint64_t nr_batches, next;
     struct slot slot[SLOTS];
-    /* Of the round that runs. */
+    /* State of the running round. */
     enum way way;
     bool write;
     uint64_t deadline_ns, left; /* batches still to be begun */
@@ -102,7 +102,7 @@ static void begin(struct probe_gds *g, struct slot *s)
     }
 }
 
-/* The slot's stage is over: on to the next one, or to the next batch. */
+/* The slot's stage has ended: on to the next one, or to the next batch. */
 static void advance(struct probe_gds *g, struct slot *s, int rc)
 {
     bool more = g->way == THROUGH_HOST && (s->stage == ON_LINK) == g->write;
@@ -168,7 +168,7 @@ static int run_round(struct probe_gds *g, enum way way, bool write, uint64_t bat
     for (unsigned i = 0; i < SLOTS; i++)
         begin(g, &g->slot[i]);
     for (;;) {
-        bool link = find(g, ON_LINK) != NULL, disk = find(g, ON_DISK) != NULL;
+        bool link = find(g, ON_LINK), disk = find(g, ON_DISK);
 
         if (!link && !disk)
             break;

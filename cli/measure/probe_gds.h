@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Speed between a disk and a device, both ways that the library has: through host memory, and past
- * it with libcufile. Chunks are written and read by the library's own store, checksums included, so
- * both ways are measured with all that they cost.
+ * Speed between a disk and a device, both ways that the library has: through host memory, and past it with
+ * libcufile. Chunks are written and read by the library's own store, checksums included, so both ways are measured
+ * with their whole cost.
  *
  * Threads: one at a time.
  */
@@ -21,15 +21,15 @@ struct probe_gds;
 struct probe_gds_opts {
     struct vv_device *device;
     const char *dir;
-    uint64_t file_bytes; /* without a name, and gone when the process ends */
+    uint64_t file_bytes; /* without a name, and removed when the process ends */
 };
 
 struct probe_gds_rates {
     double through_bps, past_bps; /* of the fastest rounds */
 };
 
-/* Writes the file once, so that reads find something. -ENOTSUP: no GPUDirect Storage, and why in
- * `err`; otherwise what the disk or the device says. */
+/* Writes the file once, so that reads find data. -ENOTSUP: no GPUDirect Storage, with the reason in `err`;
+ * otherwise the error of the disk or the device. */
 VV_WARN_UNUSED int probe_gds_new(const struct probe_gds_opts *opts, char *err, size_t err_bytes,
                                  struct probe_gds **ret_probe);
 /* Accepts NULL. */

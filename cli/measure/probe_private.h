@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the probes have in common: a group of threads that run a body each and are joined. */
+/* Shared by the probes: a group of threads that run a body each and are joined. */
 #ifndef CLI_MEASURE_PROBE_PRIVATE_H
 #define CLI_MEASURE_PROBE_PRIVATE_H
 
@@ -8,10 +8,10 @@
 
 #include "base/util.h"
 
-/* Loops are cut into so many rounds, of which the fastest counts. */
+/* Loops are cut into so many rounds; the fastest one counts. */
 #define PROBE_ROUNDS 4
 
-/* Part of the loop that one thread runs. Synchronization: the thread's own until it is joined. */
+/* The part of the loop that one thread runs. Synchronization: owned by the thread until it is joined. */
 struct probe_worker {
     pthread_t thread;
     void *job;

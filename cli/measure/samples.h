@@ -8,7 +8,7 @@
 
 void samples_sort(double *v, size_t n);
 void samples_sort_ns(uint64_t *v, size_t n);
-/* Sorts them, too. Of an even number: the mean of the two in the middle. */
+/* Sorts them, too. If their number is even: the mean of the two in the middle. */
 double samples_median(double *v, size_t n);
 
 #endif

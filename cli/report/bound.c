@@ -44,15 +44,15 @@
  * the application's memory, so what fits above a hop grows by the largest object for each further
  * stream. With one stream all of this is what stands above.
  *
- * A window never spans a fence: the time of the fence belongs to nobody. Leaving edges out only
+ * A window never spans a fence: the time of the fence counts for no call. Leaving edges out only
  * lowers the bound, so very long scripts are handled by taking fewer start nodes and cuts.
  *
  * A life is one put of a version until it is discarded or read for the last time; it is live at
  * nodes put .. dead - 1. With a version that is consumed by its read, the read's own node is the
  * first at which it is dead.
  *
- * Pure computation, no thread. What could go wrong: a rate that is lower than what the hop can
- * really do makes the result too large, and then it is no bound; see docs/bound.md.
+ * Pure computation, no thread. Risk: a rate below the real speed of the hop makes the result too large, and then
+ * it is no bound; see docs/bound.md.
  */
 #include "cli/report/bound.h"
 
@@ -70,7 +70,7 @@ enum edge { EDGE_COPY, EDGE_WRITE, EDGE_RESTORE, EDGE_CROSS };
 struct life {
     double bytes;
     size_t put;  /* the call that wrote it                       */
-    size_t dead; /* the first node at which it need not be kept  */
+    size_t dead; /* the first node at which it is not needed any more */
     size_t next_dying;
 };
 
@@ -84,20 +84,20 @@ struct call {
     double gap_until_s; /* gaps before the stream's calls up to this one, added up */
 };
 
-/* A version and the life it has now. */
+/* A version and its present life. */
 struct entry {
     uint64_t version;
     size_t life;
     size_t last_get;
 };
 
-/* For the start node at hand, and one hop: what can have stayed above it. */
+/* The bytes that can have stayed above one hop, for the present start node. */
 struct packing {
-    /* Of reads: free[n] bytes of the capacity are free since node n. A node whose amount is used up
-     * leads to an earlier one. */
+    /* For reads: free[n] bytes of the capacity are free since node n. A node whose amount is used up leads to an
+     * earlier one. */
     double *free;
     size_t *earlier;
-    /* Of lives: a heap of those that stay, the one that ends last on top. */
+    /* For lives: a heap of those that stay, the one that ends last on top. */
     size_t *heap;
     size_t nr_heap;
     double *stays; /* by life: bytes of it */
@@ -112,16 +112,16 @@ struct graph {
     size_t *last; /* call of each stream; 0: none */
     uint32_t nr_streams;
     double *above; /* of each hop, what fits; see the top */
-    /* The window at hand opens no sooner than this, in the time of the stream of call `opener`. */
+    /* The earliest time at which the present window opens, in the time of the stream of call `opener`. */
     double opens_s;
     size_t opener;
     struct life *lives;
     size_t nr_lives;
     struct entry *entries; /* sorted by version */
     size_t nr_entries;
-    size_t *cuts; /* calls that write and are followed by one that reads */
+    size_t *cuts; /* calls that write, directly before one that reads */
     size_t nr_cuts;
-    double *cut_written; /* for the start node at hand: bytes put since and live at the cut */
+    double *cut_written; /* for the present start node: bytes put since and live at the cut */
     double *beta;
     size_t *from;
     enum edge *kind;
@@ -212,8 +212,8 @@ static int graph_alloc(struct graph *g, size_t nr_events)
     return 0;
 }
 
-/* The life ends: it need not be kept at node `dead` and after. A node past the last call is no
- * window's end, so such a death changes nothing. */
+/* The life ends: it is not needed at node `dead` and after. A node past the last call is no window's end, so such
+ * a death changes nothing. */
 static void end_life(struct graph *g, struct entry *e, size_t dead)
 {
     g->lives[e->life].dead = dead;
@@ -251,7 +251,7 @@ static int add_call(struct graph *g, const struct bound_event *ev)
     return 0;
 }
 
-/* Turns events into calls; the segments are filled in from the fences. */
+/* Converts events to calls. The fences give the segments. */
 static int build_calls(struct graph *g, const struct bound_event *events, size_t nr_events)
 {
     size_t segment_start = 1;
@@ -322,7 +322,7 @@ static void relax_window_by(struct graph *g, size_t i, double seconds, enum edge
     relax(g, g->calls[g->opener].prev, i, g->opens_s + seconds - g->calls[i].gap_until_s, kind);
 }
 
-/* The window that opens at call j takes in call k. */
+/* The window that opens at call j includes call k. */
 static void open_window(struct graph *g, size_t j, size_t k)
 {
     const struct call *call = &g->calls[k];
@@ -360,8 +360,8 @@ static void relax_copy(struct graph *g, size_t n)
 
 /* ---- what can have stayed ---- */
 
-/* The last node up to `n` since which some of the capacity is free; `none` if there is none. Nodes whose amount
- * is used up are skipped ever after. */
+/* The last node up to `n` since which some of the capacity is free; `none` if there is none. Nodes whose amount is
+ * used up are skipped from then on. */
 static size_t last_free(struct packing *p, size_t n, size_t none)
 {
     size_t root = n;
@@ -420,8 +420,8 @@ static void heap_pop(const struct graph *g, struct packing *p)
     p->heap[i] = last;
 }
 
-/* The put of a life; what does not fit beside the others goes down, the latest end first. A life that has ended
- * has no bytes here any more; it never comes to the top while one that lasts is left. */
+/* The put of a life. The bytes that do not fit go down, the latest end first. A life that has ended has no bytes
+ * here any more; it never comes to the top while one that lasts is left. */
 static void pack_life(const struct graph *g, struct packing *p, size_t life, double above)
 {
     p->stays[life] = g->lives[life].bytes;
@@ -500,7 +500,7 @@ static void relax_window(struct graph *g, size_t i, size_t h)
         relax_window_by(g, i, both_s(hop, p->down, p->up), EDGE_CROSS);
 }
 
-/* Windows that open at call j. Leaves in cut_written what the cross windows need. */
+/* Windows that open at call j. Leaves the data of cross windows in cut_written. */
 static void relax_windows(struct graph *g, size_t j, size_t first_cut)
 {
     double written = 0;
@@ -524,8 +524,8 @@ static void relax_windows(struct graph *g, size_t j, size_t first_cut)
     }
 }
 
-/* The least time in which what must cross does, when `written` bytes were put before the cut, `read` are read after
- * it, and `shared` are in both. What is above at the cut saves time: those in both first, then the slower way. */
+/* The least time for all crossings, if `written` bytes were put before the cut, `read` are read after it, and
+ * `shared` are in both. Bytes above at the cut save time: those in both first, then the slower way. */
 static double cross_s(const struct bound_hop *hop, double above, double written, double read,
                       double shared)
 {
@@ -603,7 +603,7 @@ static void longest_path(struct graph *g)
     }
 }
 
-/* Of the stream whose last call is `last`. */
+/* The result of the stream whose last call is `last`. */
 static struct bound_result trace_path(const struct graph *g, size_t last)
 {
     struct bound_result r = {.total_s = g->beta[last]};

@@ -15,10 +15,10 @@
 enum bound_kind {
     BOUND_PUT,     /* a call: the application waits until the bytes are taken         */
     BOUND_GET,     /* a call: the application waits until the bytes are given back    */
-    BOUND_DISCARD, /* no call: from here on the version need not be kept              */
+    BOUND_DISCARD, /* no call: the version is not needed any more */
     BOUND_FENCE,   /* no call: time passes here that counts neither as blocked nor as */
                    /* compute (a wait for the flushes); no window reaches across it   */
-    BOUND_TAKE     /* BOUND_GET, and from then on the version need not be kept        */
+    BOUND_TAKE     /* BOUND_GET, and then the version is not needed any more */
 };
 
 struct bound_event {
@@ -26,7 +26,7 @@ struct bound_event {
     uint64_t version;
     uint64_t bytes;  /* BOUND_PUT                                                       */
     uint64_t gap_ns; /* calls: from the end of the call before to the start of this one */
-    uint32_t stream; /* which of several that make calls at the same time; see nr_streams */
+    uint32_t stream; /* the stream, if several make calls at the same time; see nr_streams */
 };
 
 /* One hop of the hierarchy. A bandwidth of 0 means no limit. */
@@ -41,10 +41,10 @@ struct bound_hop {
 struct bound_params {
     double put_copy_bps; /* into the first tier, all ways in together; 0: free  */
     double get_copy_bps; /* out to the application, all ways together           */
-    bool consume_once;   /* a version that was read need not be kept any longer */
+    bool consume_once;   /* a version is not needed any more after it was read */
     const struct bound_hop *hops;
     size_t nr_hops;
-    /* A put of more than this does not fit the first tier; it may go on to the next one at the same time. */
+    /* A put of more than this does not fit the first tier; the rest may go to the next one at the same time. */
     double first_bytes;
     double put_beyond_bps; /* then, all ways in together; 0: as any put */
     /* 0, 1: one. Several share hops and caches. Events are then in the order in which the calls returned; a gap lies
@@ -52,7 +52,8 @@ struct bound_params {
     uint32_t nr_streams;
 };
 
-/* Of a stream. The parts add up to the total: what the longest path spends on each kind of edge. */
+/* The bound of a stream. The parts add up to the total: the time that the longest path spends on each kind of
+ * edge. */
 struct bound_result {
     double total_s;
     double copy_s;
@@ -61,8 +62,8 @@ struct bound_result {
     double cross_s;
 };
 
-/* `ret_result`: one for each stream. Errors: -EINVAL when a version is read or discarded that is not there, or written twice, or a
- * number is negative or not finite; -ENOMEM. Without calls the bound is 0. */
+/* `ret_result`: one for each stream. Errors: -EINVAL if a version is read or discarded that does not exist, or
+ * written twice, or a number is negative or not finite; -ENOMEM. Without calls the bound is 0. */
 VV_WARN_UNUSED int bound_compute(const struct bound_event *events, size_t nr_events,
                                  const struct bound_params *params,
                                  struct bound_result *ret_result);

@@ -7,13 +7,13 @@
  *
  * - Gaps are whatever lies between two calls of a thread, waiting for a level included.
  * - A version need not be kept after the last time it was read.
- * - What was there before the trace began is written before the first call and its cost is taken off.
+ * - Versions from before the trace are written before the first call and its cost is taken off.
  * - A version that another thread wrote may be in a cache by then: its restore counts as a gap.
  * - A way that was not used in the run has no limit.
  * - Memory that was lent is written and read without a copy.
  *
- * What remains uncertain are the bandwidths: they are the best that the run itself showed, which is
- * less than the machine can do if nothing pressed. The page says so.
+ * The bandwidths remain uncertain: they are the best of the run itself, which is less than the machine can do if
+ * the load was low. The page says so.
  */
 #include <errno.h>
 #include <math.h>
@@ -38,7 +38,7 @@ struct script {
     size_t nr_objects;
     struct bound_event *events;
     size_t *call_of; /* for each put and get among the events after the fence, the call */
-    bool *last_read; /* for each call: nobody reads this life again */
+    bool *last_read; /* for each call: this life is not read again */
     size_t nr_events, nr_calls, before; /* `before`: versions that were there */
     double max_bytes;
     bool reads_again;
@@ -110,7 +110,7 @@ static void push(struct script *s, enum bound_kind kind, const struct object *o,
         .kind = kind, .version = (uint64_t)(o - s->objects), .bytes = bytes, .gap_ns = gap_ns};
 }
 
-/* What a thread reads and nobody has written since the trace began: written here, slowly enough to
+/* Versions that a thread reads and no thread has written since the trace began: written here, slowly enough to
  * cost no more than the copies. */
 static void push_before(struct script *s, uint32_t thread, double least_bps)
 {
@@ -134,7 +134,7 @@ static void push_before(struct script *s, uint32_t thread, double least_bps)
         s->events[s->nr_events++] = (struct bound_event){.kind = BOUND_FENCE};
 }
 
-/* Which restores of the thread are the last of what was written before. */
+/* Marks the restores of the thread that are the last of earlier versions. */
 static void find_last_reads(struct script *s, uint32_t thread)
 {
     const struct vv_timeline *t = s->view->timeline;
@@ -155,7 +155,7 @@ static void find_last_reads(struct script *s, uint32_t thread)
     }
 }
 
-/* False: the bound is not told of this call, a restore of what another thread wrote, or of what was
+/* False: the bound leaves this call out. It is a restore of a version that another thread wrote, or that was
  * discarded meanwhile. */
 static bool push_call(struct script *s, size_t i, uint64_t gap_ns)
 {
@@ -342,7 +342,7 @@ static int add_thread(struct script *s, const struct machine *m, uint32_t thread
         for (size_t i = 0; i < s->nr_calls; i++) {
             double last = i ? at_s[s->before + i - 1] : before_s;
 
-            /* What this call adds; they are summed up over all threads afterwards. */
+            /* The share of this call; shares are summed up over all threads afterwards. */
             view->bound_at_s[s->call_of[i]] = at_s[s->before + i] - last;
         }
     }
@@ -363,7 +363,7 @@ static const char *why_not(const struct trace_view *view)
     return NULL;
 }
 
-/* The threads that made calls, each once; the list is as long as there are lanes at most. */
+/* The threads that made calls, each once. The list is at most as long as the number of lanes. */
 static int add_threads(struct script *s, const struct machine *m)
 {
     const struct vv_timeline *t = s->view->timeline;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Timelines for other programs and for people. Each writes to a stream that the caller opened, and
- * returns -EIO if that went wrong, -ENOMEM.
+ * Timelines for other programs and for people. Each function writes to a stream that the caller opened, and
+ * returns -EIO if that failed, or -ENOMEM.
  */
 #ifndef CLI_REPORT_TRACE_EXPORT_H
 #define CLI_REPORT_TRACE_EXPORT_H

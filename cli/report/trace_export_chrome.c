@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trace event format, as objects in an array. What matters about it here:
+ * The trace event format, as objects in an array. Its important rules:
  *
  * - Complete events ("X") of one thread have to be nested. So each row of a mover is a thread of its
- *   own, and those of the application have their phases with the calls inside; what it computes is
- *   only added where there are no phases, which would say the same.
+ *   own, and those of the application have their phases with the calls inside; computing is only added where there
+ *   are no phases, which would show the same.
  * - Times are in microseconds and may have fractions: three digits are exact.
  * - Numbers above 2^53 are not exact in most readers: they are written as strings.
  */
@@ -14,7 +14,7 @@
 #include "cli/common/json.h"
 #include "cli/report/trace_export.h"
 
-/* Threads of movers, which are none of the system's: numbers above all of those. */
+/* Threads of movers, with numbers above all those of the system. */
 #define MOVER_TID(lane, row) (UINT64_C(100000000) + (uint64_t)(lane)*100 + (row))
 
 struct out {
@@ -139,7 +139,7 @@ static void put_lanes(struct out *o)
     }
 }
 
-/* `type`: a counter (C), or something that concerns all threads (i). */
+/* `type`: a counter (C), or an event that concerns all threads (i). */
 static void put_count(struct out *o, const char *type, const char *name, uint64_t time_ns,
                       const char *key, uint64_t value)
 {
@@ -184,7 +184,7 @@ static void put_losses(struct out *o)
     }
 }
 
-/* What the trace says of itself. */
+/* The description of the trace itself. */
 static void put_other_data(struct out *o)
 {
     const struct vv_trace_file *file = o->t->file;
@@ -196,7 +196,7 @@ static void put_other_data(struct out *o)
         const struct vv_trace_pair *p = &file->pairs[i];
         char key[256];
 
-        /* A key stands once in an object: the last value counts. */
+        /* A key appears once in an object: the last value counts. */
         const char *last = p->note ? vv_trace_file_note(file, p->key)
                                    : vv_trace_file_meta(file, p->context, p->key);
         if (last != p->value)

@@ -40,7 +40,7 @@ enum {
     COMPUTE_COLOURS = 6 /* further phases share the last */
 };
 
-/* What has a colour. */
+/* Things with a colour. */
 enum look {
     LOOK_COMPUTE, /* and the next ones: by phase */
     LOOK_OUTSIDE = LOOK_COMPUTE + COMPUTE_COLOURS,
@@ -91,7 +91,7 @@ struct picture {
     FILE *f;
     const struct vv_timeline *t;
     uint64_t from_ns, to_ns;
-    const char *phase[COMPUTE_COLOURS]; /* whose colour it is; NULL: nobody's yet */
+    const char *phase[COMPUTE_COLOURS]; /* the phase of each colour; NULL: free */
     bool used[LOOKS];
     double y;
 };
@@ -124,7 +124,7 @@ static void put_label(const struct picture *p, double y, const char *s)
 {
     char cut[32];
 
-    /* Never in the middle of a character. */
+    /* Never cuts inside a character. */
     if (strlen(s) >= sizeof(cut)) {
         size_t n = sizeof(cut) - 4;
         while (n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80)
@@ -156,7 +156,7 @@ static char *seconds(uint64_t ns, char *buf, size_t size)
 
 /* ---- colours ---- */
 
-/* The two that every adjoint code has always look the same. */
+/* The two phases that every adjoint code has always look the same. */
 static enum look phase_look(struct picture *p, const char *name)
 {
     unsigned i = strcmp(name, "forward") == 0 ? 0 : strcmp(name, "backward") == 0 ? 1 : 2;
@@ -201,8 +201,8 @@ static enum look look_of(struct picture *p, const struct vv_span *s)
     return look;
 }
 
-/* Which colours there are, for the legend, which comes first. Moments between two phases that nobody
- * can see are not worth a place in it. */
+/* The colours of the legend, which comes first. Gaps between two phases that are too short to be seen are left
+ * out. */
 static void find_looks(struct picture *p)
 {
     uint64_t outside_ns = 0;
@@ -289,7 +289,7 @@ static void columns_put(const struct picture *p, const struct columns *c, double
     }
 }
 
-/* The spans of a lane in a band: `rows` of them on one another, or row 0 only. */
+/* The spans of a lane in a band: `rows` of them stacked, or row 0 only. */
 static int put_band(struct picture *p, const struct vv_lane *l, unsigned rows, double h)
 {
     size_t n = 0;
@@ -308,7 +308,7 @@ static int put_band(struct picture *p, const struct vv_lane *l, unsigned rows, d
     struct columns *c = calloc(1, sizeof(*c));
     if (!c)
         return -ENOMEM;
-    /* What overlaps counts once: the column shows for how long something went on. */
+    /* Overlapping spans count once: the column shows for how long any of them lasted. */
     uint64_t covered_ns = 0;
     for (size_t i = 0; i < l->nspans; i++) {
         const struct vv_span *s = &l->spans[i];
@@ -369,7 +369,7 @@ static int put_lane(struct picture *p, const struct vv_lane *l)
 
 static void put_tier(struct picture *p, const struct vv_occupancy *o)
 {
-    /* A disk of which little is used is shown by what is. */
+    /* The scale of a disk that is used little is that of the used bytes. */
     bool little = o->capacity_bytes / 8 >= o->peak_bytes;
     uint64_t all = little ? o->peak_bytes : VV_MAX(o->capacity_bytes, o->peak_bytes);
     double before = 0, now = 0;
@@ -421,7 +421,7 @@ static void put_head(const struct picture *p)
     }
 }
 
-/* Returns how many rows it takes; draws it unless it is only measured. */
+/* Returns the number of rows; draws unless it is only measured. */
 static unsigned put_legend(const struct picture *p, bool measure)
 {
     double x = 12;

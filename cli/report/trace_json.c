@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The figures of a report for programs: what the page says in its head lines and tables. A figure
- * that is not known is null. */
+/* The figures of a report for programs: those of the page's head lines and tables. An unknown figure is null. */
 #include <math.h>
 
 #include "cli/common/json.h"

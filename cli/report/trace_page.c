@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The page, from top to bottom: what a reader wants to know first, the timeline, where the blocked
- * time went, every call, the tiers, the pictures, and under which conditions all that was measured.
+ * The page, from top to bottom: the most important figures, the timeline, where the blocked time went, every call,
+ * the tiers, the pictures, and the conditions of the run.
  *
  * Everything is in the page when it is loaded; the script only brings the timeline to life. Every
  * text from the trace goes through page_text() or JSON_IN_PAGE: names of histories and phases
- * are the application's and may hold anything. What is not known is said to be unknown, never left
- * out or shown as 0.
+ * are the application's and may hold anything. Unknown figures are shown as unknown, never left out or shown as 0.
  */
 #include "cli/report/trace_page.h"
 
@@ -22,7 +21,7 @@
 #include "cli/report/trace_spans.h"
 
 #define CHART_WIDTH  470.0
-#define CHART_POINTS 240 /* of a line; more calls than that are put together */
+#define CHART_POINTS 240 /* of a line; a line with more calls combines some */
 #define LONGEST      10
 #define CALLS_SHOWN  300
 
@@ -216,7 +215,7 @@ static void put_cards(FILE *f, const struct trace_page *p, const struct trace_to
     fputs("</ul>\n", f);
 }
 
-/* What was run, when and where. */
+/* The command, the date and the machine. */
 static void put_origin(FILE *f, const struct trace_page *p)
 {
     if (!p->command && !p->when && !p->where)
@@ -291,7 +290,7 @@ static void put_ticks(FILE *f, double wall_s)
     }
 }
 
-/* Names of phases that are long enough to hold one. */
+/* Names of phases that are long enough to distinguish them. */
 static void put_phases(FILE *f, const struct trace_page *p, const struct lane *lane)
 {
     double wall_ns = p->wall_s * 1e9;
@@ -945,7 +944,7 @@ static int put_tier(FILE *f, const struct trace_page *p, size_t i)
     full[0] = full[1] = (double)t->capacity / unit;
     series[0].nr = thin_out(t, unit, x, y);
     chart.series = series;
-    /* A limit that is far away would leave nothing to be seen of the rest. */
+    /* A limit that is far away would leave no room for the rest. */
     chart.nr_series = t->capacity > 0 && most <= 4 * top ? 2 : 1;
     snprintf(id, sizeof(id), "chart-tier-%zu", i);
     snprintf(title, sizeof(title), "Occupancy: %s", t->name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The report of one run: what was traced, as a page that needs nothing but itself. This header has
- * what the page shows, however that was found; cli/report/trace_view.h finds it from a trace.
+ * The report of one run: a page that needs no other file. This header has the content of the page, without its
+ * source; cli/report/trace_view.h makes it from a trace.
  */
 #ifndef CLI_REPORT_TRACE_PAGE_H
 #define CLI_REPORT_TRACE_PAGE_H
@@ -15,7 +15,7 @@
 #include "cli/common/palette.h"
 #include "cli/report/bound.h"
 
-/* What a stretch of a lane was spent on. X(name, colour, title). */
+/* Activities of a lane. X(name, colour, title). */
 #define SPAN_KINDS(X)                                               \
     X(COMPUTE, COLOUR_COMPUTE, "computing")                         \
     X(PHASE, COLOUR_PHASE, "phase of the application")              \
@@ -43,7 +43,7 @@ struct span {
     uint64_t busy_ns;
     uint64_t bytes;
     uint64_t version; /* SPAN_NO_VERSION: of none */
-    uint32_t label;   /* of struct trace_page; 0 is none */
+    uint32_t label;   /* of struct trace_page; 0: none */
     uint32_t count;
     uint8_t kind; /* enum span_kind */
     bool failed;
@@ -70,13 +70,13 @@ struct trace_call {
     double ahead;        /* restores: versions ready ahead of this one; NAN: not known */
 };
 
-/* How the blocked time of puts, or of gets, was spent: while the first of these was going on. */
+/* The blocked time of puts, or of gets, by its cause: the first of these that was active. */
 enum blocked_cause {
     BLOCKED_COPYING, /* its own bytes were copied from or to the application  */
     BLOCKED_DISK,    /* the disk was written (puts) or read (gets)            */
     BLOCKED_LINK,    /* the device's link was in use, down (puts) or up (gets) */
     BLOCKED_REMOTE,  /* remote storage, the same                              */
-    BLOCKED_ELSE,    /* nothing that has to do with it                        */
+    BLOCKED_ELSE,    /* something else */
     BLOCKED_CAUSE_NR
 };
 
@@ -89,7 +89,7 @@ struct trace_hop {
     uint64_t copies;
     uint64_t failures;
     double busy_s;   /* at least one copy was going on */
-    double best_bps; /* the most that it kept up; 0: not known */
+    double best_bps; /* the highest rate that it sustained; 0: not known */
 };
 
 struct trace_tier {
@@ -123,16 +123,17 @@ struct trace_error {
 
 /* The bound of the whole run: that of each thread that made calls, added up. */
 struct trace_bound {
-    const char *missing; /* why there is none; NULL: there is */
+    const char *missing; /* the reason why there is none; NULL: there is one */
     struct bound_result result;
     double *at_s;    /* nr_calls: the bound of the calls so far, in the order of the calls */
-    const char *how; /* which bandwidths and capacities it was computed from */
+    const char *how; /* the bandwidths and capacities that it was computed from */
 };
 
 struct trace_page {
     const char *title;
     const char *command, *when, *where; /* NULL: not known */
-    const char *helpers; /* where the library's threads ran, and what that took; NULL: not known */
+    const char *
+        helpers; /* the processors of the library's threads and the time they took; NULL: not known */
     double wall_s;
     unsigned nr_threads; /* that made calls */
     const char *const *labels;
@@ -141,7 +142,7 @@ struct trace_page {
     size_t nr_lanes;
     const struct trace_call *calls; /* by start */
     size_t nr_calls;
-    double other_s[2]; /* puts, gets: blocked, but for none of these calls */
+    double other_s[2]; /* puts, gets: blocked time outside of these calls */
     size_t ready; /* restores whose bytes were all in the first tier when they were asked for */
     double cause_s[2][BLOCKED_CAUSE_NR]; /* puts, gets */
     const struct trace_hop *hops;
@@ -156,10 +157,10 @@ struct trace_page {
     size_t nr_errors;
     uint64_t nr_repairs;
     uint64_t nr_records, lost_records;
-    const char *lost_text; /* what else is not there, or NULL */
+    const char *lost_text; /* other missing parts, or NULL */
 };
 
-/* What all calls of one kind add up to. */
+/* The sums over all calls of one kind. */
 struct trace_total {
     size_t nr, failed, ready;
     double bytes, blocked_s;
@@ -174,7 +175,7 @@ struct trace_totals {
 
 struct trace_totals trace_page_totals(const struct trace_page *page);
 
-/* Most spans that a page has. More are drawn together, shortest first. */
+/* The largest number of spans of a page. More are combined, shortest first. */
 #define TRACE_PAGE_SPANS 200000
 
 /* Writes the page. -ENOMEM, -EIO. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A lane may hold a million spans, and several at the same time. For the page it becomes a few rows
- * in which nothing overlaps, and what is too short to be seen is drawn together: short spans of one
+ * without overlaps, and spans that are too short to be seen are combined: short spans of one
  * kind that begin within the same slice of time become one, which remembers how many there were and
  * for how long they were busy. The slice is doubled until all rows together hold few enough spans.
  * Longer spans are kept as they are, so the number falls with every doubling and reaches any limit
@@ -28,7 +28,7 @@
 
 /* ---- rows ---- */
 
-/* The row that is free at `start`, or the one that will be first. */
+/* The row that is free at `start`, or the one that is free first. */
 static unsigned find_row(const uint64_t *end_ns, unsigned nr, uint64_t start)
 {
     unsigned first = 0;
@@ -99,8 +99,7 @@ static void add_span(struct span *to, const struct span *s)
     to->version = SPAN_NO_VERSION;
 }
 
-/* In place: the place of a span that others join is that of the first, so the order by start is
- * kept. */
+/* In place: a combined span has the place of its first one, so the order by start is kept. */
 static void merge_short(struct track *t, uint64_t slice_ns)
 {
     size_t open[SPAN_KIND_NR], out = 0;
@@ -149,7 +148,7 @@ int tracks_make(const struct lane *lanes, size_t nr_lanes, double wall_s, size_t
         return rc;
     }
     count_spans(&t);
-    /* The slice runs out of bits if a trace claims to have lasted for centuries. */
+    /* The slice runs out of bits if a trace claims a length of centuries. */
     for (uint64_t slice = 1024; slice && t.nr_spans > most && (double)slice < 2 * t.wall_ns;
          slice *= 2) {
         for (size_t i = 0; i < t.nr; i++)
@@ -212,12 +211,12 @@ static void draw_track(FILE *f, const struct track *t, double wall_ns, double *s
     memset(share, 0, sizeof(*share) * COLUMNS * SPAN_KIND_NR);
     for (size_t i = 0; i < t->nr; i++)
         cover(&t->spans[i], wall_ns, share + COLUMNS * t->spans[i].kind);
-    /* Computing, the first kind, comes on top, so that it hides nothing. */
+    /* Computing, the first kind, comes on top, so that it covers nothing. */
     for (int k = SPAN_KIND_NR; k-- > 0;) {
         for (int c = 0; c < COLUMNS; c++) {
             double more = share[COLUMNS * k + c];
 
-            /* What is there can be seen, however short it was. */
+            /* A span is visible even if it was very short. */
             if (more > 0)
                 sum[c] = fmin(sum[c] + fmax(more, least), 1);
             top[c] = (int)lround(sum[c] * row_height);

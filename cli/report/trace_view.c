@@ -3,9 +3,9 @@
  * From a timeline to what a page shows. The timeline speaks of contexts, tiers and hops; the page of
  * places (application, device, host, disk, remote), which are the same for all contexts of a process.
  *
- * Everything in the trace is the word of a file that may come from anywhere: numbers are checked
- * before they are used as an index, texts are handed on as they are and escaped where they are
- * written, and only types of pictures that are known here are named in the page.
+ * The trace may come from anywhere, so nothing in it is trusted: numbers are checked before they are used as an
+ * index, texts are passed on as they are and escaped where they are written, and the page names only known types
+ * of pictures.
  *
  * No thread; all memory belongs to the view.
  */
@@ -23,7 +23,7 @@
 #include "base/hash.h"
 #include "cli/common/page.h"
 
-/* Pictures that are larger, together, are named and not shown: a report is to be sent around. */
+/* Pictures that are larger in total are named and not shown, so that a report can be sent by mail. */
 #define PICTURES_BYTES (UINT64_C(24) << 20)
 
 static const char *const place_names[] = {
@@ -36,7 +36,7 @@ const char *view_place_name(enum place place)
     return place_names[place];
 }
 
-/* By the names that tiers have in traces. What is not known is no memory of ours: storage. */
+/* Finds a place by the name of a tier in traces. An unknown name is storage. */
 static enum place place_of(const char *tier)
 {
     if (strncmp(tier, "device", 6) == 0)
@@ -110,7 +110,7 @@ static struct label *label_add(struct trace_view *view, uint64_t hash, const cha
     return l;
 }
 
-/* The number of a text; 0 for "", and when there is no memory for it. */
+/* The number of a text; 0 for "", and if memory is short. */
 static uint32_t label(struct trace_view *view, const char *text)
 {
     uint64_t hash = vv_hash64(text, strlen(text));
@@ -230,7 +230,7 @@ static void add_stretch(struct trace_view *view, const struct vv_span *s, struct
                                                                  .call = call};
 }
 
-/* The call of a thread that began then, or NULL. */
+/* The call of a thread that began at that time, or NULL. */
 static struct trace_call *call_at(const struct trace_view *view, uint32_t thread, uint64_t start_ns)
 {
     const struct vv_timeline *t = view->timeline;
@@ -250,8 +250,8 @@ static struct trace_call *call_at(const struct trace_view *view, uint32_t thread
     return NULL;
 }
 
-/* The call that a stretch belongs to which is none itself: memory is reserved before the commit, on
- * the same thread. */
+/* The call that a stretch belongs to, if the stretch is not a call: memory is reserved before the commit, on the
+ * same thread. */
 static struct trace_call *partner(const struct vv_lane *lane, size_t i,
                                   struct trace_call *const *call_of)
 {
@@ -264,7 +264,7 @@ static struct trace_call *partner(const struct vv_lane *lane, size_t i,
     return NULL;
 }
 
-/* Every wait of a thread: those that are calls, and those that belong to one. */
+/* Every wait of a thread: the calls, and the stretches that belong to one. */
 static int find_stretches(struct trace_view *view, const struct vv_lane *lane)
 {
     struct trace_call **call_of = calloc(lane->nspans + 1, sizeof(struct trace_call *));
@@ -333,7 +333,7 @@ static int make_calls(struct trace_view *view)
 
 /* ---- what contexts say ---- */
 
-/* Later ones of the same key and context count. */
+/* If a key and context occur several times, the last value counts. */
 static bool is_last(const struct vv_trace_file *f, size_t i)
 {
     for (size_t k = i + 1; k < f->npairs && k < i + 4096; k++)
@@ -343,7 +343,7 @@ static bool is_last(const struct vv_trace_file *f, size_t i)
     return true;
 }
 
-/* The values that all contexts gave for a key, added up. */
+/* The sum of the values of all contexts for a key. */
 static double sum_of(const struct vv_trace_file *f, const char *key)
 {
     double sum = 0;
@@ -363,7 +363,7 @@ static uint64_t buffers_of(const struct vv_trace_file *f, uint32_t context)
     return value ? strtoull(value, NULL, 10) : 0;
 }
 
-/* A value holds until the next, so that a step is two points. */
+/* A value is valid until the next one, so a step has two points. */
 static int make_tier(const struct vv_occupancy *o, double wall_s, struct trace_tier *ret)
 {
     struct trace_tier t = {.name = o->label, .capacity = o->capacity_bytes};
@@ -416,7 +416,7 @@ static int make_tiers(struct trace_view *view)
 
 /* ---- errors ---- */
 
-/* Whether a restore of the version ended well after the error: the bytes came from elsewhere. */
+/* True if a restore of the version succeeded after the error: the bytes came from another tier. */
 static bool repaired(const struct vv_timeline *t, const struct vv_trace_record *r)
 {
     uint64_t at = r->time_ns > t->origin_ns ? r->time_ns - t->origin_ns : 0;
@@ -469,7 +469,7 @@ static int make_errors(struct trace_view *view)
 
 enum { PAIRS_RUN, PAIRS_CONFIG, PAIRS_MACHINE, PAIRS_NR };
 
-/* Keys of the process that describe the machine; all others describe the run. */
+/* Keys of the process that describe the machine; the others describe the run. */
 static bool is_machine(const char *key)
 {
     static const char *const keys[] = {"host",    "kernel", "cpu",    "cores",
@@ -505,7 +505,7 @@ static int file_pair(struct trace_view *view, const struct vv_trace_pair *p)
                      strcmp(p->key, "transit.bytes") == 0);
     char amount[PAGE_AMOUNT];
 
-    /* Told by the tables and charts. */
+    /* The tables and charts have these. */
     if (!p->note && (strncmp(p->key, "tier.", 5) == 0 || strncmp(p->key, "hop.", 4) == 0 ||
                      strncmp(p->key, "moved.", 6) == 0))
         return 0;
@@ -534,7 +534,7 @@ static int make_pairs(struct trace_view *view)
         if (!view->pairs[i])
             return -ENOMEM;
     }
-    /* First what the application said of itself. */
+    /* The notes of the application come first. */
     for (int note = 1; note >= 0; note--)
         for (size_t i = 0; i < f->npairs && rc == 0; i++)
             if (f->pairs[i].note == note && is_last(f, i))
@@ -604,7 +604,7 @@ static void make_lost(struct trace_view *view)
         view->page.lost_text = view->lost_text;
 }
 
-/* By the application's own name for it, or the program's. */
+/* The title: the application's own name for it, or the program's. */
 static void make_title(struct trace_view *view)
 {
     const struct vv_trace_file *f = view->timeline->file;
@@ -661,8 +661,8 @@ static int make_helpers(struct trace_view *view)
     return 0;
 }
 
-/* The library's own count of restores whose bytes were ready, where it was written down and is of
- * the restores that the trace has. */
+/* The library's own count of restores whose bytes were ready, if the trace has it and it covers the restores of
+ * the trace. */
 static int take_hits(struct trace_view *view)
 {
     const struct vv_trace_file *f = view->timeline->file;

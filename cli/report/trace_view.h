@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a report shows, found from the timeline of a trace: which bytes took which way, what went on
- * while calls waited, and the bound. docs/report.md says how each figure is made.
+ * The content of a report, made from the timeline of a trace: the copies from place to place, the activities while
+ * calls waited, and the bound. docs/report.md explains each figure.
  */
 #ifndef CLI_REPORT_TRACE_VIEW_H
 #define CLI_REPORT_TRACE_VIEW_H

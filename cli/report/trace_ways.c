@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ways: all copies from one place to another, whichever mover carried them out. From them come the
- * totals of each way, the rate that it kept up, and what was going on while a call waited.
+ * Ways: all copies from one place to another, of any mover. They give the totals of each way, the rate that it
+ * sustained, and the activity while a call waited.
  *
- * The rate of a way is wanted as what it *can* do, since a bound is computed from it. It is taken
+ * A bound is computed from the rate of a way, so the rate has to be its highest one. It is taken
  * from the run itself: the best stretch of completions that holds a tenth of the way's bytes, and
  * several times what was in flight at once, so that copies that end together are no burst of
  * infinite speed. Time in which nothing was under way does not count.
  *
- * The time of a call is divided among causes in an order: its own copies first, then what it can
- * have been waiting for. Each instant counts once, so the parts add up to the blocked time.
+ * The time of a call is divided among causes in an order: its own copies first, then the possible reasons of its
+ * wait. Each instant counts once, so the parts add up to the blocked time.
  */
 #include <errno.h>
 #include <math.h>
@@ -180,14 +180,14 @@ struct flow {
     double bytes, busy_ns; /* up to the end of each copy */
 };
 
-/* The most bytes that were under way at the same time. */
+/* The maximum of bytes that were under way at one time. */
 static double most_in_flight(const struct vv_span *const *copies, size_t nr)
 {
     double flying = 0, most = 0;
     size_t first = 0;
 
-    /* By end: those behind the first that ends after this one starts were still under way, or had
-     * ended; the latter only make it larger. */
+    /* By end: copies behind the first that ends after this one starts were still under way, or had ended; the
+     * latter only make the result larger. */
     for (size_t i = 0; i < nr; i++) {
         flying += (double)copies[i]->bytes;
         while (copies[first]->end_ns <= copies[i]->start_ns && first < i)
@@ -302,7 +302,7 @@ int view_make_hops(struct trace_view *view)
 
 /* ---- what calls waited for ---- */
 
-/* What is left of a call's time. */
+/* The rest of a call's time. */
 struct rest {
     uint64_t (*at)[2];
     size_t nr, cap;
@@ -326,8 +326,8 @@ static int rest_add(struct rest *r, uint64_t from, uint64_t to)
     return 0;
 }
 
-/* Takes the covered time out of `from` and leaves the others in `to`; returns what was taken, in
- * seconds, or -1 without memory. */
+/* Moves the covered time out of `from` and leaves the rest in `to`. Returns the covered time in seconds, or -1
+ * without memory. */
 static double take(const struct rest *from, const struct cover *c, struct rest *to)
 {
     double taken = 0;
@@ -368,8 +368,8 @@ static size_t find_version(const struct trace_view *view, uint64_t history, uint
     return low;
 }
 
-/* A call's own copies, as covered time; notes whether a restore had to wait for a slower tier, and
- * whether a copy went on after the call. */
+/* A call's own copies, as covered time. Records if a restore had to wait for a slower tier, and if a copy went on
+ * after the call. */
 static void look_at_copies(struct trace_view *view, const struct stretch *it, struct cover *own)
 {
     bool ready = true, any = false;

@@ -95,8 +95,8 @@ static double discard(struct varve_ctx *ctx, const char *name, uint64_t n, bool 
         ok(varve_discard(h, reverse ? n - 1 - i : i), "discard");
     double s = seconds_since(start);
     ok(varve_flush(h, -1), "flush");
-    /* What is kept for use again is as much as there ever was at a time: a few at a time, that is
-     * reached in the first round. */
+    /* The library keeps freed memory up to its maximum use, which discarding a few at a time reaches in the first
+     * round. */
     uint64_t next = n + KEPT, heap[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
         for (uint64_t i = 0; i < n; i += AT_ONCE, next += AT_ONCE) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the engine core itself costs, on one core, with no data moved and every order carried out at
- * once:
+ * The cost of the engine core itself, on one core, with no data moved and every order executed at once:
  *
  *   - a put that must evict among 1,000 fragments, each policy: the time in the core from the
  *     request until its last byte has a place (bar: 20 us, median);
@@ -37,7 +36,7 @@ enum {
     QUEUE = 4096,    /* orders in flight at most */
 };
 
-/* How much is done. */
+/* The amount of work. */
 static struct size {
     uint64_t fragments, puts, ops, longest, hints, stay_puts;
 } size = {1000, PUTS, OPS, 1000000, 40000, STAY_PUTS};
@@ -75,7 +74,7 @@ static double high_us(const uint64_t *ns, size_t n)
     return (double)ns[n * 99 / 100] / 1e3;
 }
 
-/* ---- a core, and whoever carries its orders out ---- */
+/* ---- a core, and the executor of its orders ---- */
 
 struct bench {
     struct vv_core *core;
@@ -98,7 +97,7 @@ static void open_core(struct bench *b, enum vv_policy policy, uint64_t host_page
     for (int hop = 0; hop < VV_HOP_COUNT; hop++)
         cfg.rate[hop] = UINT64_C(4000000000);
     vv_core_cfg_tune(&cfg);
-    /* So many pages for objects: transit pages come on top here. */
+    /* So many pages for objects; transit pages come on top. */
     cfg.tier[0].capacity_bytes = host_pages * PAGE;
     memset(b, 0, sizeof(*b));
     b->now_ns = 1;
@@ -182,7 +181,7 @@ static void evicting_put(enum vv_policy policy, bool hinted)
     struct vv_object_info info;
     double us, high;
 
-    /* Objects of 16 pages: `fragments` of them fill the tier, and each put takes the place of one. */
+    /* Objects of 16 pages: `fragments` of them fill the tier, and each put replaces one. */
     open_core(&b, policy, size.fragments * 16);
     for (uint64_t v = 0; hinted && v < 2 * size.fragments + size.puts; v++)
         stop_if(vv_core_hint(b.core, b.hist, v, b.now_ns) < 0, "hint");
@@ -236,9 +235,8 @@ struct cost {
     double bytes, hinted_bytes;
 };
 
-/* Every version of `length` is on disk, one region of one page; then some more are put, the hinted
- * ones restored in reverse, and discarded. A put and a get count with all the orders that they
- * entail. */
+/* Every version of `length` is on disk, one region of one page. Then some more are put, the hinted ones are
+ * restored in reverse, and discarded. The times of a put and a get include all of their orders. */
 static void at_length(uint64_t length, struct cost *ret)
 {
     static uint64_t ns[OPS];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a descriptor of a cached file costs beside a plain open: bench_dataset_get FOLDER. One JSON
+/* The cost of a descriptor of a cached file, compared with a plain open: bench_dataset_get FOLDER. One JSON
  * object. */
 #include <fcntl.h>
 #include <stdio.h>

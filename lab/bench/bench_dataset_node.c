@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of another node. Two nodes over loopback in one process; programs of
- * the one open files that the other keeps, which are in its page cache. One JSON object: what a file of 100 KiB
- * costs and how fast files of 4 MiB come, received in memory, received on disk, opened again from memory; and
- * what plain reads of the same files take.
+ * Files of another node. Two nodes over loopback in one process; programs of one node open files that the other
+ * keeps, in its page cache. One JSON object: the cost of a file of 100 KiB and the speed of files of 4 MiB,
+ * received in memory, received on disk, opened again from memory; and of plain reads of the same files.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -106,7 +105,7 @@ static void stop(struct bench *b)
     vv_node_close(b->node[0]);
 }
 
-/* Whether the first node keeps it. */
+/* True if the first node keeps it. */
 static bool is_there(struct bench *b, const char *path)
 {
     uint64_t home;
@@ -114,7 +113,7 @@ static bool is_there(struct bench *b, const char *path)
     return vv_node_home(b->node[1], path, &home) == 0 && home == vv_place_node_id("a");
 }
 
-/* Opens, reads if told, and closes the files of a kind that the other node has. Seconds for each. */
+/* Opens the files of a kind that the other node has, reads them if requested, and closes them. Seconds for each. */
 static double visit(struct bench *b, const char *kind, bool plain, bool reads)
 {
     uint64_t start_ns = vv_now_ns();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reader of lab/bench/dataset_epochs.py. For each line of its
- * standard input it does what the line says and prints how many seconds that took:
+ * The reader of lab/bench/dataset_epochs.py. It executes each line of its standard input and prints the seconds it
+ * took:
  *
  *     epoch SEED   the processes read all files, each its share, in an order drawn from SEED; every byte is compared
  *     stat         microseconds for stat of a path, all files in turn

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies within a device, whole and scattered, one batch at a
- * time and waited for, as a checkpoint into the device cache is. The rates are medians; `host` is
- * the time that submitting takes the processor. Scattered copies should come close to whole ones.
+ * Copies within a device, whole and scattered, one batch at a time with a wait for its end, like a checkpoint into
+ * the device cache. The rates are medians; `host` is the processor time of submitting. Scattered copies should be
+ * nearly as fast as whole ones.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of the disk the stores reach: write and read of page batches, as the movers do them,
+/* The share of the disk's speed that the stores reach: write and read of page batches, as the movers do them,
  * against fio with the same block size, mode and queue depth on the same disk in the same run.
  *
  *   bench_disk [--dir FOLDER] [--mib N] [--object-mib N] [--batch PAGES] [--depth N] [--rounds N]
@@ -58,8 +58,8 @@ static uint64_t word(uint64_t object, uint64_t at)
     return (object * 0x9e3779b97f4a7c15u) ^ (at * 0xd1342543de82ef95u);
 }
 
-/* A page is the same everywhere but for one word in each 4 KiB that tells where it belongs: data is
- * made at no cost worth mentioning, as fio does it, and every byte can still be checked. */
+/* A page is the same everywhere except one word in each 4 KiB with its place: data costs almost nothing to make,
+ * as with fio, and every byte can still be checked. */
 #define STAMP 4096u
 
 static void page_init(void *page, uint32_t bytes)
@@ -90,15 +90,15 @@ static bool same(const void *page, const void *want, uint64_t object, uint64_t b
 static struct slot *slots_new(const struct bench *b)
 {
     struct slot *slots = calloc(b->depth, sizeof(*slots));
-    for (uint32_t s = 0; slots != NULL && s < b->depth; s++) {
+    for (uint32_t s = 0; slots && s < b->depth; s++) {
         slots[s].mem = calloc(b->batch_pages, sizeof(void *));
         slots[s].pages = calloc(b->batch_pages, sizeof(uint32_t));
-        for (uint32_t i = b->batch_pages; slots[s].mem != NULL && i-- > 0;) {
+        for (uint32_t i = b->batch_pages; slots[s].mem && i-- > 0;) {
             if (posix_memalign(&slots[s].mem[i], 4096, b->page) != 0)
                 die("memory", -ENOMEM);
             page_init(slots[s].mem[i], b->page);
         }
-        if (slots[s].mem == NULL || slots[s].pages == NULL)
+        if (!slots[s].mem || !slots[s].pages)
             die("memory", -ENOMEM);
     }
     return slots;
@@ -246,15 +246,15 @@ static double fio(const struct bench *b, const char *rw)
              (unsigned long long)b->page * b->batch_pages >> 10, b->depth, !b->buffered, rw,
              strcmp(rw, "write") == 0 && !b->spill ? "--end_fsync=1" : "");
     FILE *f = popen(command, "r");
-    if (f == NULL)
+    if (!f)
         return 0;
     double kib[64] = {0};
     int field = 0;
-    if (fgets(line, sizeof(line), f) != NULL)
-        for (char *at = line; at != NULL && field < 64; field++) {
+    if (fgets(line, sizeof(line), f))
+        for (char *at = line; at && field < 64; field++) {
             kib[field] = strtod(at, NULL);
             at = strchr(at, ';');
-            at = at == NULL ? NULL : at + 1;
+            at = at ? at + 1 : NULL;
         }
     if (pclose(f) != 0)
         return 0;
@@ -344,7 +344,7 @@ static const struct opt options[] = {
     {OPT_U32, .name = "depth", .arg = "N", .at = AT(depth), .least = 1, .most = 512,
      .help = "transfers under way at once"},
     {OPT_U32, .name = "rounds", .arg = "N", .at = AT(rounds), .least = 1, .most = ROUNDS_MAX,
-     .help = "of which the median counts"},
+     .help = "rounds, whose median counts"},
     {OPT_FLAG, .name = "buffered", .help = "through the page cache", .at = AT(buffered)},
     {OPT_SET, .name = "backend", .arg = "NAME", .set = set_backend, .help = "uring or threads",
      .takes = "uring or threads"},
@@ -389,7 +389,7 @@ int main(int argc, char **argv)
     parse(argc, argv, &b);
     double ours[2][ROUNDS_MAX], theirs[2][ROUNDS_MAX];
     b.template_page = malloc(b.page);
-    if (b.template_page == NULL)
+    if (!b.template_page)
         die("memory", -ENOMEM);
     page_init(b.template_page, b.page);
     open_store(&b);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one call costs where the application's data is on a device, and how fast the link is kept
+ * The cost of one call if the application's data is on a device, and how fast the link is kept
  * busy: the figures that a shot as a whole does not show one by one.
  *
  *     bench_gpu [--device cuda|host] [--size BYTES] [--device-cache BYTES] [--host-cache BYTES]
@@ -8,9 +8,9 @@
  *
  * Every buffer is filled by a kernel before it is written, filled with something else before it is
  * restored, and checked by a kernel afterwards, all outside of the times; but for the hits while the
- * host cache is being pinned, where only one more after the last is checked. A row that misses its bar ends in `!`; bars are those of an H200 and hold for
- * the default sizes only, so that on other GPUs the table is to be read without them; the emulated device has none. Exit status:
- * 1 a row missed its bar, 77 there is no GPU.
+ * host cache is being pinned, where only one more after the last is checked. A row that misses its bar ends in
+ * `!`; bars are those of an H200 and hold for the default sizes only, so that on other GPUs the table is to be
+ * read without them; the emulated device has none. Exit status: 1 a row missed its bar, 77 there is no GPU.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -136,7 +136,7 @@ static void fill(unsigned b, uint64_t version, uint64_t bytes)
     wait_stream();
 }
 
-/* What is there before a restore must not pass for what it brings. */
+/* Bytes from before a restore must not pass for restored ones. */
 static void wipe(unsigned b, uint64_t version, uint64_t bytes)
 {
     fill(b, ~version, bytes);
@@ -175,11 +175,11 @@ static void verify(unsigned b, uint64_t version, uint64_t bytes)
 /* Above the first row. */
 static void head_line(void)
 {
-    static bool told;
+    static bool reported;
     struct vv_device_info info;
-    if (told)
+    if (reported)
         return;
-    told = true;
+    reported = true;
     vv_device_describe(dev, &info);
     printf("%s, objects of %" PRIu64 " MiB, device cache %" PRIu64 " MiB, host cache %" PRIu64
            " MiB\n\n",
@@ -229,7 +229,7 @@ static struct varve_stats stats(void)
     return s;
 }
 
-/* What does not fill a page is never used. */
+/* A rest that does not fill a page is never used. */
 static bool host_is_ready(void)
 {
     struct varve_stats s = stats();
@@ -478,7 +478,7 @@ static void single_calls(void)
     row("  the same, slowest call", get[n - 1], "us", 0);
 }
 
-/* What the host spends in a call whose copy is ordered by the application's stream. */
+/* The host's time in a call whose copy is ordered by the application's stream. */
 static void stream_calls(void)
 {
     uint32_t n = (uint32_t)VV_MIN((uint64_t)opt.rounds, opt.device_cache / opt.size / 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library's threads cost a kernel that computes beside them: the time of a sweep of a stencil by
+ * The cost of the library's threads for a kernel that computes beside them: the time of a sweep of a stencil by
  * threads that are bound to a core each, while a vector is written to disk in the background, over the time of
  * the same sweep with nothing in the background.
  *
@@ -10,13 +10,14 @@
  *
  * The two runs of a round take turns, who comes first alternating, so that both see the same machine; a round's
  * figure is the ratio of its two medians, and the median of the rounds counts. In both, the array is copied every
- * few sweeps: by a write of the vector, or by the same copy to memory of nobody's, so that what the copy itself
+ * few sweeps: by a write of the vector, or by the same copy to other memory, so that what the copy itself
  * does to the caches is in both. The copy is not part of a sweep.
  *
  *     bench_kernel [--array SIZE] [--record SIZE] [--sweeps N] [--rounds N] [--dir FOLDER] [--gate] [--json]
  *
- * On a machine with several hardware threads in a core, a core is left whole. --array: of each thread. --gate: exit status 1 if a sweep is slowed down by 3% or more with a spare core, by
- * more than a round of nothing against nothing is here; on 8 cores or more, which is what the figure is about.
+ * On a machine with several hardware threads in a core, a core is left whole. --array: of each thread. --gate:
+ * exit status 1 if a sweep is slowed down by 3% or more with a spare core, by more than a round of nothing against
+ * nothing is here; on 8 cores or more, which is what the figure is about.
  */
 #include <errno.h>
 #include <math.h>
@@ -153,7 +154,7 @@ struct written {
     struct varve_history *h;
     struct varve_vector *v;
     uint64_t next;
-    char *copy; /* of nobody's */
+    char *copy; /* outside of the library */
 };
 
 static void vector_open(struct written *w, const char *cores, bool process)

@@ -48,7 +48,7 @@ static void die(const char *what, const char *why)
     exit(1);
 }
 
-/* What the file has there. */
+/* The bytes of the file at an offset. */
 static uint64_t word_at(uint64_t i)
 {
     return i * UINT64_C(0x9E3779B97F4A7C15);
@@ -123,7 +123,7 @@ static struct vv_net *open_net(const struct conf *conf, uint64_t id, const char 
     return net;
 }
 
-/* Answers until it is killed; tells where on `out`. */
+/* Serves until it is killed; writes its address to `out`. */
 static void serve(const struct conf *conf, const char *listen, int out)
 {
     char addr[VV_NET_ADDR_MAX + 1] = "";
@@ -178,7 +178,7 @@ static struct vv_net_call *start(struct vv_net *net, const struct conf *conf, un
     return call;
 }
 
-/* Is it what the server has there? */
+/* True if it has the bytes of the server. */
 static void compare(const struct conf *conf, const uint64_t *data, unsigned i)
 {
     uint64_t first = offset_of(conf, i) / 8;
@@ -251,7 +251,7 @@ static pid_t spawn_perftest(const struct conf *conf, const char *port, const cha
     _exit(127);
 }
 
-/* One run: GB/s, or 0 if it cannot be had. */
+/* One run: GB/s, or 0 if it failed. */
 static double perftest_once(const struct conf *conf)
 {
     char port[16], line[512];
@@ -384,7 +384,7 @@ static const struct opt options[] = {
     {OPT_U32, .name = "depth", .arg = "N", .at = AT(conf.depth), .least = 1, .most = DEPTH_MAX,
      .help = "under way at once (4)"},
     {OPT_U32, .name = "rounds", .arg = "N", .at = AT(conf.rounds), .least = 1, .most = ROUNDS_MAX,
-     .help = "of which the median counts (5)"},
+     .help = "rounds, whose median counts (5)"},
 };
 
 static const struct opts command = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the library makes of one core: the process is bound to one processor, library included, and checkpoints
- * versions in host memory to committed files, and restores them.
+ * The use that the library makes of one core: the process is bound to one processor, library included, and
+ * checkpoints versions in host memory to committed files, and restores them.
  *
  * The passes over each byte are measured first, each alone, in processor time of that core: copying it into the
  * cache, its checksum, its way to the disk, and back. Their sum is the least that a version can cost
@@ -189,7 +189,7 @@ struct used {
     double put, get; /* seconds of processor time for each GB */
 };
 
-/* Touching the cache is no pass over what is checkpointed. */
+/* Touching the cache is not a pass over checkpointed bytes. */
 static void wait_until_ready(struct varve_ctx *ctx)
 {
     struct varve_stats s = {.stats_size = sizeof(s)};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What managing blocks and tables costs, at the sizes of `varve bench blocks`, on a machine without a GPU and without
- * the memory: the library as it is, on a device that copies no cells and no tables. Copies and kernels take
+ * The cost of managing blocks and tables, at the sizes of `varve bench blocks`, on a machine without a GPU and
+ * without the memory: the library as it is, on a device that copies no cells and no tables. Copies and kernels take
  * computed time there, as on an H200, so that rounds, batches and launches are about those of the real thing; the
  * time that is printed is real, and is what the library counts as managing.
  *
@@ -32,7 +32,7 @@
 #include "device/device.h"
 #include "lab/ooc/survey.h"
 
-/* Of the device: the link in bytes a nanosecond, the rest in nanoseconds. */
+/* Properties of the device: the link in bytes a nanosecond, the rest in nanoseconds. */
 #define LINK 54.6
 enum { QUERY_NS = 700, COPY_NS = 500, LAUNCH_NS = 5000, WAVE_NS = 200000, SURVEY_NS = 1900000 };
 
@@ -43,8 +43,8 @@ static struct manage_opts {
     uint32_t points, runs;
 } opt = {.seed = 1, .points = 1000000, .runs = 5};
 
-/* What calls of a driver come to: a line in each of so many places, sixteen times as far apart as need be, for
- * addresses that the processor has translated are forgotten, too. */
+/* Memory that calls of a driver touch: a line in each of so many places, sixteen times as far apart as needed, so
+ * that translated addresses are lost from the processor's table, too. */
 enum { LINE = 64, PLACE = 16 * LINE };
 static volatile unsigned char *others;
 static size_t places;
@@ -57,7 +57,7 @@ static void stop_if(bool wrong, const char *text)
     }
 }
 
-/* Lines of all sets of the caches, which the lowest bits of addresses tell. */
+/* Lines of all sets of the caches; the lowest bits of an address select the set. */
 static void use_caches(void)
 {
     for (size_t i = 0; i < places; i++)
@@ -96,7 +96,7 @@ struct kernel {
 static uint64_t now, link_free;
 static const unsigned char *source;
 static uint64_t source_bytes;
-static bool small_copies; /* are made: somebody reads what they bring */
+static bool small_copies; /* are made: the caller reads their result */
 static struct vv_stream app;
 static struct kernel kernel;
 
@@ -118,7 +118,7 @@ static void look_at(struct kernel *k, uint32_t block)
         (uint32_t)VV_MIN(counts[VARVE_BLOCKS_MISSING_COUNT] * UINT64_C(300), k->view.items);
 }
 
-/* Time has passed. */
+/* Advances the time. */
 static void go_on(uint64_t to)
 {
     struct kernel *k = &kernel;
@@ -294,7 +294,7 @@ static void leave(struct vv_device *d)
     (void)d;
 }
 
-/* A context whose device is this one. The emulated one, of which nothing is used, is put back before it closes. */
+/* A context with this device. The emulated one, which is not used, is put back before it closes. */
 static struct varve_ctx *open_context(struct vv_device_ops *ops,
                                       const struct vv_device_ops **ret_before)
 {
@@ -332,7 +332,7 @@ static struct varve_ctx *open_context(struct vv_device_ops *ops,
     return ctx;
 }
 
-/* Data that nobody reads: addresses are enough. */
+/* Data that is never read: addresses are enough. */
 static void new_source(uint64_t bytes)
 {
     static const uintptr_t far_from_all = (uintptr_t)1 << 44;
@@ -364,7 +364,7 @@ static void shuffle(uint32_t *list, uint32_t n, uint64_t *state)
     }
 }
 
-/* Of the block's corners that eight cells around a point have. */
+/* The block's corners, of the eight cells around a point. */
 static void touch(const float *dir, float radius, float most, uint64_t nr, uint64_t *bits)
 {
     uint64_t low[3], high[3];
@@ -440,7 +440,7 @@ static int wave_launch(void *arg, const struct varve_blocks_view *view, struct C
 
 /* ---- results ---- */
 
-/* `least`: what others on the machine have least to do with. */
+/* `least`: the least time, which other programs disturb least. */
 static void print_ms(const char *name, double least, double *values, uint32_t n)
 {
     samples_sort(values, n);
@@ -448,7 +448,7 @@ static void print_ms(const char *name, double least, double *values, uint32_t n)
            values[n / 2], (double)now * 1e-6);
 }
 
-/* All steps, one after another. What each takes is the same in every run: the least of each is kept. */
+/* All steps, one after another. Their work is the same in every run: the least time of each is kept. */
 static double wave_steps(struct varve_blocks *b, struct wave *w, double least[STEPS],
                          struct varve_blocks_stats *st)
 {
@@ -514,7 +514,7 @@ static int survey_launch(void *arg, const struct varve_tables_view *view, uint32
     return 0;
 }
 
-/* Of this thread, in all. */
+/* Totals of this thread. */
 static double cpu_ms(void)
 {
     struct timespec t;

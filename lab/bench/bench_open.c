@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long it takes until a context with a large host cache is of use, and until all of the cache is
- * ready; and what the calls of the application notice of it meanwhile.
+ * The time until a context with a large host cache can be used, and until all of the cache is ready; and the delay
+ * of the application's calls meanwhile.
  *
- * A small context
- * is opened first and stays open, so that the start of a driver is not part of what is measured, as
- * it is not for an application that has used its GPU before. Until the cache is ready, versions of
- * `size` (128M) are checkpointed, restored and discarded in turn; with a device cache that is larger
- * both are hits in it.
+ * A small context is opened first and stays open, so that the start of a driver is not measured, as it does not
+ * occur for an application that has used its GPU before. Until the cache is ready, versions of `size` (128M) are
+ * checkpointed, restored and discarded in turn; with a device cache that is larger both are hits in it.
  */
 #include <stdio.h>
 #include <stdlib.h>

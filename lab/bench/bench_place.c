@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What finding the owner of a key costs, by scheme and number of nodes. One JSON object a line. */
+/* The cost of finding the owner of a key, by scheme and number of nodes. One JSON object a line. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the two promises about files cost an application: checkpoints to a shared folder, the plain way
+ * The cost of the two guarantees about files for an application: checkpoints to a shared folder, the plain way
  * and through Varve, and level `local` beside the same writes without checksums.
  *
  *     bench_remote SHARED_FOLDER [LOCAL_FOLDER] [MIB] [ROUNDS] [--check]
@@ -141,7 +141,7 @@ static double write_plain(const char *folder, int i)
     double ms = ms_since(start);
     if (unlink(name) < 0)
         die(name);
-    sync_folder(folder); /* what freeing it takes is nobody's checkpoint */
+    sync_folder(folder); /* the time to free it does not belong to a checkpoint */
     return ms;
 }
 
@@ -346,7 +346,7 @@ static double print_way(const char *name, const struct way *w, const double *pla
     return times;
 }
 
-/* Whether the bar was met. */
+/* True if the bar was met. */
 static bool blocked(const char *shared, const char *local)
 {
     static struct way direct, via;

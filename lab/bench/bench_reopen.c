@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long opening a history takes that holds many committed versions.
+ * The time to open a history with many committed versions.
  *
- * The versions are written the first time (4 KiB each, at level local), and left in the folder.
- * Shown are the time of varve_open and of varve_history_open, with the index and without (removed
- * before: it is rebuilt from the files), for a warm page cache.
+ * The versions are written the first time (4 KiB each, at level local), and left in the folder. The times of
+ * varve_open and of varve_history_open are printed, with the index and without (removed before: it is rebuilt from
+ * the files), for a warm page cache.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -75,10 +75,10 @@ static double by_curl(const struct bench *b, bool upload)
              "printf 'user = \"%%s:%%s\"\\n' \"$AWS_ACCESS_KEY_ID\" \"$AWS_SECRET_ACCESS_KEY\" | "
              "curl -sf -K - --aws-sigv4 aws:amz:%s:s3 -H 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "
              "-H Expect: -w '%%{time_total}' %s '%s' '%s/%s/curl'",
-             region == NULL ? "us-east-1" : region, upload ? "-o /dev/null -T" : "-o", b->file,
+             region ? region : "us-east-1", upload ? "-o /dev/null -T" : "-o", b->file,
              getenv("AWS_ENDPOINT_URL"), b->url + 5);
     FILE *p = popen(command, "r");
-    if (p == NULL || fgets(answer, sizeof(answer), p) == NULL || pclose(p) != 0)
+    if (!p || !fgets(answer, sizeof(answer), p) || pclose(p) != 0)
         check("curl", -EIO);
     return atof(answer);
 }
@@ -103,20 +103,20 @@ static const struct opts command = {
     OPT_LIST(options),
 };
 
-/* What both read and write. */
+/* The object that both write and read. */
 static void make(struct bench *b)
 {
     char err[256] = "";
     b->bytes = (size_t)b->mib << 20;
     b->data = malloc(b->bytes);
     b->back = malloc(b->bytes);
-    if (b->data == NULL || b->back == NULL)
+    if (!b->data || !b->back)
         check("memory", -ENOMEM);
     for (size_t i = 0; i < b->bytes; i++)
         b->data[i] = (char)(i * 2654435761u >> 13);
     snprintf(b->file, sizeof(b->file), "/tmp/bench_s3.%ld", (long)getpid());
     FILE *f = fopen(b->file, "w");
-    if (f == NULL || fwrite(b->data, b->bytes, 1, f) != 1 || fclose(f) != 0)
+    if (!f || fwrite(b->data, b->bytes, 1, f) != 1 || fclose(f) != 0)
         check(b->file, -EIO);
     int rc = vv_target_open(vv_os_posix(), b->url, err, sizeof(err), &b->at);
     if (rc < 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What opening a cached file costs a program under libvarve-preload.so, compared within one run with the
+ * The cost of opening a cached file for a program under libvarve-preload.so, compared within one run with the
  * least that passing a descriptor between two processes can cost, and with a plain open of a local file. All
  * take turns, so that they see the same machine; medians of rounds are compared.
  *
@@ -232,7 +232,7 @@ static double cached(void)
     return (double)(vv_now_ns() - t) / opt.opens / 1e3;
 }
 
-/* What something took, in microseconds: by the clock, and of processors. */
+/* A duration in microseconds: by the clock, and of processors. */
 struct cost {
     double us, cpu_us;
 };
@@ -339,7 +339,7 @@ static void read_round(struct reading *r, int round)
 {
     struct cost plain, cached;
 
-    /* Neither always comes after the other: what one leaves in the caches of processors is not the other's. */
+    /* They take turns to be first: each leaves its data in the caches of processors. */
     if (round % 2 == 0) {
         plain = r->read(false, r->large);
         cached = r->read(true, r->large);
@@ -482,7 +482,7 @@ static const struct opt options[] = {
     {OPT_INT, .name = "opens", .arg = "N", .at = AT(opens), .least = 1,
      .help = "of a measurement (500)"},
     {OPT_INT, .name = "rounds", .arg = "N", .at = AT(rounds), .least = 1, .most = ROUNDS_MAX,
-     .help = "of which the median counts (15)"},
+     .help = "rounds, whose median counts (15)"},
     {OPT_INT, .name = "readers", .arg = "N", .at = AT(readers), .least = 1,
      .help = "programs, where it is several (8)"},
     {OPT_SET, .name = "cpus", .arg = "CLIENT,SERVER", .set = set_cpus,

@@ -119,7 +119,7 @@ static void cell_name(const struct cell *c, char *buf, size_t size)
              c->wait ? "wait" : "no-wait", order_names[c->order], c->load);
 }
 
-/* The options as arguments; `text` is where those live that are no constants. Returns how many. */
+/* The options as arguments; `text` holds those that are not constants. Returns their number. */
 static int cell_args(const struct matrix *m, const struct cell *c, const char **argv,
                      char (*text)[32])
 {
@@ -163,8 +163,7 @@ static int cell_args(const struct matrix *m, const struct cell *c, const char **
     return n;
 }
 
-/* Says what was missed, and the command that shows it. The tables are on their way out: a miss is
- * printed below. */
+/* Reports the missed bar, and the command that shows it. The table is being printed: the miss is printed below it. */
 static void miss(struct matrix *m, const struct cell *c, const char *what)
 {
     const char *argv[ARGS];
@@ -178,7 +177,7 @@ static void miss(struct matrix *m, const struct cell *c, const char *what)
     printf("`\n\n");
 }
 
-/* On failure the run counts as a miss, its figures are NaN, and no comparison with them holds. */
+/* After a failure the run counts as a miss, its figures are NaN, and every comparison with them fails. */
 static struct result run_sim(struct matrix *m, const struct cell *c)
 {
     struct result res = {NAN, NAN, NAN};
@@ -234,7 +233,7 @@ static void print_row_head(const struct cell *c)
 
 static const char table_head[] = "| sizes | caches | | order |";
 
-/* Misses seen while a table is printed, to be told after it. */
+/* Misses found while a table is printed, for the text below it. */
 struct missed {
     struct cell cell;
     char what[128];
@@ -269,7 +268,7 @@ static void tell_misses(struct matrix *m, struct misses *l)
     *l = (struct misses){0};
 }
 
-/* Whether x is at most the bar; what is not a number is not. */
+/* True if x is at most the bar; NaN is not. */
 static bool within(double x, double bar)
 {
     return x <= bar * (1 + 1e-9);
@@ -405,7 +404,7 @@ static void table_no_hints(struct matrix *m)
     tell_misses(m, &list);
 }
 
-/* How much longer a policy blocks than the default. */
+/* The factor by which a policy blocks longer than the default. */
 struct gain {
     double log_sum, least, most;
     unsigned nr;
@@ -508,7 +507,7 @@ static int read_all(int fd, char *buf, size_t size)
     return 0;
 }
 
-/* Runs varve and takes what it prints. -EIO when it fails; it has said why. */
+/* Runs varve and reads its output. -EIO after a failure, whose message it has printed. */
 static int run_varve(const char *program, const char **argv, char *buf, size_t size)
 {
     int fds[2], status, rc;
@@ -706,8 +705,7 @@ static const struct opts command = {
     OPT_LIST(options),
 };
 
-/* The largest object of both sets of sizes, in seconds of the disk. Tells early that the file
- * cannot be read. */
+/* The largest object of both sets of sizes, in seconds of the disk. Fails early if the file cannot be read. */
 static int measure_sizes(struct matrix *m)
 {
     for (int variable = 0; variable < 2; variable++) {

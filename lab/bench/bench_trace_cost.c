@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one event costs, tracing off, on, and with a thread that writes the events to a file, beside
- * an empty loop and a reading of the clock; and the same for a phase of the application, which is two
- * events with a name. Events come as fast as they can, far faster than any application has them, so
- * that many of them are lost to the file; their number is told. One JSON object. */
+/* The cost of one event, with tracing off, on, and with a thread that writes the events to a file, beside an empty
+ * loop and a reading of the clock; and the same for a phase of the application, which is two events with a name.
+ * Events come as fast as possible, far faster than in any application, so the file loses many of them; their
+ * number is printed. One JSON object. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ static void phase_loop(uint64_t n)
     }
 }
 
-/* The median of many short runs: the machine's other work hits some of them, and not that. */
+/* The median of many short runs: other work on the machine disturbs some of them, and not the median. */
 static double median_ns(void (*loop)(uint64_t n), size_t batches)
 {
     double *ns = malloc(batches * sizeof(*ns)), median;
@@ -70,7 +70,7 @@ static double median_ns(void (*loop)(uint64_t n), size_t batches)
     return median;
 }
 
-/* Records that came to the file, and that did not. */
+/* Records that were written to the file, and those that were lost. */
 static int count(const char *path, uint64_t *ret_written, uint64_t *ret_lost)
 {
     struct vv_trace_file *f;

@@ -556,7 +556,7 @@ static struct spent spent_so_far(struct varve_gpufs *fs)
     return s;
 }
 
-/* What a server spends on a request, all in all; in carrying it out, which is reading; and without any; what
+/* The time of a server for a request, in all; in executing it, which is reading; and without a request; what
  * remains goes to taking and answering it. And how long a group waits for its answer. */
 static void tell_spent(const struct spent *from, const struct spent *to, double server_s, char *buf,
                        size_t size)
@@ -618,7 +618,7 @@ static void random_records(const char *name, const struct setup *s, int per_proc
     must(varve_gpufs_close(fs), "close");
 }
 
-/* What there is to be reached. Returns what servers can be asked for. */
+/* The limits. Returns the rate at which servers can be asked. */
 static double limits(void)
 {
     printf("| %-58s | %8s | %5s | |\n| --- | --- | --- | --- |\n", "what", "GB/s", "of C");

@@ -65,7 +65,7 @@ class Pool:
 
 
 class Hooks:
-    """PyTorch's context managers are made anew for each step."""
+    """PyTorch's context managers are made again for each step."""
 
     def __init__(self, make):
         self.make = make

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * varve bench gpufile: repeats the experiments of the paper on readahead in GPU files: page sizes with and
- * without readahead, files larger than the cache, random records, and fourteen programs, against the
- * ways that the paper compares with and against what a good programmer would write without it.
+ * without readahead, files larger than the cache, random records, and fourteen programs, against the ways of the
+ * paper's comparison and against a good program without it.
  *
  * bench_gpufile_parts.c   the experiments, row by row
  * bench_gpufile_read.c    the ways to get files into the memory of the GPU
- * bench_gpufile_rates.c   what limits them, and what is predicted from that
+ * bench_gpufile_rates.c   their limits, and the predicted times
  * bench_gpufile_page.c    tables, charts and the page
  *
  * All runs are made by one process, on the GPU or on the emulated device. Results are written after each
- * experiment, so that a run that is cut short leaves what it has, and --resume adds to what is there.
+ * experiment, so that an interrupted run leaves its results, and --resume adds to them.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -125,7 +125,7 @@ static int parse_double(const char *value, double *ret)
     char *end;
     double v = strtod(value, &end);
 
-    /* A fraction, too: 1/4096. */
+    /* A number with a fraction, such as 1/4096. */
     if (end != value && *end == '/')
         v /= strtod(end + 1, &end);
     if (end == value || *end || !(v > 0 && v <= 1e6))
@@ -487,7 +487,7 @@ static int perform(struct gfb *b)
     char err[GFB_PATH + GFB_TEXT];
     int rc = 0, wrote;
 
-    /* Before anything is measured, which takes its files to be there. The dot: it is a folder. */
+    /* Makes the folder before anything is measured. The dot: it is a folder. */
     snprintf(err, sizeof(err), "%s/.", b->o.folder);
     if (access(err, W_OK | X_OK) < 0)
         return gfb_fail(b, -errno, "no files can be made in %s (--folder): %s", b->o.folder,

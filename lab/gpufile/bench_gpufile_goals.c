@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Goals and results: ratios within one run, worked out from its rows. The limit is the rate at which kernels
- * pull over the link, and for pages that servers bring the rate at which as many threads read, if that is less.
+ * Goals and results: ratios within one run, computed from its rows. The limit is the rate at which kernels pull
+ * over the link; for pages that servers bring, it is the rate at which as many threads read, if that is less.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -123,7 +123,7 @@ static void programs(struct goals *g)
             half.n);
 }
 
-/* True if a goal above compares ours with this row. */
+/* True if a goal above compares varve with this row. */
 static bool is_compared(const struct gfb_row *r)
 {
     if (strcmp(r->part, "10") == 0 && strcmp(r->group, "fits") == 0)

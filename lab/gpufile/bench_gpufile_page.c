@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Output of the rows: rows.csv, from which they can be read again, a chart for each figure, and a page
- * that holds all of it. A file is written under a temporary name and renamed.
+ * Output of the rows: rows.csv, from which they can be read again, a chart for each figure, and a page with all of
+ * them. A file is written under a temporary name and renamed.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -49,7 +49,7 @@ static const struct figure {
     {"cold", "cold", "Nothing in the page cache", "", BANDWIDTHS},
 };
 
-/* How many times as fast as GPUfs mode with small pages. */
+/* The factor over GPUfs mode with small pages. */
 static double speedup(const struct gfb *b, const struct gfb_row *r, const char *than)
 {
     const struct gfb_row *base = gfb_find(b, r->part, r->group, than);
@@ -59,7 +59,7 @@ static double speedup(const struct gfb *b, const struct gfb_row *r, const char *
                : base->total_s / r->total_s;
 }
 
-/* The distinct names of a part, in the order in which they came. */
+/* The distinct names of a part, in the order of their first row. */
 static size_t names_of(const struct gfb *b, const char *part, bool groups, const char **ret,
                        size_t max)
 {
@@ -80,7 +80,7 @@ static size_t names_of(const struct gfb *b, const char *part, bool groups, const
     return n;
 }
 
-/* Colours that can be distinguished where all of them are in one chart. */
+/* Colours that can be distinguished in charts with all of them. */
 static const char *const colours[GFB_MODE_NR] = {
     [GFB_CPU] = "#aaaaaa",           [GFB_DOUBLE] = "#000000",          [GFB_GPUFS_4K] = "#d55e00",
     [GFB_GPUFS_64K] = "#f0e442",     [GFB_PREFETCH_GLOBAL] = "#8c510a", [GFB_PREFETCH] = "#cc79a7",
@@ -88,7 +88,7 @@ static const char *const colours[GFB_MODE_NR] = {
     [GFB_VARVE_MAPPED] = "#009e73",
 };
 
-/* Names of modes that rows have and that cannot be chosen. */
+/* Names of modes in rows that cannot be chosen by an option. */
 static const struct {
     const char *name, *title, *colour;
 } others[] = {
@@ -98,7 +98,7 @@ static const struct {
     {"varve-mapped-noahead", "Varve, mapped, no readahead", "#8fd14f"},
 };
 
-/* Our own reader of a disk: so many reads under way. */
+/* Our own reader of a disk, with so many reads in flight. */
 static const char direct[] = "direct-";
 
 static bool is_direct(const char *mode)
@@ -143,7 +143,7 @@ static size_t leave_best(const struct gfb *b, const char *part, const char **mod
         double rate =
             is_direct(modes[i]) ? gfb_gbps(gfb_find(b, part, "reader", modes[i])) : (double)NAN;
 
-        if (rate > most) { /* no number where it failed */
+        if (rate > most) { /* no number after a failure */
             best = modes[i];
             most = rate;
         }
@@ -341,7 +341,7 @@ int gfb_load(struct gfb *b)
 
 /* ---- the page ---- */
 
-/* A way in a cell of a table: what it is, and what it is called in rows.csv and on the command line. */
+/* A way in a cell of a table: its name for readers, and the name in rows.csv and on the command line. */
 static void put_way(FILE *f, const char *mode)
 {
     char title[64];
@@ -449,7 +449,7 @@ static size_t kept_rows(const struct gfb *b)
     return n;
 }
 
-/* The link as it was when each experiment began, which may have been in another run. */
+/* The speed of the link at the start of each experiment, which may have been in another run. */
 static void put_links(FILE *f, const struct gfb *b)
 {
     for (size_t i = 0; i < b->rows.nr; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The experiments. Each fills in rows; one that goes wrong leaves its reason in its row, and the next is
- * tried. Memory that is read into is spoilt before each run and compared, word by word, after it.
+ * The experiments. Each fills in rows. A failed one stores the reason in its row, and the next one starts.
+ * Destination memory is spoilt before each run and compared, word by word, after it.
  */
 #include <errno.h>
 #include <math.h>
@@ -55,7 +55,7 @@ static void show(struct gfb *b, const struct gfb_row *r)
     progress_show(&b->progress, (double)b->steps_done / (double)VV_MAX(b->steps, 1u), what);
 }
 
-/* Nothing of a run before may pass for what this one reads. */
+/* Bytes of an earlier run must not pass for those of this one. */
 static int spoil(struct gfb *b, const struct gfb_input *in, unsigned char *const dst[3])
 {
     unsigned blocks, threads;
@@ -71,8 +71,8 @@ static int spoil(struct gfb *b, const struct gfb_input *in, unsigned char *const
     return rc ? rc : gf_gpu_sync(b->gpu);
 }
 
-/* One page a request, or one lock for all of them: a few GB/s at best, and so is one thread. A part of the file
- * tells their rate as well as all of it, and one run as well as several. */
+/* One page a request, or one lock for all requests: a few GB/s at best, like one thread. A part of the file shows
+ * their rate as well as all of it, and one run as well as several. */
 static bool is_slow(enum gfb_mode mode, uint64_t page)
 {
     return mode == GFB_CPU || mode == GFB_PREFETCH_GLOBAL ||
@@ -86,7 +86,7 @@ static uint32_t runs_of(const struct gfb *b, enum gfb_mode mode, uint64_t page)
 
 /* ---- one file, read on and on ---- */
 
-/* Reads the input as the way says, so many times, and fills in the row: the fastest counts. */
+/* Reads the input in the way, so many times, and fills in the row: the fastest counts. */
 static int measure(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                    unsigned char *const dst[3], struct gfb_row *row)
 {
@@ -165,7 +165,7 @@ static struct gfb_way default_way(const struct gfb *b, enum gfb_mode mode, uint6
                             .cold = b->o.cold};
 }
 
-/* One row of a figure over sizes, or of one over modes where size is 0. */
+/* One row of a figure over sizes, or of a figure over modes if size is 0. */
 static int one(struct gfb *b, struct plain *p, enum gfb_part part, const char *group,
                enum gfb_mode mode, uint64_t cache, uint32_t page, uint32_t ahead, double x)
 {
@@ -207,7 +207,7 @@ static bool repeat(struct gfb *b, enum gfb_part from, enum gfb_part to, const ch
     return true;
 }
 
-/* Figures 2 and 9. A size that is larger than what a block reads is of no use. */
+/* Figures 2 and 9. A size above the bytes of a block is of no use. */
 static int over_sizes(struct gfb *b, enum gfb_part part)
 {
     static const enum gfb_mode pages[] = {GFB_GPUFS_4K},
@@ -243,7 +243,7 @@ static int over_sizes(struct gfb *b, enum gfb_part part)
     return rc;
 }
 
-/* Figure 10, and what is compared with it. */
+/* Figure 10, and its references. */
 static int over_caches(struct gfb *b)
 {
     static const struct {
@@ -354,7 +354,7 @@ static int warps_run(struct warps *w, enum gf_kernel kernel, double *ret_s)
     return rc;
 }
 
-/* The row has what there is. */
+/* The row has the present results. */
 static void ended(struct gfb *b, struct gfb_row *row, int rc, double s)
 {
     if (rc)
@@ -404,8 +404,8 @@ static int mosaic_run(struct gfb *b, struct warps *w, struct plain *p, struct gf
     return rc;
 }
 
-/* As when the file is read on, with as many blocks as there are warps; but where a record is a part of
- * what is asked for, the rest of it comes along. */
+/* As for sequential reads, with as many blocks as there are warps. But if a request is larger than a record, the
+ * rest of it comes along. */
 static int mosaic_predict(struct gfb *b, const struct gfb_way *way, struct plain *p,
                           const struct warps *w, struct gfb_row *row)
 {
@@ -422,7 +422,7 @@ static int mosaic_predict(struct gfb *b, const struct gfb_way *way, struct plain
     return rc;
 }
 
-/* Readahead is of no use here, and shall cost nothing: ours is measured with it and without. */
+/* Readahead is of no use here, and must cost nothing: varve is measured with it and without. */
 static int mosaic_row(struct gfb *b, struct plain *p, enum gfb_mode mode, bool no_ahead)
 {
     struct gfb_way way = default_way(b, mode, VV_MAX(b->o.mosaic_bytes / 16, 2 * MIB));
@@ -493,7 +493,7 @@ static int mosaic(struct gfb *b)
 
 /* ---- what is in the cache already ---- */
 
-/* Once more from the cache, to where it can be compared. */
+/* Reads once more from the cache, to a place where it can be compared. */
 static int hits_check(struct gfb *b, struct warps *w, struct plain *p, uint64_t *ret_wrong)
 {
     double s;
@@ -531,7 +531,7 @@ static int hits_row(struct gfb *b, struct plain *p, uint64_t piece)
     rc = w.groups * piece > p->room ? gfb_fail(b, -EFBIG, "no room for the warps' buffers")
                                     : warps_open(&w, &way, p);
     for (int run = 0; rc == 0 && run < 2; run++) {
-        w.a.laps = run ? b->emulated ? 2 : 16 : 1; /* the first fills the cache */
+        w.a.laps = run ? b->emulated ? 2 : 16 : 1; /* the first pass fills the cache */
         rc = gfb_result_clear(b);
         if (rc == 0)
             rc = warps_run(&w, GF_K_read_warp, &s);
@@ -586,8 +586,7 @@ static void unmap_files(const struct gfb_input *in, const uint32_t *map[3])
             (void)munmap((void *)(uintptr_t)map[k], in->bytes[k]);
 }
 
-/* The files, for the processor to read. Not for longer than it does: what is mapped cannot be taken out
- * of the page cache. */
+/* The files, mapped for the processor. Unmapped after use: mapped files cannot be dropped from the page cache. */
 static int map_files(struct gfb *b, const struct gfb_input *in, const uint32_t *ret_map[3])
 {
     int rc = 0;
@@ -654,7 +653,7 @@ static int lud_check(struct gfb *b, struct program *p, bool *ret_right)
     return rc;
 }
 
-/* The result, as it is on the device now. */
+/* The present result on the device. */
 static int program_check(struct gfb *b, struct program *p, uint64_t *ret_wrong)
 {
     struct gf_args a = {.in = {p->mem.out}, .words = p->shape.out_words, .result = b->result};
@@ -749,7 +748,7 @@ static int program_modes(struct gfb *b, enum gfb_part part, enum gf_app_id app, 
     return 0;
 }
 
-/* Its files are written once, and what has to come out is computed once, for both sizes of the cache. */
+/* Its files are written once, and the expected result is computed once, for both sizes of the cache. */
 static int program(struct gfb *b, enum gf_app_id app)
 {
     struct program p;

@@ -4,13 +4,12 @@
  * that are measured apart from it, its time is predicted and printed beside the measured one.
  *
  *   one thread          reads into fresh memory, and then copies from pageable memory: the times add up. Both
- *                       are taken from a part of the same file, before the run and after it, since what the
- *                       system does about fresh memory changes from minute to minute
- *   double buffers      the slower of the threads' preads and the copies from pinned memory, and what cannot
- *                       overlap: starting the threads, and the first buffers or the last copies
- *   the papers' ways    every block goes round: it asks, its server reads, it pulls the bytes, it does what it
- *                       does to pages. The round that one block makes alone is measured, and what of it
- *                       are the server's reading and the link; servers, the link and, with one queue of pages for
+ *                       are taken from a part of the same file, before the run and after it, since the cost of
+ *                       fresh memory changes from minute to minute
+ *   double buffers      the slower of the threads' preads and the copies from pinned memory, and the parts that
+ *   cannot overlap: starting the threads, and the first buffers or the last copies the papers' ways    every block
+ *   goes round: it asks, its server reads, it pulls the bytes, it handles pages. The round of a single block is
+ *   measured, and the server's and the link's share of it; servers, the link and, with one queue of pages for
  *                       all, its lock have lines in front of them when there are many blocks. How
  *                       long these are follows from how long each is held (mean value analysis of a closed
  *                       network, after Schweitzer). A server is held for as long as one is that is never idle,
@@ -42,10 +41,10 @@
 
 enum { DEPTH_MAX = 64, RUNS = 3 };
 
-/* Memory beyond this is in no cache of a processor, whatever more there is of it. */
+/* Memory of this size does not fit the caches of a processor. */
 #define SPAN_MAX (512 * MIB)
 
-/* How much is moved to measure a rate. */
+/* Bytes to move to measure a rate. */
 static uint64_t sample_bytes(const struct gfb *b)
 {
     return b->emulated ? 256 * KIB : 256 * MIB;
@@ -97,7 +96,7 @@ static int measure_pull(struct gfb *b, unsigned char *device, double *ret_rate)
 {
     unsigned threads = b->emulated ? 4 : 256, warps = threads / (b->emulated ? 2 : 32);
     uint64_t piece = 4 * KIB;
-    /* Each warp has a place of its own to pull to. */
+    /* Each warp has its own place to pull to. */
     unsigned blocks = (unsigned)VV_MIN(b->o.blocks, sample_bytes(b) / (warps * piece));
     struct gf_args a = {.dst = {device}, .piece = piece};
     uint64_t bytes = VV_MIN(b->pinned_bytes, sample_bytes(b)) / piece * piece;
@@ -119,8 +118,8 @@ static int measure_pull(struct gfb *b, unsigned char *device, double *ret_rate)
     return rc;
 }
 
-/* One thread reads a file of the page cache into memory that it has not used before; all of them read
- * it into memory that they have. */
+/* One thread reads a file of the page cache into memory that it has not used before; all threads read it into
+ * memory that they have used. */
 static int measure_reads(struct gfb *b, struct gfb_rates *r)
 {
     struct gf_shape s = {.app = GF_2DCONV, .seed = b->o.seed, .rows = 1, .cols = 1};
@@ -185,8 +184,8 @@ static int rate_row(struct gfb *b, const char *name, double rate)
     return 0;
 }
 
-/* What C is for an experiment: with --resume, results of several runs come together, and each counts against
- * what was measured in its own. */
+/* The reference of an experiment. With --resume, results of several runs come together, and each is compared with
+ * the reference of its own run. */
 int gfb_rates_of(struct gfb *b, enum gfb_part part)
 {
     static const char *const names[] = {"pull", "pread"};
@@ -239,8 +238,8 @@ struct preads {
     int flags;
     uint32_t threads;
     uint64_t pieces, piece;
-    bool anywhere;  /* not on and on */
-    uint64_t slots; /* pieces of memory that each has to read into, one after another */
+    bool anywhere;  /* at random */
+    uint64_t slots; /* pieces of memory that each thread reads into in turn */
     double seconds;
     _Atomic uint32_t ready;
     /* Sum over all threads. Synchronization: lock */
@@ -250,8 +249,8 @@ struct preads {
     pthread_mutex_t lock;
 };
 
-/* With a file of its own, as servers have: small reads of one open file hold each other up. Each thread has its
- * own stretch, over and over, until its time is up. */
+/* With a file of its own, as servers have: small reads of one open file block each other. Each thread reads its
+ * own stretch again and again until its time is up. */
 static void pread_part(void *arg, uint64_t first, uint64_t last)
 {
     struct preads *p = arg;
@@ -264,7 +263,7 @@ static void pread_part(void *arg, uint64_t first, uint64_t last)
     if (buf)
         memset(buf, 1, p->slots * p->piece);
     n = VV_MAX(n, UINT64_C(1));
-    /* All begin together, or those that come do. */
+    /* All start together, or after a second those that are ready. */
     atomic_fetch_add(&p->ready, 1);
     for (start = gfb_now_s(); atomic_load(&p->ready) < p->threads && gfb_now_s() - start < 1;)
         sched_yield();
@@ -360,7 +359,7 @@ static int disk_loop(struct vv_aio *aio, int fd, uint64_t bytes, uint64_t piece,
         idle[n_idle] = n_idle;
         n_idle++;
     }
-    /* After an error, too, until nothing is under way: the requests are on this stack. */
+    /* Waits until no request is under way, also after an error: they are on this stack. */
     while (at < bytes || n_idle < depth) {
         int n;
 
@@ -417,7 +416,7 @@ static uint64_t page_of(const struct gfb_way *way)
     return way->page ? way->page : way->mode == GFB_GPUFS_64K ? 64 * KIB : 4 * KIB;
 }
 
-/* A part of the input, large enough that no cache of the processor holds it, if there is as much. */
+/* A part of the input that is larger than the processor's caches, if the input is. */
 static void part_of(const struct gfb_input *in, uint64_t bytes, uint64_t request,
                     struct gfb_input *ret)
 {
@@ -430,7 +429,7 @@ static void part_of(const struct gfb_input *in, uint64_t bytes, uint64_t request
         ret->bytes[0] = ret->bytes[0] / request * request;
 }
 
-/* With as much of the part in the cache as the whole has, pages replaced by the groups that took them. */
+/* With the same share of the part in the cache as of the whole, and pages replaced by the groups that took them. */
 static struct gfb_way way_alone(const struct gfb_way *way, uint64_t bytes, uint64_t part,
                                 uint32_t blocks, uint32_t servers)
 {
@@ -446,7 +445,7 @@ static struct gfb_way way_alone(const struct gfb_way *way, uint64_t bytes, uint6
     return one;
 }
 
-/* Reads a part of the input in that way, with so many blocks and servers; seconds for each byte. */
+/* Reads a part of the input in that way, with so many blocks and servers. Returns seconds per byte. */
 static int alone(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                  uint32_t blocks, uint32_t servers, uint64_t request, double *ret_s)
 {
@@ -482,7 +481,7 @@ static int alone(struct gfb *b, const struct gfb_way *way, const struct gfb_inpu
     return rc;
 }
 
-/* The same for warps that read records at random, each of which brings a whole request. */
+/* The same for warps that read records at random; each record brings a whole request. */
 static int alone_anywhere(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                           uint32_t groups, uint32_t servers, uint64_t request, double *ret_s)
 {
@@ -531,14 +530,14 @@ static int alone_of(struct gfb *b, const struct gfb_way *way, const struct gfb_i
 
 /* ---- waiting in line ---- */
 
-/* Something that one at a time can have. */
+/* A station that one block at a time can use. */
 struct station {
     double held_s;    /* in each round of each of */
-    double customers; /* who go round, and come here */
+    double customers; /* blocks that go round, and come to this station */
 };
 
-/* How long a round takes where some of it is spent at stations, and the rest nowhere that others are. Who
- * comes to a station finds there what one customer fewer would leave there in the mean. */
+/* The time of a round. Some of it is spent at stations, and the rest without waiting for others. A block that
+ * comes to a station finds the queue that a network with one block fewer has in the mean. */
 static double round_s(double rest, const struct station *st, size_t n)
 {
     double line[4] = {0}, at[4], all = 0;
@@ -561,8 +560,8 @@ struct round {
     double alone, read_alone, server;
 };
 
-/* Measured beside the run that it explains. Servers read into all windows of all streams, so that these
- * are in as many caches, or in none. */
+/* Measured beside the run that it explains. Servers read into all windows of all streams, so these are in the same
+ * caches as in the run. */
 static int measure_round(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                          uint64_t request, struct round *ret)
 {
@@ -596,8 +595,8 @@ static int measure_round(struct gfb *b, const struct gfb_way *way, const struct 
 
 /* ---- the lock of the one queue of pages ---- */
 
-/* How many pages so many groups take in a second, when they do nothing else. How large pages are makes no
- * difference. `evict`: each has held something that has to be forgotten first. */
+/* The number of pages that so many groups take in a second without other work. The size of pages makes no
+ * difference. `evict`: each group has pages that have to be evicted first. */
 static int lock_measure(struct gfb *b, const struct gfb_input *in, uint32_t groups, bool evict,
                         double *ret_rate)
 {
@@ -613,7 +612,7 @@ static int lock_measure(struct gfb *b, const struct gfb_input *in, uint32_t grou
     rc = gfb_fs_open(b, &way, in, groups, &fs, a.file, &start);
     if (rc == 0)
         rc = varve_gpufs_handle(fs, &a.fs);
-    /* The first run is to get warm and, where pages are evicted, to have some. */
+    /* The first run warms up and, if pages are evicted, fills the cache. */
     for (int run = 0; rc == 0 && run < 2; run++) {
         if (!evict)
             rc = varve_gpufs_drop(fs);
@@ -670,14 +669,14 @@ int gfb_rates_keep(struct gfb *b)
         row = gfb_row(b, "rates", "pages", name);
         if (!row)
             return -ENOMEM;
-        /* Pages of 4 KiB, so that it has the unit that all rows have. */
+        /* Pages of 4 KiB: the unit of all rows. */
         row->bytes = 4 * KIB;
         row->io_s = 1 / locks[i].rate;
     }
     return 0;
 }
 
-/* How long a page takes to be had from the one queue: those that are still free first, then those of others. */
+/* The time to get a page from the one queue: free pages first, then evicted ones. */
 static int lock_s(struct gfb *b, const struct gfb_way *way, const struct gfb_input *in,
                   double fetched, double *ret_s)
 {
@@ -716,7 +715,7 @@ static int predict_paper(struct gfb *b, const struct gfb_way *way, const struct 
     return 0;
 }
 
-/* The seconds that one thread takes for a part of the input, as for all of it: fresh memory for the whole, reading,
+/* The seconds of one thread for a part of the input, scaled to all of it: fresh memory for the whole, reading,
  * copying, and freeing the memory. */
 static int predict_one(struct gfb *b, const struct gfb_input *in, double *ret_s)
 {
@@ -745,8 +744,8 @@ static int predict_one(struct gfb *b, const struct gfb_input *in, double *ret_s)
     return rc ? gfb_fail(b, rc, "%s: %s", in->path[k], strerror(-rc)) : 0;
 }
 
-/* Threads that read and copies that follow: the slower of the two goes on all the time, but copies begin
- * when the first buffers are full, and the last of them come after the last reads. */
+/* Threads that read, and copies that follow. The slower of the two runs all the time, but copies begin when the
+ * first buffers are full, and the last copies come after the last reads. */
 static double predict_double(const struct gfb *b, double bytes)
 {
     double some = fmin((double)b->o.servers * (double)b->buffer_bytes, bytes);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Getting files into the memory of the GPU, in every way that is compared, and checking that they are
- * there. What a way needs, buffers and file systems, is made before the clock starts; what it does with
- * each input, mapping included, counts.
+ * Getting files into the memory of the GPU, in every way that is compared, and checking the result. Buffers and
+ * file systems of a way are made before the clock starts; all work for an input counts, mapping included.
  *
- * All ways are given the same number of threads, but for the one that is defined by having one, and the
- * paper's, which have four as it says; its best is also run with as many as ours.
+ * All ways are given the same number of threads, except `cpu`, which has one by definition, and the paper's ways,
+ * which have four as in the paper; its best is also run with as many as varve.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -82,7 +81,7 @@ void gfb_input_fini(struct gfb_input *in)
 void gfb_input_drop(const struct gfb_input *in)
 {
     for (unsigned k = 0; k < in->n; k++) {
-        /* Pages that are not on the disk yet cannot go. */
+        /* Pages that are not on the disk yet cannot be dropped. */
         (void)fdatasync(in->fd[k]);
         (void)posix_fadvise(in->fd[k], 0, 0, POSIX_FADV_DONTNEED);
     }
@@ -210,7 +209,7 @@ struct gfb_reader {
     struct gf_args args;
     double map_s;
 
-    /* Many threads. */
+    /* Arguments of many threads. */
     unsigned char *const *dst;
     _Atomic uint64_t next; /* piece */
     _Atomic int rc;
@@ -236,7 +235,7 @@ int gfb_reader_new(struct gfb *b, const struct gfb_way *way, const struct gfb_in
         r->args.laps = 1;
         r->args.piece = way->piece ? way->piece : VV_MAX(128 * KIB, page);
         r->args.result = b->result;
-        /* A program that reads its input once says so. */
+        /* Advice of a program that reads its input once. */
         if (way->mode == GFB_VARVE)
             r->args.advice = VARVE_GADV_NOREUSE;
         memcpy(r->args.bytes, in->bytes, sizeof(in->bytes));
@@ -261,7 +260,7 @@ double gfb_reader_map_s(const struct gfb_reader *r)
     return r->map_s;
 }
 
-/* As a program would that knows nothing of files: the whole file into memory, and a copy. */
+/* As a program without this library: the whole file into memory, and a copy. */
 static int read_one(struct gfb_reader *r, unsigned char *const dst[3])
 {
     for (unsigned k = 0; k < r->in->n; k++) {
@@ -388,7 +387,7 @@ static int read_double(struct gfb_reader *r, unsigned char *const dst[3], double
     return rc ? gfb_fail(r->b, rc, "double buffers: %s", strerror(-rc)) : 0;
 }
 
-/* Says whether the servers did not see a request, or the kernel did not see an answer. */
+/* Reports if the servers did not see a request, or the kernel did not see an answer. */
 static void tell_waiting(struct gfb_reader *r)
 {
     struct varve_gpufs_stats st = {.stats_size = sizeof(st)};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fourteen programs: the shapes of their inputs, what they launch, and what has to come out. The
- * last is computed by the processor from the bytes of the files, with the same functions for one element
- * where there are such, and one row after another where a row needs the one before.
+ * The fourteen programs: the shapes of their inputs, their launches, and the expected results. The processor
+ * computes a result from the bytes of the files, with the functions of the kernels where they work on single
+ * elements, and row by row where a row needs the one before.
  */
 #define VARVE_EMULATE 1
 #include "lab/gpufile/gf_apps.h"
@@ -95,7 +95,7 @@ void gf_shape_init(enum gf_app_id app, double scale, uint64_t seed, struct gf_sh
         break;
     case GF_PATHFINDER:
         s.cols = at_least(words, 64);
-        /* Each row is a launch: small inputs have few. */
+        /* Each row is a launch, so small inputs have few. */
         s.rows = scale < 0.01 ? PATH_ROWS_SMALL : PATH_ROWS;
         s.bytes[0] = 4 * s.cols;
         s.bytes[1] = 4 * s.cols * s.rows;
@@ -266,7 +266,7 @@ static void compute_pathfinder(struct launcher *l, struct gf_args *a, const stru
 {
     uint32_t *from = m->tmp, *to = m->out;
 
-    /* The last row shall end in out. */
+    /* The last row must end in out. */
     a->out = a->rows % 2 ? m->tmp : m->out;
     go(l, GF_K_path_start, a);
     from = a->out;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Fourteen programs that read their input from files and compute on a GPU: programs of our own, after the
- * list of benchmarks in the readahead paper (its Table 1), with as many files of the same sizes. What
- * they compute is of the same kind, in whole numbers (lab/gpufile/gf_kernels.h).
+ * Fourteen programs that read their input from files and compute on a GPU: our own programs, after the list of
+ * benchmarks in the readahead paper (its Table 1), with files of the same number and sizes. They compute similar
+ * results in whole numbers (lab/gpufile/gf_kernels.h).
  */
 #ifndef LAB_GPUFILE_GF_APPS_H
 #define LAB_GPUFILE_GF_APPS_H
@@ -47,11 +47,11 @@ struct gf_shape {
     uint64_t rows, cols, planes;
     uint64_t bytes[3];   /* of each file, multiples of 4 */
     uint64_t out_words;  /* of the result */
-    uint64_t tmp_words;  /* of what else is needed on the device */
+    uint64_t tmp_words;  /* of other memory on the device */
     uint32_t content[3]; /* enum gf_content of each file */
 };
 
-/* The input that is `scale` times as large as the paper's, or the next smaller one that has a shape. */
+/* The input `scale` times as large as the paper's, or the next smaller one with a valid shape. */
 void gf_shape_init(enum gf_app_id app, double scale, uint64_t seed, struct gf_shape *ret_shape);
 
 /* Writes file k of the input to an open, empty file, with so many threads. Negative errno. */
@@ -64,12 +64,12 @@ struct gf_memory {
     struct gf_result *result;
 };
 
-/* Starts what the program computes, once its input is in memory. With bfs, waits for the device. */
+/* Starts the computation of the program, once its input is in memory. With bfs, waits for the device. */
 VV_WARN_UNUSED int gf_app_compute(struct gf_gpu *gpu, struct vv_device *device,
                                   const struct gf_shape *shape, const struct gf_memory *memory);
 
-/* The sum over the result as it has to be, computed by so many threads from the files' bytes. Of lud,
- * which takes too long, 0: its result is judged by gf_lud_right. -ENOMEM. */
+/* The expected sum over the result, computed by so many threads from the files' bytes. 0 for lud, which takes too
+ * long: gf_lud_right checks its result. -ENOMEM. */
 VV_WARN_UNUSED int gf_app_expect(const struct gf_shape *shape, const uint32_t *const files[3],
                                  unsigned threads, uint64_t *ret_sum);
 
@@ -82,7 +82,7 @@ VV_WARN_UNUSED int gf_lud_right(const struct gf_shape *shape, const uint32_t *ma
 VV_WARN_UNUSED int gf_parallel(uint64_t n, unsigned threads,
                                void (*fn)(void *arg, uint64_t first, uint64_t last), void *arg);
 
-/* How many blocks and threads a kernel that computes is launched with. */
+/* The blocks and threads of a kernel that computes. */
 void gf_app_grid(const struct gf_gpu *gpu, unsigned *ret_blocks, unsigned *ret_threads);
 
 #endif

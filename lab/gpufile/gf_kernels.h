@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels of `varve bench gpufile`, in one source for the GPU and for threads: reading whole files and
- * random records, checks, and what the fourteen programs compute (lab/gpufile/gf_apps.h).
+ * Kernels of `varve bench gpufile`, in one source for the GPU and for threads: reading whole files and random
+ * records, checks, and the fourteen programs (lab/gpufile/gf_apps.h).
  *
  * All of them count in 32-bit words modulo 2^32, so that a result does not depend on the order of
- * additions, and is either right or wrong. What an element of a result is made of is a function that
- * the processor calls as well, to know what has to come out.
+ * additions, and is either right or wrong. A function computes one element of a result; the processor calls it as
+ * well, for the expected result.
  */
 #ifndef LAB_GPUFILE_GF_KERNELS_H
 #define LAB_GPUFILE_GF_KERNELS_H
@@ -69,7 +69,7 @@ VV_PATTERN_FN uint32_t gf_word(uint32_t content, uint64_t seed, uint64_t tag, ui
         return c < r ? w & ~1u : c == r ? w | 1u : w;
     }
     if (content == GF_GRAPH) {
-        /* A tree, so that few steps reach all, and edges to neighbours. */
+        /* A tree, so that few steps reach all nodes, and edges to neighbours. */
         uint64_t node = i / GF_DEGREE, e = i % GF_DEGREE;
 
         return (uint32_t)(e < 2 ? (2 * node + 1 + e) % n : (node + n + w % 2048 - 1024) % n);
@@ -159,7 +159,7 @@ VARVE_D_FN void gf_kernel_read_warp(const struct gf_args *a)
                      (uint64_t)varve_d_blocks() * varve_d_warps());
 }
 
-/* Which record of the file is the i-th of a group. */
+/* The index of the i-th record of a group in the file. */
 VARVE_D_FN uint64_t gf_record(const struct gf_args *a, uint64_t i)
 {
     return vv_pattern_mix(a->seed + i * VV_PATTERN_STEP) % (a->bytes[0] / a->piece);
@@ -200,8 +200,8 @@ VARVE_D_FN void gf_kernel_pull(const struct gf_args *a)
                      (const unsigned char *)a->in[0] + at, (uint32_t)(a->piece / 16));
 }
 
-/* Does to the pages of the cache what reading does, and nothing else: the first lane of each warp takes
- * one after another, gives it a unique key and lets it go. `step` differs from run to run. */
+/* Does to the pages of the cache what reading does, and nothing else: the first lane of each warp takes one after
+ * another, gives it a unique key and releases it. `step` differs from run to run. */
 VARVE_D_FN void gf_kernel_takes(const struct gf_args *a)
 {
     uint64_t group = (uint64_t)varve_d_block() * varve_d_warps() + varve_d_warp(),
@@ -224,7 +224,7 @@ VARVE_D_FN void gf_kernel_takes(const struct gf_args *a)
 
 /* ---- checks ---- */
 
-/* How many words at in[0] are not those of the file. */
+/* The number of words at in[0] that differ from those of the file. */
 VARVE_D_FN void gf_kernel_check(const struct gf_args *a)
 {
     uint64_t wrong = 0;
@@ -256,7 +256,7 @@ VARVE_D_FN void gf_kernel_sum(const struct gf_args *a)
     varve_d_add64_dev(&a->result->sum, sum);
 }
 
-/* A vector that both sides know; with seed 0, zeros. */
+/* A vector known to both sides; with seed 0, zeros. */
 VARVE_D_FN uint32_t gf_vector(uint64_t seed, uint64_t i)
 {
     return seed ? gf_mix(seed, 7, i) : 0;
@@ -270,7 +270,7 @@ VARVE_D_FN void gf_kernel_fill(const struct gf_args *a)
 
 /* ---- grids: each element of the result from its neighbourhood ---- */
 
-/* Row-major; outside of the grid is what is at its edge. */
+/* Row-major; outside of the grid it has the values of the edge. */
 VARVE_D_FN uint32_t gf_at2(const uint32_t *p, uint64_t rows, uint64_t cols, int64_t r, int64_t c)
 {
     r = r < 0 ? 0 : r >= (int64_t)rows ? (int64_t)rows - 1 : r;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Launching the kernels of `varve bench gpufile`. On a GPU they come from the fatbin in the binary and
- * are launched with the driver's own calls, in the context that the CUDA backend uses; the library
- * cannot launch an application's kernels; an application would do the same as this file.
+ * are launched with the driver's own calls, in the context that the CUDA backend uses; the library cannot launch
+ * an application's kernels. An application does the same as this file.
  */
 #define VARVE_EMULATE 1
 #include "lab/gpufile/gf_launch.h"

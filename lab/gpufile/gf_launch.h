@@ -35,8 +35,8 @@ enum gf_kernel {
 
 struct gf_gpu;
 
-/* `device` is the emulated one, or the CUDA backend's; it stays the caller's and outlives the launcher.
- * -ENOTSUP: the binary was built without nvcc, or the driver cannot; a line in `err`. */
+/* `device` is the emulated one, or the CUDA backend's; the caller owns it, and it outlives the launcher. -ENOTSUP:
+ * the binary was built without nvcc, or the driver cannot; a line in `err`. */
 VV_WARN_UNUSED int gf_gpu_new(struct vv_device *device, bool emulated, char *err, size_t err_bytes,
                               struct gf_gpu **ret_gpu);
 /* Accepts NULL. */
@@ -45,10 +45,10 @@ void gf_gpu_free(struct gf_gpu *gpu);
 /* Multiprocessors; 2 where they are emulated. */
 unsigned gf_gpu_processors(const struct gf_gpu *gpu);
 
-/* Starts a kernel after those before it. Emulated, it has ended when this returns. */
+/* Starts a kernel after those before it. On the emulated device it has ended when this returns. */
 VV_WARN_UNUSED int gf_gpu_launch(struct gf_gpu *gpu, enum gf_kernel kernel, unsigned blocks,
                                  unsigned threads, const struct gf_args *args);
-/* Waits for all of them. -EIO: one has failed. */
+/* Waits for all kernels. -EIO: one has failed. */
 VV_WARN_UNUSED int gf_gpu_sync(struct gf_gpu *gpu);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve bench blocks: data that do not fit the device, paper 004's measurements. On the emulated device it
- * runs here; kernels for a GPU are in a program of their own (lab/ooc/ooc_gpu.cu), which is built and installed
- * where nvcc was found, and takes the same options.
+ * varve bench blocks: data that do not fit the device, with the measurements of paper 004. On the emulated device
+ * this program runs them. Kernels for a GPU are in another program (lab/ooc/ooc_gpu.cu), which is built and
+ * installed if nvcc was found, and takes the same options.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@
 
 #define COMMAND "varve bench blocks"
 
-/* Does it find a GPU? */
+/* True if the program finds a GPU. */
 static bool has_gpu(const char *program)
 {
     pid_t child = fork();

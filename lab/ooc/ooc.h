@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The experiments of `varve bench blocks`: paper 004's, on synthetic data. Everything but the launch of kernels is the
- * same on the emulated device and on a GPU; a struct ooc_launcher does that.
+ * The experiments of `varve bench blocks`: paper 004's, on synthetic data. Only the launch of kernels differs
+ * between the emulated device and a GPU; a struct ooc_launcher does it.
  *
  * The wave: a shell of points passes through a volume that is larger than its cache; each point reads the
  * eight cells around it at every step and adds what it interpolates to a sum of its own. Directions of
@@ -38,13 +38,13 @@ struct ooc_wave_args {
     float cells, radius;
     const struct ooc_direction *points;
     float *sums;
-    const unsigned char *memory; /* not NULL: read the blocks here, and nowhere else */
+    const unsigned char *memory; /* not NULL: read the blocks only here */
 };
 
 struct ooc_survey_args {
     uint64_t *sums;    /* of each item */
     uint32_t reads;    /* elements of each table that an item reads */
-    uint32_t from, to; /* without a view: items, their tables, and where those are */
+    uint32_t from, to; /* without a view: items, their tables, and the places of those */
     const uint64_t *first, *bytes, *offsets;
     const uint32_t *uses;
     const unsigned char *memory;
@@ -52,17 +52,17 @@ struct ooc_survey_args {
 
 struct ooc_launcher {
     int device; /* enum varve_device_kind */
-    /* Is there such a device? NULL: always. -ENODEV. */
+    /* True if the device exists. NULL: it always does. -ENODEV. */
     int (*check)(void);
     int (*wave)(struct varve_ctx *ctx, const struct ooc_wave_args *args,
                 const struct varve_blocks_view *view, struct CUstream_st *stream);
     int (*survey)(struct varve_ctx *ctx, const struct ooc_survey_args *args,
                   const struct varve_tables_view *view, struct CUstream_st *stream);
-    /* The same for items from .. to, with tables that are all there. */
+    /* The same for items from .. to, with all of their tables present. */
     int (*plain)(struct varve_ctx *ctx, const struct ooc_survey_args *args,
                  struct CUstream_st *stream);
-    /* Managed memory with a copy of `from`, advised as read-mostly; NULL: there is none. -ENOSPC: it would
-     * not fit the device, or the host's memory before. */
+    /* Managed memory with a copy of `from`, advised as read-mostly; NULL: there is none. -ENOSPC: it would not fit
+     * the device or, before that, the host's memory. */
     int (*managed_new)(const void *from, uint64_t bytes, void **ret_ptr);
     void (*managed_free)(void *ptr);
 };
@@ -71,10 +71,10 @@ extern const struct ooc_launcher ooc_emulated;
 
 /* ---- results ---- */
 
-/* After each step of the wave, or every few milliseconds; counted from the start. */
+/* A sample after each step of the wave, or every few milliseconds; counted from the start. */
 struct ooc_sample {
     double s; /* seconds */
-    /* In times the size of the cache: memory that the device has less since the way began, and what is in use. */
+    /* In multiples of the cache's size: the memory that the way has taken from the device, and the used part. */
     double memory, used;
     uint64_t missed, ahead, evicted, rounds, bytes;
     double management_s, moving_s, launching_s, waiting_s; /* the last three of blocks only */
@@ -82,14 +82,14 @@ struct ooc_sample {
 
 struct ooc_way {
     const char *name;
-    char skipped[OOC_TEXT]; /* why it was not run; empty: it was */
+    char skipped[OOC_TEXT]; /* the reason why it was not run; empty: it was */
     double seconds;
     uint64_t bytes, missed, ahead, evicted, rounds, undone, from_host, slots;
     uint64_t host_items, moved_bytes;                      /* of tables */
     double management_s, moving_s, launching_s, waiting_s; /* see struct varve_blocks_stats */
     double utilisation; /* of the cache, averaged over the time */
-    bool same;          /* sums, as those of the resident run */
-    bool no_cache;      /* everything is read where it is */
+    bool same;          /* sums equal those of the resident run */
+    bool no_cache;      /* everything is read from its source */
     struct ooc_sample *samples;
     size_t nr_samples;
 };
@@ -99,7 +99,7 @@ struct ooc_report {
     double link_bps;
     uint64_t data_bytes, cache_bytes, touched_bytes;
     uint64_t tables, items; /* of a survey; 0: it was a wave */
-    uint64_t least_bytes;   /* that farthest next use brings over the same trace */
+    uint64_t least_bytes;   /* bytes by the policy of farthest next use over the same trace */
     double bound_s;         /* the larger of the resident time and those bytes over the link */
     struct ooc_way ways[OOC_WAYS_MAX];
     size_t nr_ways;
@@ -134,7 +134,7 @@ struct ooc_survey_opts {
 /* Called before each way, with its name. */
 typedef void (*ooc_progress)(void *arg, const char *way, double share);
 
-/* `err` gets what went wrong. -EINVAL, -ENODEV, -ENOMEM, and what blocks return. */
+/* `err` gets the reason. -EINVAL, -ENODEV, -ENOMEM, and the errors of blocks. */
 int ooc_wave(const struct ooc_wave_opts *opts, const struct ooc_launcher *launcher,
              ooc_progress progress, void *arg, char err[OOC_TEXT], struct ooc_report *ret_report);
 
@@ -149,10 +149,10 @@ int ooc_survey(const struct ooc_survey_opts *opts, const struct ooc_launcher *la
 const char *const *ooc_wave_ways(size_t *ret_nr);
 const char *const *ooc_survey_ways(size_t *ret_nr);
 
-/* True if a way is in a list, names with commas between them and '-' for blanks; NULL: all are. Resident always
- * is: the others are compared with it. */
+/* True if a way is in a list, names with commas between them and '-' for blanks. NULL: every way is. Resident
+ * always is: the others are compared with it. */
 bool ooc_wanted(const char *ways, const char *name);
-/* -EINVAL: one of the list is none of the names. */
+/* -EINVAL: the list has an unknown name. */
 int ooc_ways_check(const char *ways, const char *const *names, size_t nr);
 
 /* Shared by the experiments. */
@@ -167,7 +167,7 @@ struct ooc_touches {
     uint32_t steps;
 };
 
-/* How many blocks are brought if the one goes that is needed last, with so many slots. -ENOMEM. */
+/* The number of blocks that are brought if the one that is needed last is evicted, with so many slots. -ENOMEM. */
 int ooc_farthest(const struct ooc_touches *t, uint64_t slots, uint64_t *ret_brought,
                  uint64_t *ret_touched);
 

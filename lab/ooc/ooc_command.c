@@ -217,7 +217,7 @@ struct result {
     struct ooc_report r;
 };
 
-/* Where the time of the caller's thread went, and the link's. */
+/* The time of the caller's thread by its use, and that of the link. */
 static void print_times(const struct ooc_report *r)
 {
     printf("\n| %-13s | %9s | %9s | %9s | %9s | %9s | %9s |\n", "milliseconds", "all", "managing",
@@ -409,8 +409,8 @@ static FILE *open_in(const struct result *x, const char *name, char *path, size_
     return f;
 }
 
-/* Before anything is computed, which may take minutes: whether what comes of it can be written. A file that was not
- * there is not left behind. */
+/* Checks that the results can be written, before minutes of computing. A file that did not exist is not left
+ * behind. */
 static int try_files(const struct ooc_options *o)
 {
     if (o->out && ((mkdir(o->out, 0777) != 0 && errno != EEXIST) || access(o->out, W_OK | X_OK))) {
@@ -469,7 +469,7 @@ static int write_csv(const struct result *x)
     return close_file(f, x->o->csv, write_rows(f, x));
 }
 
-/* Elsewhere than on a terminal a line for each, with the seconds until it began. */
+/* Without a terminal: a line for each way, with the seconds until it began. */
 static void show(void *arg, const char *way, double share)
 {
     const uint64_t *start = arg;
@@ -490,7 +490,7 @@ int ooc_command(const struct ooc_options *options, const struct ooc_launcher *la
     int rc;
 
     o.emulated = launcher->device == VARVE_DEVICE_HOST;
-    /* Before data are made, which takes a while. */
+    /* Checked before data are made, which takes a while. */
     if (launcher->check && launcher->check()) {
         fprintf(stderr, COMMAND ": no GPU can be used here\n");
         return 77;

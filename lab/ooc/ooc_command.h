@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line of `varve bench blocks` and what it prints, for the tool itself and for the program with
- * kernels for a GPU that it executes.
+ * The command line of `varve bench blocks` and its output, for the tool itself and for the program with kernels
+ * for a GPU that it executes.
  */
 #ifndef LAB_OOC_OOC_COMMAND_H
 #define LAB_OOC_OOC_COMMAND_H
@@ -27,12 +27,12 @@ struct ooc_options {
     struct ooc_survey_opts survey;
 };
 
-/* Reads the command line, as opts_parse does: -1, or an exit status. Sizes that were not given are those of the
- * device that it shall run on: `small` for the emulated one. */
+/* Reads the command line, as opts_parse does: -1, or an exit status. Defaults of sizes depend on the device:
+ * `small` for the emulated one. */
 int ooc_parse(int argc, char **argv, bool small, struct ooc_options *ret_options);
 
-/* Runs what the options say, and prints it. Returns an exit status: 0, 1 if it failed or sums differ, 77 if there
- * is no such device. */
+/* Runs the experiment of the options, and prints it. Returns an exit status: 0, 1 if it failed or sums differ, 77
+ * if there is no such device. */
 int ooc_command(const struct ooc_options *options, const struct ooc_launcher *launcher);
 
 #ifdef __cplusplus

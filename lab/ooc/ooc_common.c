@@ -21,7 +21,7 @@ double ooc_memory_taken(struct vv_device *d)
 
 int ooc_link(struct vv_device *d, struct ooc_report *r)
 {
-    /* The measuring is not to take longer than the rest. */
+    /* Measuring must not take longer than the experiment. */
     bool large = r->data_bytes >= UINT64_C(1) << 30;
     struct probe_link_opts o = {.up = true, .seg_bytes = 1 << 20, .seconds = large ? 0.5 : 0.01};
     struct vv_device_info info;

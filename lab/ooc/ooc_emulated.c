@@ -22,7 +22,8 @@ static void wave_thread(void *arg)
     ooc_wave_kernel(&w->view, &w->args);
 }
 
-/* A grid that cannot be started has no way to report it: the emulation also ends the process when it has no threads. */
+/* A grid that cannot be started has no way to report it: the emulation ends the process, as it does without
+ * threads. */
 static void wave_grid(void *arg)
 {
     if (varve_emu_launch(BLOCKS, THREADS, RESIDENT, 1, wave_thread, arg) != 0)

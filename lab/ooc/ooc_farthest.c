@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The least that any replacement brings over a trace: when there is no room the block goes that is needed
- * last. Blocks that are there stand in lists by the step of their next use. Blocks of one step come in the
- * order of their numbers, so that the farthest is the one of the last list with the highest number; among
- * those that are never needed again all are alike.
+ * The least that any replacement brings over a trace: if there is no room, the block that is needed last is
+ * evicted. Present blocks are in lists by the step of their next use. Blocks of one step come in the order of
+ * their numbers, so the farthest block is the one of the last list with the highest number. Blocks that are never
+ * needed again are all equal.
  */
 #include <errno.h>
 #include <stdlib.h>

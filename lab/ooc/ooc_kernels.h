@@ -8,8 +8,8 @@
 
 #include "lab/ooc/ooc.h"
 
-/* A step of the wave. The operations that say where a point is are those of ooc_place, so that the bound is
- * about the same blocks. */
+/* A step of the wave. The position of a point is computed as in ooc_place, so that the bound is for the same
+ * blocks. */
 VARVE_D_FN void ooc_wave_kernel(const struct varve_blocks_view *view, const struct ooc_wave_args *a)
 {
     struct varve_blocks_view v = *view;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The paper's figures for its caches, and the measurements made here. Shares are relative to the cache that a way has,
+ * The paper's figures for its caches, and the measurements made here. Shares are relative to the cache of a way,
  * as in the paper, whose caches take all of the device; the caches here are a few percent of an H200's memory.
  */
 #include "lab/ooc/ooc_page.h"
@@ -55,7 +55,7 @@ double ooc_most(const struct ooc_way *w)
     return most;
 }
 
-/* Has it a cache that something comes to and goes from, which samples were taken of? */
+/* True if the way has a cache with evictions, and samples of it. */
 static bool is_cached(const struct ooc_way *w)
 {
     return !w->skipped[0] && !w->no_cache && w->nr_samples > 0 && strcmp(w->name, "resident") != 0;
@@ -159,7 +159,7 @@ static int series_init(struct plot_series *s, const struct ooc_way *w, size_t at
     return 0;
 }
 
-/* Over the share of the run that is over: ways take unequal time. */
+/* Over the completed share of the run: ways take unequal time. */
 int ooc_figure_draw(FILE *f, const struct ooc_options *o, const struct ooc_report *r, unsigned i)
 {
     const struct figure *figure = figure_of(o, i);

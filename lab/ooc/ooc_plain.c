@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ways to go through a survey without the library, as people write them by hand.
+ * Ways to process a survey without the library, as they are written by hand.
  *
- * Double buffering. The items are cut into batches whose tables fit one half of the cache. Tables of a batch are
- * copied to a half on a stream of their own, after the kernel that used the half before has ended; the kernel
- * begins after the copies. So one half is filled while the other is used.
+ * Double buffering. The items are cut into batches whose tables fit one half of the cache. A stream of their own
+ * copies the tables of a batch to a half, after the kernel that used the half before has ended. The kernel begins
+ * after the copies. So one half is filled while the other is used.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -77,8 +77,8 @@ static void buffers_fini(struct buffers *b)
     free(b->seen);
 }
 
-/* Takes items from `from` on while their tables fit the half. How many segments there are to copy; *ret_to is where
- * the next batch begins: `from` itself if not even one item fits. */
+/* Takes items from `from` on while their tables fit the half. Returns the number of segments to copy; *ret_to is
+ * the start of the next batch: `from` itself if not even one item fits. */
 static size_t take_items(struct buffers *b, uint64_t from, unsigned which, uint64_t *ret_to)
 {
     const struct survey *s = &b->j->s;

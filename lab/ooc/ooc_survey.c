@@ -10,7 +10,7 @@
  *   zero copy       tables stay in host memory and kernels read them there
  *   uvm             managed memory that fits the device: the driver brings pages at the first touch
  *
- * One thread runs it all. While the library runs, another takes samples every so often.
+ * One thread runs everything. While the library runs, another one takes samples at intervals.
  */
 #include <errno.h>
 #include <math.h>
@@ -164,7 +164,7 @@ struct sampler {
     _Atomic bool stop; /* relaxed: it is joined */
 };
 
-/* Keeps one of two when there is no room for more. */
+/* Keeps one of two samples if there is no room for more. */
 static void thin_out(struct sampler *s)
 {
     for (size_t i = 0; i < s->way->nr_samples / 2; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The survey of lab/ooc/ooc.h, for the files that make it. */
+/* The survey of lab/ooc/ooc.h: shared by its files. */
 #ifndef LAB_OOC_OOC_SURVEY_H
 #define LAB_OOC_OOC_SURVEY_H
 
@@ -32,18 +32,18 @@ struct ooc_job {
     struct survey s;
     bool made;
     unsigned char *memory; /* of all tables */
-    void *shared;          /* where kernels find it; NULL: they cannot */
-    bool registered;       /* once for all ways: that takes long */
+    void *shared;          /* their address for kernels; NULL: kernels cannot read them */
+    bool registered;       /* once for all ways, because that takes long */
     uint64_t *offsets;     /* of each in it */
     uint64_t *expected, *got, *host_sums;
     struct ooc_survey_args args;
-    double taken; /* of the device's memory, before the cache of the way under way */
+    double taken; /* of the device's memory, before the cache of the present way */
     uint64_t cache_bytes;
     void *on[OOC_ON];
     char *err;
 };
 
-/* Before and after a way: sums are 0; they are those that are expected. */
+/* Before a way: sets sums to 0. After it: compares them with the expected ones. */
 int ooc_survey_clear(struct ooc_job *j);
 int ooc_survey_compare(struct ooc_job *j, struct ooc_way *way);
 

@@ -9,9 +9,9 @@
  *   zero copy    cells stay in host memory and kernels read them there
  *   uvm          managed memory that fits the device: the driver brings pages at the first touch
  *
- * Double buffering is not among them: which blocks a step needs is known when it runs.
+ * Double buffering is not among them, because the blocks of a step are known only when it runs.
  *
- * One thread runs it all. Samples are taken after each step, and hold for the time up to it.
+ * One thread runs everything. Samples are taken after each step, for the time up to it.
  */
 #include <errno.h>
 #include <math.h>
@@ -43,7 +43,7 @@ struct wave {
     struct ooc_wave_args args;
     void *dev_points, *dev_sums;
     struct ooc_touches touches;
-    double taken; /* of the device's memory, before the cache of the way under way */
+    double taken; /* of the device's memory, before the cache of the present way */
     uint64_t cache_bytes;
     char *err;
 };
@@ -204,8 +204,8 @@ static int launch(void *arg, const struct varve_blocks_view *view, struct CUstre
     return w->launcher->wave(w->ctx, &w->args, view, stream);
 }
 
-/* The device is asked for its memory once: nothing is allocated from the second step on, and asking takes
- * about as long as a step. */
+/* Its memory is queried once: nothing is allocated from the second step on, and a query takes about as long as a
+ * step. */
 static int take_sample(struct wave *w, struct varve_blocks *b, uint64_t start_ns,
                        struct ooc_way *way)
 {
@@ -261,7 +261,7 @@ static void sum_up(struct ooc_way *way, const struct ooc_sample *before)
     way->waiting_s = last->waiting_s - before->waiting_s;
 }
 
-/* The whole way of the wave. `before`: what the cache had done before. */
+/* The whole run of the wave. `before`: the statistics of the cache at the start. */
 static int pass(struct wave *w, struct varve_blocks *b, struct ooc_way *way)
 {
     struct ooc_sample before = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An order of work as a survey makes it: tables on a grid, their sizes drawn log-uniform; items on a finer
+ * An order of work like that of a survey: tables on a grid, their sizes drawn log-uniform; items on a finer
  * grid, line after line, up one and down the next; each uses the few tables that are nearest to it.
  * The same seed and parameters make the same order everywhere.
  */
@@ -27,8 +27,8 @@ struct survey {
     uint32_t *uses;
 };
 
-/* 73 GB of tables of 0.3 to 20 MB, 4 to 12 for each item; lines so long that what two of them have in
- * common is as large as a cache of 8 GB. */
+/* 73 GB of tables of 0.3 to 20 MB, 4 to 12 for each item. Lines are so long that the tables that two lines share
+ * take as much as a cache of 8 GB. */
 static inline struct survey_opts survey_defaults(void)
 {
     struct survey_opts o = {1, 73e9, 0.3e6, 20e6, 4, 12, 20, 2};
@@ -45,7 +45,7 @@ static inline double survey_random(uint64_t *state)
     return (double)((h ^ h >> 31) >> 11) * 0x1p-53;
 }
 
-/* The k tables nearest to (x, y), nearest first. How many there are. */
+/* The k tables nearest to (x, y), nearest first. Returns their number. */
 static inline uint32_t survey_nearest(const struct survey *s, double x, double y, uint32_t k,
                                       uint32_t *ret)
 {

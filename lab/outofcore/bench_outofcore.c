@@ -31,8 +31,8 @@
 
 #define COMMAND "varve bench vector"
 
-/* The proportions of the paper: bandwidths of Table II at ratio 1 over that of Lustre, and what one
- * step computes (1800 s for 7000 of them) in units of the time that Lustre takes for one array. */
+/* The proportions of the paper: bandwidths of Table II at ratio 1 over that of Lustre, and the computing of one
+ * step (1800 s for 7000 of them) in units of the time that Lustre takes for one array. */
 #define PAPER_BUFFER 3.157 /* 48910 s / 15491.2 s */
 #define PAPER_COPY   160.7 /* 92 GiB/s, from the I/O time of MLBS at ratio 50 */
 #define PAPER_STEP   0.03681
@@ -63,8 +63,8 @@ struct ooc_row {
     struct ooc_plan plan;
     struct ooc_start start;
     struct ooc_run slow, fast, varve;
-    struct vv_model_answer expected; /* from what was measured before the run */
-    struct vv_model_answer measured; /* from what was measured while it ran */
+    struct vv_model_answer expected; /* from the measurements before the run */
+    struct vv_model_answer measured; /* from the measurements during the run */
 };
 
 struct ooc_rows {
@@ -528,8 +528,8 @@ static bool verdict(bool good, const struct ooc_row *row, const char *text, doub
     return good;
 }
 
-/* Where all of it hides, less than 2% is waited for; elsewhere the speed-up is within 10% of the
- * model's, and not below 95% of it if the fast layer is small. */
+/* Where all I/O is hidden, waits take less than 2%. Elsewhere the speed-up is within 10% of the model's, and at
+ * least 95% of it if the fast layer is small. */
 static bool as_expected(const struct ooc_opts *o, const struct ooc_row *row)
 {
     double off = actual(row) / row->expected.speedup;

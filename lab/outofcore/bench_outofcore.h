@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `varve bench vector`: what is shared between the command (bench_outofcore.c) and the runs
- * (bench_outofcore_run.c).
+ * `varve bench vector`: shared by the command (bench_outofcore.c) and the runs (bench_outofcore_run.c).
  */
 #ifndef LAB_OUTOFCORE_BENCH_OUTOFCORE_H
 #define LAB_OUTOFCORE_BENCH_OUTOFCORE_H
@@ -31,14 +30,14 @@ struct ooc_plan {
     double copy;
     uint64_t host_bytes;         /* for records */
     uint64_t fast_bytes;         /* limit of the fast layer */
-    char folder[OOC_PATH_BYTES]; /* `fast` and `slow` are made in there, unless given: */
+    char folder[OOC_PATH_BYTES]; /* `fast` and `slow` are made in this folder, unless given: */
     const char *fast_dir, *slow_dir;
 };
 
 struct ooc_run {
     double wall_s, kernel_s, write_s, read_s; /* the last two: blocked */
     uint64_t bytes, wrong_bytes;              /* verified */
-    /* Varve's. */
+    /* For Varve only. */
     uint64_t fast_peak_bytes, fast_limit_bytes, slow_written_bytes, down_bytes, up_bytes;
     struct ooc_rate fast, slow; /* measured while running; 0: not used */
 };

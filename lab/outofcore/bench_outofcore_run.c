@@ -2,13 +2,12 @@
 /*
  * The runs of `varve bench vector`: one program, three ways to keep its records.
  *
- * A step of computing is `step_s` long: the array is filled or checked where the step has to do with a
- * record, and the rest of the time passes asleep, or spinning. So computing takes the same time in every
- * run, and the processor is free for the threads that move data, as with a core left to them. The waiting
- * times are compared.
+ * A step of computing is `step_s` long: the array is filled or checked if the step has a record, and the rest of
+ * the time is spent sleeping or spinning. So computing takes the same time in every run, and the processor is free
+ * for the threads that move data, as with a core left to them. The waiting times are compared.
  *
- * Blocking I/O is a write or a read of a file of its own for each record, and then as much sleep as the
- * bandwidth of the layer asks for. Varve is throttled to the same bandwidths by `rate`.
+ * Blocking I/O is a write or a read of a file of its own for each record, and then sleep up to the time of the
+ * layer's bandwidth. Varve is throttled to the same bandwidths by `rate`.
  *
  * Every byte that is read is checked: a record is the pattern of its number.
  */
@@ -38,8 +37,8 @@ struct keeper {
     const struct ooc_plan *plan;
     int (*write)(struct keeper *k, uint64_t id);
     int (*read)(struct keeper *k, uint64_t id);
-    char *data;       /* the array; a read may change where it is */
-    uint64_t late_ns; /* by which the last step ended late */
+    char *data;       /* the array; a read may move it */
+    uint64_t late_ns; /* the excess of the last step */
     /* Blocking I/O. */
     const char *dir;
     struct ooc_rate rate;
@@ -75,8 +74,8 @@ static void pass_time(uint64_t until_ns, bool spin)
         ;
 }
 
-/* A step that has `id` to make or to check, if that is not UINT64_MAX. By as much as one ends late, since a
- * sleep does, the next one is shorter: so all steps together take what they should, in every run. */
+/* A step that makes or checks the record `id`, unless that is UINT64_MAX. Sleeps end late; the next step is
+ * shorter by that, so all steps together take the right time, in every run. */
 static void step(struct keeper *k, uint64_t id, bool check, struct ooc_run *r)
 {
     const struct ooc_plan *p = k->plan;
@@ -139,7 +138,7 @@ static int read_phase(struct keeper *k, struct ooc_run *r)
 static int run_program(struct keeper *k, struct ooc_run *ret_run)
 {
     struct ooc_run r = {0};
-    vv_thread_sharpen(); /* what sleeps too long in a step or a transfer of the reference is no computing */
+    vv_thread_sharpen(); /* late ends of sleeps in the reference are not computing */
     uint64_t begun_ns = vv_now_ns();
     int rc = write_phase(k, &r);
 
@@ -252,7 +251,7 @@ int ooc_run_direct(const struct ooc_plan *plan, bool fast, char *err, size_t err
 
 /* ---- before the run ---- */
 
-/* The best of a few: what the layer can do, and not what else the machine did just then. */
+/* The best of a few: the speed of the layer without disturbance. */
 static int measure_layer(struct keeper *k, struct ooc_rate *ret_rate)
 {
     int rc = 0;
@@ -270,7 +269,7 @@ static int measure_layer(struct keeper *k, struct ooc_rate *ret_rate)
     return rc;
 }
 
-/* The mean of a few steps: one that ends late makes up for it in the next. */
+/* The mean of a few steps: a step that ends late shortens the next one. */
 static double measure_step(struct keeper *k)
 {
     struct ooc_run r = {0};

@@ -3,12 +3,12 @@
  * varve bench paper: the experiments of the HPDC'23 paper, Figures 5 to 9, on this machine.
  *
  *     bench_paper.c          the command: options, the loop over all runs, signals
- *     bench_paper_plan.c     which runs the figures consist of, and in which order they run
+ *     bench_paper_plan.c     the runs of the figures, and their order
  *     bench_paper_run.c      one run, in a process of its own; results that are kept
  *     bench_paper_page.c     CSV, SVG and the page
- *     bench_paper_machine.c  what it was measured on
+ *     bench_paper_machine.c  the machine
  *
- * A run that fails is shown as failed. The page is written whatever happens: after the last run,
+ * A run that fails is shown as failed. The page is written in any case: after the last run,
  * when the time is over, and when the command is interrupted, so that nothing measured is lost.
  * This process has one thread and uses no device.
  */
@@ -53,7 +53,7 @@ static void note_signal(int signal)
     paper_interrupted = signal;
 }
 
-/* Without SA_RESTART: poll() shall return. Signals that were ignored, as under nohup, stay so. */
+/* Without SA_RESTART: poll() has to return. Signals that were ignored, as under nohup, stay ignored. */
 static void set_signals(void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler}, old;
@@ -119,7 +119,7 @@ static int parse_list(const char *s, const char *(*name)(int), int nr, unsigned 
     return 0;
 }
 
-/* Texts of others' options are passed on as they are: `bench shot` knows what it takes. */
+/* Options of other commands are passed on as text: `bench shot` checks them. */
 static int parse_text(const char *s, const char **ret_text)
 {
     if (!*s || strlen(s) >= PAPER_ARG)
@@ -254,7 +254,7 @@ static const struct opts command = {
     OPT_LIST(options),
 };
 
-/* A share of what the uniform checkpoints take; in whole MiB where that does not matter. */
+/* A share of the bytes of the uniform checkpoints; in whole MiB if they are large. */
 static uint64_t share(const struct paper_opts *o, double part)
 {
     double bytes = part * o->scale * (double)o->size_bytes * o->ckpts;
@@ -276,7 +276,7 @@ static void settle(struct paper_opts *o)
         o->host_cache = share(o, 2.0 / 3);
     if (o->engines == 0) {
         o->engines = 1u << PAPER_VARVE | 1u << PAPER_UVM | 1u << PAPER_ONDEMAND | 1u << PAPER_FILE;
-        /* Managed memory is the driver's: there is none to emulate. */
+        /* The driver provides managed memory: it cannot be emulated. */
         if (strcmp(o->device, "host") == 0)
             o->engines &= ~(1u << PAPER_UVM);
     }
@@ -360,7 +360,7 @@ static bool has_device(const char *machine)
     return strncmp(machine, "device\t", 7) == 0 || strstr(machine, "\ndevice\t");
 }
 
-/* Negative errno: something is missing, and said so. */
+/* A negative errno after a message: something is missing. */
 static int prepare(struct paper *paper, char *sizes, size_t sizes_size)
 {
     struct paper_opts *o = &paper->opts;
@@ -450,7 +450,7 @@ static bool wants_simulation(const struct paper_opts *o)
     return (o->figures & (1u << PAPER_9A | 1u << PAPER_9B)) != 0;
 }
 
-/* Everything between the plan and the last word. */
+/* Everything between the plan and the summary. */
 static int run_all(struct paper *paper)
 {
     uint64_t begun = vv_now_ns();
@@ -480,7 +480,7 @@ static int run_all(struct paper *paper)
     return write_rc < 0 ? write_rc : rc;
 }
 
-/* The last word: how many runs are how. Returns the exit status. */
+/* The summary: the number of runs of each state. Returns the exit status. */
 static int conclude(const struct paper *paper)
 {
     size_t count[PAPER_FAILED + 1] = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve bench paper: what its files share. lab/paper/bench_paper.c tells how they work together. */
+/* varve bench paper: shared by its files. lab/paper/bench_paper.c explains their parts. */
 #ifndef LAB_PAPER_BENCH_PAPER_H
 #define LAB_PAPER_BENCH_PAPER_H
 
@@ -47,7 +47,7 @@ struct paper_opts {
     const char *out;
     const char *sizes;
     const char *device;
-    const char *local; /* NULL: as `bench shot` has it */
+    const char *local; /* NULL: the default of `bench shot` */
     const char *local_io;
     const char *rate; /* NULL: not throttled          */
     uint32_t ckpts;
@@ -71,11 +71,11 @@ struct paper_opts {
 enum paper_status {
     PAPER_TO_DO, /* not started: the time was over */
     PAPER_OK,
-    PAPER_DOUBTFUL, /* bytes right, but `bench shot` objects to the figures: the text says why */
+    PAPER_DOUBTFUL, /* bytes right, but `bench shot` rejects the figures: see the text */
     PAPER_FAILED
 };
 
-/* One shot. What identifies it comes first. */
+/* One shot. The fields of its key come first. */
 struct paper_run {
     enum paper_engine engine;
     bool variable;
@@ -88,7 +88,7 @@ struct paper_run {
     unsigned figures; /* those that show it */
     int rank;         /* lower ones run first */
     char id[96];
-    char command[PAPER_LINE]; /* that repeats it, starting with "varve" */
+    char command[PAPER_LINE]; /* the command that repeats it, starting with "varve" */
 
     enum paper_status status;
     bool kept; /* from an earlier run of the command */
@@ -126,9 +126,9 @@ struct paper {
     struct paper_scale_row *scale;
     size_t nr_scale;
     char scale_command[PAPER_LINE];
-    char scale_text[PAPER_TEXT]; /* why there is nothing in `scale` */
-    char program[PAPER_PATH];    /* this one, which runs are started with */
-    char command[PAPER_LINE];    /* this one, as it was given */
+    char scale_text[PAPER_TEXT]; /* the reason why `scale` is empty */
+    char program[PAPER_PATH];    /* this program, to start runs */
+    char command[PAPER_LINE];    /* this command line, as it was given */
     char machine[2048];          /* lines "name\ttext\n" */
     char date[32];
     double elapsed_s;
@@ -143,8 +143,8 @@ const char *paper_hints_name(int hints);
 const char *paper_hints_title(int hints);
 const char *paper_status_name(enum paper_status status);
 
-/* How the paper's experiments are set out: what a figure's runs are. A figure over orders has one
- * group for each of them; one over intervals or caches has one point for each. */
+/* The layout of the paper's figures. A figure over orders has one group for each order; one over intervals or
+ * caches has one point for each. */
 enum paper_kind {
     PAPER_OVER_ORDERS,
     PAPER_OVER_TIME,
@@ -163,7 +163,7 @@ struct paper_figure {
 
 extern const struct paper_figure paper_figures[PAPER_FIGURE_NR];
 
-/* A series of a figure; those that are not drawn by any figure over `kind` are left out. */
+/* A series of a figure. Series that no figure over `kind` draws are left out. */
 struct paper_series {
     enum paper_engine engine;
     int hints;
@@ -175,22 +175,22 @@ struct paper_series {
 #define PAPER_SERIES_MAX 16
 #define PAPER_POINTS_MAX 8
 
-/* The series of a figure, in the order of the legend. Returns how many. */
+/* The series of a figure, in the order of the legend. Returns their number. */
 size_t paper_series(const struct paper_opts *opts, enum paper_figure_id figure,
                     struct paper_series *ret_series);
 
-/* Positions along the x axis of a figure over orders (enum shot_order), intervals (ms) or caches
- * (bytes). Returns how many. */
+/* Positions along the x axis of a figure over orders (enum shot_order), intervals (ms) or caches (bytes). Returns
+ * their number. */
 size_t paper_points(const struct paper_opts *opts, enum paper_figure_id figure, double *ret_points);
 
-/* The run of that place. False: there is none, on purpose. */
+/* The run at that point. False: the figure has none there. */
 bool paper_run_at(const struct paper_opts *opts, enum paper_figure_id figure,
                   const struct paper_series *series, double point, struct paper_run *ret_run);
 
 /* The planned run that equals `key`; NULL: none. */
 struct paper_run *paper_find(const struct paper *paper, const struct paper_run *key);
 
-/* Makes the list of all runs, in the order in which they shall run. -ENOMEM. */
+/* Makes the list of all runs, in the order in which they have to run. -ENOMEM. */
 VV_WARN_UNUSED int paper_plan(struct paper *paper);
 void paper_plan_fini(struct paper *paper);
 
@@ -202,21 +202,21 @@ extern volatile sig_atomic_t paper_interrupted;
 /* Gives every run its command and its name, and no result. */
 void paper_name(struct paper *paper);
 
-/* Takes a run's result from an earlier one, or else, if it may be started, performs it. What goes
- * wrong with it is its result, not an error: -EINTR, -ENOMEM. */
+/* Takes the result of a run from an earlier one, or else, if it may be started, performs it. A failure of the run
+ * is its result, not an error: -EINTR, -ENOMEM. */
 VV_WARN_UNUSED int paper_perform(struct paper *paper, struct paper_run *run, bool may_start);
 
 /* The simulation behind Figures 9a and 9b. The same errors. */
 VV_WARN_UNUSED int paper_simulate(struct paper *paper);
 
-/* Runs a program and collects what it prints, ended with a zero; the caller frees both.
- * -EINTR, -ENOMEM, -ETIMEDOUT and the errors of starting it; an exit status is no error. */
+/* Runs a program and collects its output, ended with a zero; the caller frees both. -EINTR, -ENOMEM, -ETIMEDOUT
+ * and the errors of starting it; an exit status is not an error. */
 VV_WARN_UNUSED int paper_spawn(const char *program, char *const *argv, double limit_s,
                                int *ret_status, char **ret_out, char **ret_err);
 
 /* ---- bench_paper_page.c: what becomes of them ---- */
 
-/* Numbers look the same in every file. Returns buf. */
+/* Formats numbers the same in every file. Returns buf. */
 char *paper_number(double x, char *buf, size_t size);
 
 /* Writes the CSV and the SVG of every figure, runs.csv and index.html. Negative errno, with the
@@ -225,7 +225,7 @@ VV_WARN_UNUSED int paper_write(const struct paper *paper, char *err, size_t err_
 
 /* ---- bench_paper_machine.c ---- */
 
-/* Describes the machine, one line "name\ttext\n" for each thing. */
+/* Describes the machine, one line "name\ttext\n" for each property. */
 void paper_describe(const struct paper *paper, char *buf, size_t size);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine of the figures: facts that the kernel and `varve doctor` give without
- * measuring; unknown ones are left out. The device is looked at in
- * another process: this one never initialises CUDA, so that the runs have the device for
+ * The machine of the figures: facts of the kernel and `varve doctor`, which measure nothing; unknown ones are left
+ * out. Another process queries the device: this one never initialises CUDA, so that the runs have the device for
  * themselves.
  */
 #include <inttypes.h>
@@ -113,7 +112,7 @@ static void add_devices(const struct paper *paper, struct lines *l)
     free(err);
 }
 
-/* Is `dir` the folder `path` is in, or above that? */
+/* True if `dir` is the folder of `path`, or above it. */
 static bool contains(const char *dir, const char *path)
 {
     size_t n = strlen(dir);
@@ -122,7 +121,7 @@ static bool contains(const char *dir, const char *path)
            (path[n] == '\0' || path[n] == '/' || (n > 0 && dir[n - 1] == '/'));
 }
 
-/* A disk's own name; a partition's disk is one folder up. */
+/* The name of a disk; a partition's disk is one folder up. */
 static void disk_model(const char *number, char *buf, size_t size)
 {
     static const char *const where[] = {"device/model", "../device/model"};

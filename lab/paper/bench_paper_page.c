@@ -3,10 +3,9 @@
  * Output after all runs: for every figure a CSV and an SVG, a CSV of all runs, and
  * one page that shows everything and needs no other file.
  *
- * A number is formatted once, by paper_number(), wherever it is written: what a table on the page
- * says can be found in the CSV letter by letter. A run that failed, or was never started, has a row
- * in every table, with the reason, and a cross in its chart; nothing is left out because it looks
- * bad.
+ * All numbers are formatted by paper_number(): a number in a table of the page can be found in the CSV letter by
+ * letter. A run that failed, or was never started, has a row in every table, with the reason, and a cross in its
+ * chart; bad results are not left out.
  *
  * Files appear by rename, so that a page is never seen half written.
  */
@@ -319,7 +318,7 @@ static void set_series(const struct paper_series *s, const double *x, const doub
                                 .nr = nr};
 }
 
-/* The points of a figure as its axis has them. */
+/* The points of a figure in the unit of its axis. */
 static size_t axis_points(const struct paper *paper, enum paper_figure_id figure, double *points)
 {
     size_t n = 0;
@@ -494,7 +493,7 @@ struct range {
     size_t nr;
 };
 
-/* How many times as fast as `other` `engine` is, over all points of a figure. */
+/* The factor by which `engine` is faster than `other`, over all points of a figure. */
 static struct range compare(const struct table *t, enum paper_engine engine,
                             enum paper_engine other, int hints, int other_hints, bool restore)
 {
@@ -564,8 +563,8 @@ static void widen(struct range *r, double x)
     r->nr++;
 }
 
-/* How the blocked time compares with what can be had: the bound, and for a baseline what its own
- * bandwidths explain. Only runs with --bound know. */
+/* The blocked time compared with the bound, and for a baseline with the time that its own bandwidths explain. Only
+ * runs with --bound have both. */
 static void put_explained(FILE *f, const struct table *t)
 {
     for (int e = 0; e < PAPER_ENGINE_NR; e++) {
@@ -596,7 +595,7 @@ static void put_explained(FILE *f, const struct table *t)
     }
 }
 
-/* Where nothing can be compared: what was reached. */
+/* The reached figures, if there is no engine to compare with. */
 static size_t put_reached(FILE *f, const struct table *t)
 {
     size_t n = 0;
@@ -746,7 +745,7 @@ static void put_machine(FILE *f, const struct paper *paper)
     fputs("</table>\n", f);
 }
 
-/* Runs that are not as they should be, all of them, before the first figure. */
+/* All runs with a problem, before the first figure. */
 static void put_failures(FILE *f, const struct paper *paper)
 {
     size_t count[PAPER_FAILED + 1] = {0}, kept = 0;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which runs the figures consist of. A figure asks for a run by what identifies it, and figures
- * that ask for the same one share it: the sequential shots of Figure 6a are Figure 7, the first
- * point of Figure 8a is in Figure 6b.
+ * The runs of the figures. A figure requests a run by its key, and figures with the same key share it: the
+ * sequential shots of Figure 6a are Figure 7, the first point of Figure 8a is in Figure 6b.
  *
- * Runs are ordered by what they are worth: should the time be over before the last one, every
- * figure has its most telling series. Engines take turns, so that a machine that slows down slows
- * all of them.
+ * The most important runs come first: if the time is over before the last one, every figure has its main series.
+ * Engines take turns, so that a machine that slows down slows all of them.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -107,8 +105,8 @@ static const struct paper_series all_series[] = {
 };
 
 static const int orders[] = {SHOT_ORDER_SEQ, SHOT_ORDER_REV, SHOT_ORDER_IRR};
-/* Shares of the interval and of the cache that the other figures have. At about a quarter of the
- * interval one H200 makes as much for its link as the paper's GPUs did for theirs. */
+/* Shares of the interval and of the cache of the other figures. At about a quarter of the interval one H200 loads
+ * its link as much as the paper's GPUs loaded theirs. */
 static const double intervals[] = {0.24, 0.5, 1, 1.5, 2, 2.5, 3};
 static const double short_intervals[] = {0.24, 1, 2, 3};
 static const double caches[] = {0.5, 1, 2, 4};
@@ -167,7 +165,7 @@ size_t paper_series(const struct paper_opts *opts, enum paper_figure_id figure,
 
     for (size_t i = 0; i < VV_ARRAY_SIZE(all_series); i++) {
         const struct paper_series *s = &all_series[i];
-        /* The simulation needs no machine that can do it. */
+        /* The simulation runs on any machine. */
         bool chosen = kind == PAPER_OVER_GPUS || (opts->engines & 1u << s->engine);
 
         if (chosen && takes_part(kind, s))
@@ -206,7 +204,7 @@ size_t paper_points(const struct paper_opts *opts, enum paper_figure_id figure, 
     return 0;
 }
 
-/* The smaller, the earlier: what the paper's claims hang on comes first. */
+/* Smaller ranks run earlier: the runs that the paper's claims depend on come first. */
 static int rank_of(const struct paper_run *r, enum paper_kind kind)
 {
     static const int of_engine[] = {[PAPER_VARVE] = 0,
@@ -301,7 +299,7 @@ static int add_figure(struct paper *paper, enum paper_figure_id figure)
     return rc;
 }
 
-/* By rank; runs of one rank stay as they were planned. Insertion: there are about a hundred. */
+/* By rank; runs of one rank stay in the order of the plan. Insertion sort: there are about a hundred. */
 static void sort_runs(struct paper *paper)
 {
     for (size_t i = 1; i < paper->nr_runs; i++) {

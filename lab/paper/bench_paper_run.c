@@ -7,12 +7,12 @@
  *
  * The output of a run, one JSON object, is kept as runs/ID.json. ID ends with a hash of the command
  * line, the machine and the program, so that --resume reuses no result that was measured otherwise.
- * The file appears by rename: half a result is none.
+ * The file appears by rename, so it is always whole.
  *
  * The JSON is our own, written by lab/shot/report.c: names are looked up by text, and those of the
  * outermost object come before any nested one of the same name.
  *
- * One thread. A signal sets paper_interrupted, which poll() is woken by.
+ * One thread. A signal sets paper_interrupted, and wakes poll().
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static int more_room(struct pipe_text *p)
     return 0;
 }
 
-/* Takes what there is. Negative errno; the end of the pipe closes it. */
+/* Reads the available bytes. Negative errno; the end of the pipe closes it. */
 static int take(struct pipe_text *p)
 {
     ssize_t n;
@@ -99,7 +99,7 @@ static pid_t start(const char *program, char *const *argv, struct pipe_text *out
         close(o[1]);
         return pid;
     }
-    fflush(NULL); /* or the child would print what is buffered here */
+    fflush(NULL); /* or the child would print the buffer of this process */
     pid = fork();
     if (pid < 0)
         pid = -errno;
@@ -122,7 +122,7 @@ static pid_t start(const char *program, char *const *argv, struct pipe_text *out
     return pid;
 }
 
-/* Reads until both pipes have ended. A process that is to end is asked first, and killed later. */
+/* Reads until both pipes have ended. A process that has to end gets SIGTERM first, and SIGKILL later. */
 static int follow(pid_t pid, double limit_s, struct pipe_text *out, struct pipe_text *err)
 {
     uint64_t deadline = vv_now_ns() + (uint64_t)(limit_s * 1e9), kill_at = 0;
@@ -196,7 +196,7 @@ static const char *find_key(const char *text, const char *name)
     return at ? at + strlen(key) : NULL;
 }
 
-/* NAN: there is none, or null. */
+/* NAN: there is none, or it is null. */
 static double find_double(const char *text, const char *name)
 {
     const char *at = find_key(text, name);
@@ -327,7 +327,7 @@ static size_t run_args(const struct paper_opts *o, const struct paper_run *r,
     add_pair(args, &nr, "--hints", paper_hints_name(r->hints));
     add_arg(args, &nr, r->wait ? "--wait" : "--no-wait");
     add_pair(args, &nr, "--device", o->device);
-    /* The engine that a shot has anyway need not be named. */
+    /* The default engine of a shot is not named. */
     if (r->engine == PAPER_SCORE)
         add_pair(args, &nr, "--policy", "score");
     else if (r->engine != PAPER_VARVE)
@@ -391,7 +391,7 @@ static void name_run(const struct paper *paper, struct paper_run *r)
              (uint32_t)vv_hash64(text, strlen(text)));
 }
 
-/* The last line that says something. */
+/* The last line with text. */
 static void last_line(const char *text, char *buf, size_t size)
 {
     const char *best = "";
@@ -423,7 +423,7 @@ static void reset_result(struct paper_run *r)
     r->expected_checkpoint_s = r->expected_restore_s = NAN;
 }
 
-/* Fills the run in from what it printed; false: that is no result. -ENOMEM. */
+/* Fills in the run from its output; false: the output is not a result. -ENOMEM. */
 static int read_result(const char *json, struct paper_run *r, bool *ret_found)
 {
     const char *processes = find_key(json, "processes");
@@ -479,7 +479,7 @@ static int result_path(const struct paper *paper, const struct paper_run *r, con
     return n < (int)size ? 0 : -ENAMETOOLONG;
 }
 
-/* A file as text that the caller frees; NULL: there is none that can be read. */
+/* A file as text that the caller frees; NULL: no file can be read. */
 static char *load_text(const char *path)
 {
     struct pipe_text p = {.fd = open(path, O_RDONLY | O_CLOEXEC)};
@@ -496,7 +496,7 @@ static char *load_text(const char *path)
     return p.text;
 }
 
-/* Takes up an earlier result. -ENOMEM. */
+/* Uses an earlier result. -ENOMEM. */
 static int resume(const struct paper *paper, struct paper_run *r, bool *ret_found)
 {
     char path[PAPER_PATH], *json;
@@ -517,7 +517,7 @@ static int resume(const struct paper *paper, struct paper_run *r, bool *ret_foun
     return rc;
 }
 
-/* An error is ignored: a result that is not kept is measured again. */
+/* An error is ignored: a result that was not stored is measured again. */
 static void keep(const struct paper *paper, const struct paper_run *r, const char *json)
 {
     char path[PAPER_PATH], made[PAPER_PATH];
@@ -592,7 +592,7 @@ int paper_perform(struct paper *paper, struct paper_run *r, bool may_start)
 
 /* ---- many GPUs ---- */
 
-/* Columns of `varve sim scale --csv`: that of wall_s, and all as far as the one behind it. */
+/* Columns of `varve sim scale --csv`: that of wall_s, and all up to the one behind it. */
 enum { SCALE_WALL = 10, SCALE_FIELDS };
 
 static size_t scale_args(const struct paper_opts *o, char (*args)[PAPER_ARG])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve ring where: who keeps a file, and who would if nodes failed. */
+/* varve ring where: the nodes that keep a file, and those that would after failures. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 #define COMMAND "varve ring where"
 
-/* The nodes by name, and which of them are down. */
+/* The nodes by name, and the nodes that are up. */
 struct cluster {
     char (*names)[64];
     struct vv_place_node *nodes;

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All files are placed once. A trial then takes one node away and places only the files of that node
- * again: the other files are not computed again but looked at, a sample of them in each
- * trial, so that a scheme that moves them is found out. Only `mod` moves them, and there everything
- * is computed again.
+ * again: the other files are not computed again; a sample of them is checked in each trial, to find a scheme that
+ * moves them. Only `mod` moves them, and for it all files are computed again.
  *
  * Under hrw-bounded the places of files depend on the order in which they came; they come in the
- * order of their numbers, before and after the failure, to homes that know all loads and the size of
- * the data set. A healthy file stays where its home put it: that is the rule, so what is looked at in
- * the sample is its home.
+ * order of their numbers, before and after the failure, to homes that have all loads and the size of the data set.
+ * A healthy file stays where its home put it, so the sample checks its home.
  *
- * Threads: homes are found piece by piece, trials are independent; each has arrays of its own for
- * what it changes. Results are summed up in order at the end.
+ * Threads: homes are found piece by piece, trials are independent; each has arrays of its own for its changes.
+ * Results are summed up in order at the end.
  */
 #include "lab/ring/ring_sim.h"
 
@@ -26,7 +24,7 @@
 struct trial {
     uint32_t dead;
     uint32_t receivers;
-    uint64_t got;            /* files that came to a node that did not have them */
+    uint64_t got;            /* files that came to a node which did not have them */
     uint64_t checked, moved; /* healthy files */
     double max_over_mean;
     int rc;
@@ -74,7 +72,7 @@ static void place_all(struct sim *s)
         s->load[s->holder[f]]++;
         loads.total++;
     }
-    /* Sorted by holder, so that a trial finds what its node held. */
+    /* Sorted by holder, so that a trial finds the files of its node. */
     for (uint32_t n = 0; n < s->o->nodes; n++)
         s->first[n + 1] = s->first[n] + s->load[n];
     for (uint64_t f = s->o->files; f-- > 0;)
@@ -126,7 +124,7 @@ static void scratch_fini(struct scratch *x)
     free(x->got);
 }
 
-/* Files of the dead node go to others; a sample of the healthy ones is looked at. */
+/* Moves the files of the dead node to others, and checks a sample of the healthy ones. */
 static void fail_one(const struct sim *s, struct trial *t, struct scratch *x)
 {
     struct vv_place_loads loads = {.bytes = x->load,
@@ -154,7 +152,7 @@ static void fail_one(const struct sim *s, struct trial *t, struct scratch *x)
     }
 }
 
-/* Everything again, without the dead node. */
+/* Computes all files again, without the dead node. */
 static int fail_mod(const struct sim *s, struct trial *t, struct scratch *x)
 {
     struct vv_place_opts opts = {.scheme = VV_PLACE_MOD};
@@ -209,7 +207,7 @@ static void run_trial(void *arg, size_t i)
 
 /* ---- the whole ---- */
 
-/* Each node fails once before one fails twice. */
+/* Each node fails once before any fails twice. */
 static int choose_nodes(struct sim *s)
 {
     uint32_t n = s->o->nodes, *order = calloc(n, sizeof(*order));

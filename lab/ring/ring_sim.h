@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Placement put to the test: files on nodes, then one node fails, many times over. The experiment
- * behind Figure 6(b) of Lee et al., "Fault-Tolerant Deep Learning Cache with Hash Ring for Load
- * Balancing in HPC Systems", for every scheme there is.
+ * A test of the placement: files on nodes, then one node fails, many times. It is the experiment behind Figure
+ * 6(b) of Lee et al., "Fault-Tolerant Deep Learning Cache with Hash Ring for Load Balancing in HPC Systems", for
+ * every scheme.
  */
 #ifndef LAB_RING_RING_SIM_H
 #define LAB_RING_RING_SIM_H
@@ -22,7 +22,7 @@ struct ring_sim_opts {
     const uint64_t *weights;
     size_t nr_weights;
     unsigned jobs;
-    uint32_t checks; /* healthy files looked at in a trial */
+    uint32_t checks; /* healthy files checked in a trial */
 };
 
 /* A receiver is a node that gets a file it did not have. */
@@ -41,7 +41,7 @@ struct ring_sim_result {
 /* The steps that a run reports to its progress. */
 uint64_t ring_sim_steps(const struct ring_sim_opts *o);
 
-/* Deterministic, whatever the number of threads. -EINVAL, -ERANGE, -ENOMEM. */
+/* The result does not depend on the number of threads. -EINVAL, -ERANGE, -ENOMEM. */
 VV_WARN_UNUSED int ring_sim_run(const struct ring_sim_opts *o, struct sim_progress *progress,
                                 struct ring_sim_result *ret_result);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve ring sim: how evenly each scheme spreads files over nodes, and what one failure does to it.
- * A row is a scheme, or a ring with one number of virtual nodes. Rows are computed one after the
- * other, each on all threads.
+ * varve ring sim: how evenly each scheme spreads files over nodes, and the effect of one failure. A row is a
+ * scheme, or a ring with one number of virtual nodes. Rows are computed one after the other, each on all threads.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two baselines that know neither caches nor hints. Both copy on the legacy default stream, behind
+ * Two baselines without caches and hints. Both copy on the legacy default stream, behind
  * the application's kernels, and return when the copy is done.
  *
  * ondemand: every version has a slot of its own in pinned host memory, so a call is one copy over
@@ -24,7 +24,7 @@
 
 #define FILE_ALIGN SHOT_PINNED_ALIGN
 
-/* What both have. */
+/* Shared by both. */
 struct baseline {
     struct shot_engine base;
     struct vv_device *device;
@@ -183,7 +183,7 @@ static void file_name(const struct baseline *b, uint64_t version, char *buf, siz
     snprintf(buf, size, "%s/r%" PRIu32 ".v%" PRIu64, b->folder, b->rank, version);
 }
 
-/* Past the page cache only whole blocks move. */
+/* Past the page cache only whole blocks can be transferred. */
 static size_t file_bytes(const struct baseline *b, size_t bytes)
 {
     return b->direct ? vv_align_up(bytes, FILE_ALIGN) : bytes;

@@ -5,12 +5,12 @@
  *
  * Every version has a place in one managed allocation. A checkpoint copies into it on the device;
  * the flusher then advises that it belongs in host memory and moves it there. With hints, the
- * prefetcher moves versions to the device in the order of the hints. What is on the device, or on
- * its way there or back, is counted and stays within the device cache that the library would have:
- * a checkpoint waits for the flusher, the prefetcher for the application. A version consumed counts
- * as gone at once; it is not moved back, which is more than fair, as it costs the link nothing. With
- * `gone` it is advised to belong in host memory, so that the driver may drop it first, which on an H200
- * made restores eight times slower and never paid, as nothing has to be dropped.
+ * prefetcher moves versions to the device in the order of the hints. Versions on the device, or on their way there
+ * or back, are counted and limited to the device cache that the library would have: a checkpoint waits for the
+ * flusher, the prefetcher for the application. A consumed version does not count any more; it is not moved back,
+ * which is more than fair, as it costs the link nothing. With `gone` it is advised to belong in host memory, so
+ * that the driver may drop it first, which on an H200 made restores eight times slower and never paid, as nothing
+ * has to be dropped.
  *
  * A copy into pages that are not on the device is a storm of faults, many times slower than moving
  * them there, so a checkpoint moves its place up first; a restore without hints likewise. Places can
@@ -54,7 +54,7 @@
 enum place {
     NOWHERE,   /* not written, or discarded */
     PREPARING, /* counted; the prefetcher moves its place up */
-    PREPARED,  /* counted; its place is on the device, with nothing in it */
+    PREPARED,  /* counted; its empty place is on the device */
     WRITING,   /* counted; a checkpoint has it */
     ON_DEVICE, /* counted; the flusher has it in its queue */
     CLAIMED,   /* counted; ready to be restored, not to be flushed */
@@ -69,10 +69,10 @@ struct version {
     bool moving;   /* the flusher moves it */
 };
 
-/* What one of the threads does with the driver. */
+/* The state of a thread towards the driver. */
 struct steps {
     bool under_way; /* a step or advice */
-    bool advises;   /* or is about to */
+    bool advises;   /* or is about to move or to give advice */
 };
 
 /* Version numbers, first in, first out. */
@@ -100,16 +100,16 @@ struct uvm {
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    /* Synchronization: lock, from here on. */
+    /* Synchronization: lock, for all fields below. */
     struct version *version;
     uint64_t counted_bytes;
     struct queue flush, hints;
     uint64_t distance;
     uint64_t next_put; /* places from here on are prepared; nr: none */
     bool started, busy, stop;
-    bool waiting; /* a checkpoint, for room */
+    bool waiting; /* a checkpoint that waits for room */
     bool copying; /* a call */
-    int error;    /* of a thread, the first */
+    int error;    /* of a thread: the first call */
     struct steps flusher_steps, prefetcher_steps;
     unsigned turns; /* threads that wait for theirs */
 };
@@ -163,7 +163,7 @@ static struct steps *steps_of(struct uvm *u, bool to_host)
     return to_host ? &u->flusher_steps : &u->prefetcher_steps;
 }
 
-/* The application goes first, then advice, which is given alone. */
+/* The application goes first, then advice, which is given while no other call runs. */
 static bool has_turn_locked(const struct uvm *u, const struct steps *other, bool advice)
 {
     if (u->stop)
@@ -171,7 +171,7 @@ static bool has_turn_locked(const struct uvm *u, const struct steps *other, bool
     return !u->copying && (advice ? !other->under_way : !other->advises);
 }
 
-/* Of a thread: a step, or advice. */
+/* A step of a thread, or its advice. */
 static void begin(struct uvm *u, bool to_host, bool advice)
 {
     struct steps *steps = steps_of(u, to_host);
@@ -206,7 +206,7 @@ static int advise(struct uvm *u, struct managed_mover *m, uint64_t version, bool
     return rc;
 }
 
-/* As the threads do it. */
+/* In steps, as the threads do it. */
 static int move_in_steps(struct uvm *u, struct managed_mover *m, uint64_t version, bool to_host)
 {
     size_t bytes = bytes_of(u, version);
@@ -221,7 +221,7 @@ static int move_in_steps(struct uvm *u, struct managed_mover *m, uint64_t versio
     return rc;
 }
 
-/* Moves it up at once, as calls do. */
+/* Moves a place up in one piece, as calls do. */
 static int move_in_call(struct uvm *u, uint64_t version)
 {
     size_t bytes = bytes_of(u, version);
@@ -269,7 +269,7 @@ static void *flusher_main(void *arg)
         u->busy = ver->moving = false;
         if (rc && !u->error)
             u->error = rc;
-        /* Consumed or claimed while it moved: whoever did that has settled the count. */
+        /* If it was consumed or claimed while it moved, that call has adjusted the count. */
         if (down && ver->place == ON_DEVICE) {
             ver->place = ON_HOST;
             u->counted_bytes -= bytes_of(u, version);
@@ -294,7 +294,7 @@ static int queue_flush_locked(struct uvm *u, uint64_t version)
 
 /* ---- the prefetcher ---- */
 
-/* Whether the next hint can be acted upon; hints that say nothing any more are dropped. */
+/* True if the next hint can be acted upon. Hints that are out of date are dropped. */
 static bool next_hint_locked(struct uvm *u, uint64_t *ret_version)
 {
     while (u->started && u->hints.n > 0) {
@@ -307,7 +307,7 @@ static bool next_hint_locked(struct uvm *u, uint64_t *ret_version)
         if (ver->place == ON_DEVICE && ver->moving)
             return false; /* it has to come back */
         if (ver->place == ON_DEVICE)
-            ver->place = CLAIMED; /* it is where it shall be */
+            ver->place = CLAIMED; /* it is where it has to be */
         if (ver->place == ON_HOST) {
             if (u->counted_bytes + bytes_of(u, version) > room)
                 return false;
@@ -319,7 +319,8 @@ static bool next_hint_locked(struct uvm *u, uint64_t *ret_version)
     return false;
 }
 
-/* Whether a place is to be prepared; those ahead of it are. A checkpoint that waits gets the room. */
+/* True if a place is to be prepared. Those ahead of it are prepared already. A waiting checkpoint gets the room
+ * first. */
 static bool next_place_locked(struct uvm *u, uint64_t *ret_version)
 {
     uint64_t end = VV_MIN(u->next_put + u->opts.ahead, u->sizes->nr);
@@ -350,13 +351,13 @@ static void move_up_locked(struct uvm *u, uint64_t version, enum place meanwhile
     pthread_mutex_lock(&u->lock);
     if (rc && !u->error)
         u->error = rc;
-    /* Consumed while it moved: whoever did that has settled the count. */
+    /* If it was consumed while it moved, that call has adjusted the count. */
     if (ver->place == meanwhile)
         ver->place = then;
     pthread_cond_broadcast(&u->changed);
 }
 
-/* Places first: who writes now reads later. */
+/* Places first: a thread that writes now reads later. */
 static void *prefetcher_main(void *arg)
 {
     struct uvm *u = arg;
@@ -378,7 +379,7 @@ static void *prefetcher_main(void *arg)
     return NULL;
 }
 
-/* Prepared places are empty: giving them up is a matter of counting. */
+/* Prepared places are empty: to give them up, only the count changes. */
 static void give_up_places_locked(struct uvm *u, uint64_t but)
 {
     for (uint64_t v = 0; v < u->sizes->nr; v++)
@@ -439,7 +440,7 @@ static int start(struct shot_engine *e)
     return 0;
 }
 
-/* Until nobody else has the place of the version. */
+/* Waits until no other thread has the place of the version. */
 static void await_place_locked(struct uvm *u, const struct version *ver)
 {
     while (!u->error && (ver->moving || ver->place == PREPARING || ver->place == MOVING_UP))
@@ -452,8 +453,8 @@ static bool lacks_room_locked(const struct uvm *u, uint64_t version)
            u->counted_bytes + bytes_of(u, version) > u->cache_bytes;
 }
 
-/* Until the place of the version is counted and nobody else has it. The result says whether it is on
- * the device. One that is larger than the cache goes alone. */
+/* Waits until the place of the version is counted and no other thread has it. The result is true if it is on the
+ * device. A place that is larger than the cache has to be the only one. */
 static bool take_place_locked(struct uvm *u, uint64_t version)
 {
     struct version *ver = &u->version[version];
@@ -469,7 +470,7 @@ static bool take_place_locked(struct uvm *u, uint64_t version)
         give_up_places_locked(u, version);
     while (lacks_room_locked(u, version)) {
         pthread_cond_wait(&u->changed, &u->lock);
-        give_up_places_locked(u, version); /* those that were being prepared */
+        give_up_places_locked(u, version); /* the places that were being prepared */
     }
     u->waiting = false;
     u->counted_bytes += bytes_of(u, version);
@@ -506,7 +507,7 @@ static int checkpoint(struct shot_engine *e, uint64_t version, void *buf, size_t
     return rc;
 }
 
-/* How many others have been prefetched and not consumed. */
+/* The number of other versions that were prefetched and not consumed. */
 static uint64_t distance_locked(const struct uvm *u, uint64_t version)
 {
     uint64_t n = 0;
@@ -516,7 +517,7 @@ static uint64_t distance_locked(const struct uvm *u, uint64_t version)
     return n;
 }
 
-/* Whether it is to be moved by the call, and is counted from now on for that. */
+/* True if the call has to move the place, which is counted from now on for that. */
 static bool take_back_locked(struct uvm *u, uint64_t version)
 {
     struct version *ver = &u->version[version];
@@ -530,7 +531,7 @@ static bool take_back_locked(struct uvm *u, uint64_t version)
     return true;
 }
 
-/* What has been restored is gone, or the flusher may have it. */
+/* A restored version is consumed, or goes to the flusher. */
 static int let_go_locked(struct uvm *u, uint64_t version)
 {
     struct version *ver = &u->version[version];
@@ -558,7 +559,7 @@ static int restore(struct shot_engine *e, uint64_t version, void *buf, size_t by
         return rc;
     pthread_mutex_lock(&u->lock);
     start_locked(u);
-    /* Who reads does not write next. */
+    /* The thread restores, so it does not write next. */
     u->next_put = u->sizes->nr;
     give_up_places_locked(u, u->sizes->nr);
     u->distance = distance_locked(u, version);
@@ -634,7 +635,7 @@ static void explain(struct shot_engine *e, int rc, char *buf, size_t size)
 
 /* ---- opening and closing ---- */
 
-/* Accepts a half-open one. */
+/* Accepts a half-open engine. */
 static int uvm_close(struct shot_engine *e)
 {
     struct uvm *u = of(e);
@@ -717,7 +718,7 @@ static int open_movers(struct uvm *u)
     return rc;
 }
 
-/* Up first: what comes to the host from somewhere need not be cleared there. */
+/* Up first: pages that come to the host from the device need not be cleared there. */
 static int touch(struct uvm *u)
 {
     int rc = 0;

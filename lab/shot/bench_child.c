@@ -2,12 +2,11 @@
 /*
  * The children of `varve bench shot`.
  *
- * One that runs the shot is an application: it has memory of its own, on a device or not, and gives
- * it to an engine. On a real device the two meet in the device's primary context and nowhere else,
- * as any program and the library would; an emulated device is the library's own, and the
- * application borrows it. Baselines use the application's device.
+ * A child that runs the shot is an application: it has memory of its own, on a device or not, and gives it to an
+ * engine. On a real device they share only the device's primary context, as any program and the library do; an
+ * emulated device is the library's own, and the application borrows it. Baselines use the application's device.
  *
- * One that measures runs plain loops on the device and leaves their rates.
+ * A child that measures runs plain loops on the device and stores their rates.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -34,7 +33,7 @@
 #define PROBE_ALIGN     (UINT64_C(2) << 20)
 #define PROBE_FILES     4
 
-/* What a thread of a child needs while it runs. */
+/* State of a thread of a child while it runs. */
 struct child_env {
     struct bench *bench;
     struct bench_child *child;
@@ -69,7 +68,7 @@ static void note_progress(void *arg, size_t ops_done)
 
 /* ---- devices ---- */
 
-/* The application's own. The emulated one is as fast as the library's would be. */
+/* The application's own device. The emulated one is as fast as the library's would be. */
 static int open_device(const struct bench *b, char *err, struct vv_device **ret_device)
 {
     struct vv_device_host_opts o;
@@ -111,7 +110,7 @@ static uint64_t tier_bytes(const struct bench *b, enum vv_tier_kind kind)
     return 0;
 }
 
-/* Each process has a file of its own, by its rank unless the name says otherwise. */
+/* Each process has a file of its own, with its rank in the name unless the name has one. */
 static int set_trace_file(const struct bench *b, struct varve_opts *o)
 {
     char name[sizeof(o->trace_file)];
@@ -159,7 +158,7 @@ static int open_context(const struct bench *b, uint32_t rank, char *err, struct 
     return 0;
 }
 
-/* One history as an engine. */
+/* Opens one history as an engine. */
 static int open_history(const struct bench *b, const struct shot_hist *hist, struct shot_varve *v,
                         struct shot_engine **ret_engine)
 {
@@ -176,7 +175,7 @@ static int open_history(const struct bench *b, const struct shot_hist *hist, str
     return rc < 0 ? rc : shot_engine_varve(v, ret_engine);
 }
 
-/* The host's memory is ready unless the shot is to begin at once, as with the library. */
+/* The host memory is ready unless the shot has to begin at once, as with the library. */
 static int uvm_opts(const struct bench *b, char *err, struct shot_uvm_opts *ret_opts)
 {
     int rc = shot_uvm_opts_parse(b->opts.uvm, err, BENCH_TEXT_BYTES, ret_opts);
@@ -213,10 +212,10 @@ static int open_baseline(const struct bench *b, uint32_t rank, struct vv_device 
 
 /* ---- running a shot ---- */
 
-/* What has been opened so far, to be closed in the reverse order. */
+/* Everything opened so far, to be closed in reverse order. */
 struct opened {
     struct vv_device *device;     /* opened here */
-    struct varve_ctx *ctx;        /* of the library, which the engines share */
+    struct varve_ctx *ctx;        /* of the library, shared by the engines */
     struct shot_app *apps;        /* one for each thread */
     struct shot_engine **engines; /* one for each history */
     uint32_t nr_apps, nr_engines; /* so many are open */
@@ -255,7 +254,7 @@ static int wait_until_ready(struct varve_ctx *ctx, uint64_t host_bytes, char *er
         rc = varve_stats(ctx, &s);
         if (rc)
             return bench_fail(err, rc, "statistics: %s", varve_strerror(rc));
-        /* What is left of a size beyond whole pages is never made ready. */
+        /* The rest of a size beyond whole pages is never made ready. */
         if (s.host_ready_bytes >= host_bytes - host_bytes % s.page_bytes)
             return 0;
         if (s.host_ready_bytes > last) {
@@ -268,7 +267,7 @@ static int wait_until_ready(struct varve_ctx *ctx, uint64_t host_bytes, char *er
     }
 }
 
-/* The library, with an application on its device where only the library has that. */
+/* Opens the library, with an application on its device if only the library has that device. */
 static int open_with_varve(const struct bench *b, uint32_t rank, const struct shot_work *work,
                            struct bench_child *c, struct opened *o)
 {
@@ -283,7 +282,7 @@ static int open_with_varve(const struct bench *b, uint32_t rank, const struct sh
         return rc;
     v.ctx = o->ctx;
     for (uint32_t h = 0; rc == 0 && h < work->nr_hists; h++) {
-        v.stream = o->apps[b->stream ? h : 0].native; /* steps: each stream its history */
+        v.stream = o->apps[b->stream ? h : 0].native; /* steps: each stream has a history */
         rc = open_history(b, &work->hists[h], &v, &o->engines[h]);
         o->nr_engines += rc == 0;
     }
@@ -291,7 +290,7 @@ static int open_with_varve(const struct bench *b, uint32_t rank, const struct sh
         return bench_fail(c->err, rc, "opening the history: %s", varve_strerror(rc));
     if (b->opts.at_once)
         return 0;
-    /* What does not fill a page is never used. */
+    /* A rest that does not fill a page is never used. */
     rc = wait_until_ready(v.ctx, vv_align_down(tier_bytes(b, VV_TIER_HOST), b->core.page_bytes),
                           c->err);
     c->host_ready_s = (double)(vv_now_ns() - start) * 1e-9;
@@ -341,7 +340,7 @@ static int open_all(const struct bench *b, uint32_t rank, const struct shot_work
     if (!o->apps || !o->engines)
         return bench_fail(c->err, -ENOMEM, "out of memory");
     rc = own_device ? open_device(b, c->err, &o->device) : 0;
-    /* The application is there before the engine is opened. */
+    /* The application exists before the engine is opened. */
     if (rc == 0 && own_device)
         rc = init_apps(b, work, o->device, c->err, o);
     if (rc)
@@ -383,7 +382,7 @@ static int close_all(struct opened *o)
 struct worker {
     struct child_env env;
     struct shot_run run;
-    struct stream_run steps; /* instead of `run`, if it has a plan */
+    struct stream_run steps; /* instead of `run`, if the thread has a plan */
     pthread_t thread;
     bool started;
 };
@@ -400,7 +399,8 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
-/* The first thread is this one. Returns the result of the first that failed by itself, and leaves its text in c[0]. */
+/* The first thread is this one. Returns the result of the first that failed by itself, and stores its text in
+ * c[0]. */
 static int run_threads(struct bench *b, uint32_t rank, const struct shot_work *work,
                        struct opened *o, struct bench_child *c)
 {
@@ -466,9 +466,8 @@ int bench_work(const struct bench *b, uint32_t rank, struct shot_work *own,
     return shot_work_init(&b->opts, &plan, &b->sizes, b->interval_ns, rank, own);
 }
 
-/* As a launcher binds a process that it starts: all processors of the list, or where there are
- * several processes one each, in turn. The library takes it for a job's process by PMI_SIZE, which
- * launchers set. */
+/* Binds as a launcher binds a process that it starts: to all processors of the list or, if there are several
+ * processes, to one each, in turn. By PMI_SIZE, which launchers set, the library takes it for a process of a job. */
 static int bind_as_launched(const struct bench *b, uint32_t rank, char *err)
 {
     char procs[16];
@@ -489,7 +488,7 @@ static int bind_as_launched(const struct bench *b, uint32_t rank, char *err)
     return rc ? bench_fail(err, rc, "--cores: %s", strerror(-rc)) : 0;
 }
 
-/* Where the library's threads ran, and what they took. */
+/* The processors of the library's threads, and the time that they took. */
 static void note_helpers(const struct opened *o, struct bench_child *c)
 {
     struct varve_stats s = {.stats_size = sizeof(s)};
@@ -523,7 +522,7 @@ int bench_child_run(struct bench *b, uint32_t rank, struct bench_child *c)
 
 /* ---- measuring ---- */
 
-/* The rate of one thing after another. */
+/* The rate of two transfers, one after the other. */
 static double in_turn(double a, double b)
 {
     return a > 0 && b > 0 ? 1 / (1 / a + 1 / b) : fmax(a, b);
@@ -568,7 +567,7 @@ static int measure_hops(const struct bench *b, struct vv_device *d, struct bench
     struct probe_link_opts o = {.seg_bytes = bytes, .seconds = PROBE_SECONDS};
     struct probe_device *probe;
     struct probe_copies copies;
-    /* With --load the interval depends on what is being measured. */
+    /* With --load the interval depends on the measured rate. */
     uint64_t interval_ns = b->opts.load > 0 ? 0 : b->opts.interval_ns;
     int rc = probe_device_new(d, bytes, &probe);
 
@@ -600,7 +599,7 @@ int bench_child_probe(const struct bench *b, struct bench_probe *p)
     if (rc)
         return rc;
     switch (b->opts.engine) {
-    case SHOT_ENGINE_UVM: /* no bandwidth explains it: docs/paper.md */
+    case SHOT_ENGINE_UVM: /* no bandwidth explains it: see docs/paper.md */
         break;
     case SHOT_ENGINE_ONDEMAND:
         rc = expect_ondemand(b, d, p->err, &p->expected);

@@ -4,16 +4,16 @@
  *
  * The parent parses, measures the bandwidths that are not throttled, forks one child per process of
  * the shot, waits, measures again, and prints. A child (bench_child.c) opens an engine of its own,
- * carries its script out (lab/shot/shot_run.c) and leaves its figures in memory shared with the parent;
+ * runs its script (lab/shot/shot_run.c) and stores its figures in memory shared with the parent;
  * it never prints. Devices are measured in a child as well.
  * The parent has no thread when it forks, the probes join theirs, and never uses a device.
  *
  * A child that fails, or dies, sets `failed`, and the others leave their next barrier with an
- * error: nobody waits for ever for somebody who will not come.
+ * error: no child waits for ever for one that has ended.
  *
  * All files live in a folder made for the run, inside --local, and are removed with it; also when
- * the run is interrupted: the signal only sets `interrupted`, which the parent looks at between its
- * steps and while it waits for its children. It then ends them, cleans up, and dies of the signal.
+ * the run is interrupted: the signal only sets `interrupted`, which the parent tests between its steps and while
+ * it waits for its children. It then ends them, cleans up, and ends by the signal.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -52,7 +52,7 @@
 #define PROBE_SYNCS        4
 #define PROBE_DISK_SECONDS 1.0 /* at most, for each of three passes */
 
-/* The signal that ends the run; 0: none yet. */
+/* The signal that ends the run; 0: none so far. */
 static volatile sig_atomic_t interrupted;
 
 static const int ending_signals[] = {SIGHUP, SIGINT, SIGTERM};
@@ -62,7 +62,7 @@ static void note_signal(int signal)
     interrupted = signal;
 }
 
-/* Signals that were ignored, as under nohup, stay so. */
+/* Signals that were ignored, as under nohup, stay ignored. */
 static void set_signals(void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART}, old;
@@ -91,16 +91,15 @@ static double larger(uint64_t configured, double measured)
 
 static int probe_memory(const struct bench *b, double *ret_bps)
 {
-    /* Objects of the size that will be copied, so that caches help the loop no less than the
-     * run. */
+    /* Objects of the size that will be copied, so that the loop gains as much from caches as the run. */
     uint64_t bytes = b->sizes.total_bytes / b->sizes.nr;
 
     bytes = VV_MIN(VV_MAX(bytes, UINT64_C(1) << 20), UINT64_C(64) << 20);
     return probe_memcpy(bytes, 1, PROBE_SECONDS, ret_bps);
 }
 
-/* The disk in the mode of the run: files as the library makes them, as much of them as the run may write, within
- * reason. More operations are in flight than blocks, because those that sync a file write nothing. */
+/* The disk in the mode of the run: files as the library makes them, as much as the run may write, up to a limit.
+ * More operations are in flight than blocks, because those that sync a file write nothing. */
 static int probe_folder(struct bench *b, struct probe_disk_rates *ret_rates)
 {
     bool files = b->opts.level != VARVE_LEVEL_CACHED;
@@ -161,15 +160,14 @@ static int probe_in_child(struct bench *b, struct bench_probe *ret_probe)
     return rc;
 }
 
-/* Bandwidths, and what a baseline ought to take. */
+/* Bandwidths, and the expected time of a baseline. */
 struct rates {
     double hop[SHOT_HOP_NR];
     struct shot_expected expected;
-    char changed[64]; /* what the later of two measurements found otherwise; empty: nothing */
+    char changed[64]; /* the difference that the later of two measurements found; empty: none */
 };
 
-/* The hops that are memory. A real device is asked itself; the emulated one copies as the processor
- * does. */
+/* The hops that are memory. A real device is measured; the emulated one copies as the processor does. */
 static int measure_memory(struct bench *b, struct rates *r)
 {
     const uint64_t *set = b->opts.rate;
@@ -196,7 +194,7 @@ static int measure_memory(struct bench *b, struct rates *r)
     return 0;
 }
 
-/* The rates of all hops: as configured, or else as measured now; 0 where nobody asks for a bound. */
+/* The rates of all hops: as configured, or else as measured now; 0 if no bound is requested. */
 static int measure(struct bench *b, struct rates *ret_rates)
 {
     const uint64_t *set = b->opts.rate;
@@ -248,7 +246,7 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     (void)st;
     (void)type;
     (void)ftw;
-    remove(path); /* what cannot be removed stays, and its folder with it */
+    remove(path); /* a file that cannot be removed stays, and its folder with it */
     return 0;
 }
 
@@ -284,12 +282,12 @@ static void remove_folder(struct bench *b)
     if (b->folder[0])
         nftw(b->folder, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     if (b->made)
-        rmdir(b->made); /* unless others have come to use it */
+        rmdir(b->made); /* unless others use it meanwhile */
 }
 
 /* ---- shared memory ---- */
 
-/* The memory of one thread's figures. */
+/* Allocates the figures of one thread. */
 static size_t trace_bytes(const struct shot_script *script)
 {
     size_t calls = script->nr_puts + script->nr_gets;
@@ -355,13 +353,13 @@ static void end_children(const pid_t *pids, uint32_t started)
             kill(pids[i], SIGKILL); /* their files are removed with the folder */
 }
 
-/* What a process leaves, in the place of its first thread. */
+/* The figures of a process, in the place of its first thread. */
 static struct bench_child *child_of(const struct bench *b, uint32_t rank)
 {
     return &b->children[rank * b->nr_threads];
 }
 
-/* Waits for all children that were started; a child that ended badly makes the others give up. */
+/* Waits for all children that were started; a child that failed makes the others stop. */
 static void reap(struct bench *b, pid_t *pids, uint32_t started, size_t nr_ops)
 {
     uint32_t left = started;
@@ -397,7 +395,7 @@ static int run_children(struct bench *b, size_t nr_ops)
     uint32_t started = 0;
     int rc = pids ? 0 : bench_fail(b->err, -ENOMEM, "out of memory");
 
-    fflush(NULL); /* or a child would print what the parent has buffered */
+    fflush(NULL); /* or a child would print the parent's buffer */
     for (; rc == 0 && started < b->opts.procs; started++) {
         pids[started] = fork();
         if (pids[started] < 0) {
@@ -416,7 +414,7 @@ static int run_children(struct bench *b, size_t nr_ops)
     }
     reap(b, pids, started, nr_ops);
     free(pids);
-    /* Name the one that failed, not those that gave up because of it. */
+    /* Name the child that failed, not those that stopped because of it. */
     for (uint32_t i = 0; rc == 0 && i < b->opts.procs; i++)
         if (child_of(b, i)->rc < 0 && child_of(b, i)->rc != -ECANCELED)
             rc = bench_fail(b->err, child_of(b, i)->rc, "process %" PRIu32 ": %s", i,
@@ -445,12 +443,12 @@ static void set_machine(const struct bench *b, const struct rates *rates, struct
     }
     m->staging_bytes = 2 * (uint64_t)b->core.transit_pages * b->core.page_bytes;
     memcpy(m->rate, rates->hop, sizeof(m->rate));
-    /* Kernels write into the pool's memory: nothing is copied before or behind them. */
+    /* Kernels write into the pool's memory: nothing is copied before or after them. */
     if (b->stream && b->stream->engine == STREAM_ENGINE_POOL)
         m->rate[SHOT_HOP_D2D] = 0;
 }
 
-/* One thread's part of the report, its bound from the gaps as they were. */
+/* One thread's part of the report. Its bound comes from the measured gaps. */
 static int collect(const struct bench *b, uint32_t slot, const struct shot_script *script,
                    struct shot_report *report)
 {
@@ -508,7 +506,7 @@ static void set_stream(const struct bench *b, struct shot_report *r)
         r->stream_run.put_host_s[1] = fmax(r->stream_run.put_host_s[1], f->put_host_s[1]);
         r->stream_run.get_host_s[1] = fmax(r->stream_run.get_host_s[1], f->get_host_s[1]);
         if (b->stream->engine == STREAM_ENGINE_VARVE)
-            continue; /* one context, whose figures are those of all */
+            continue; /* one context with the figures of all */
         r->stream_run.moved_down_bytes += f->moved_down_bytes;
         r->stream_run.moved_up_bytes += f->moved_up_bytes;
     }
@@ -545,11 +543,11 @@ static int make_report(struct bench *b, const struct rates *rates, struct shot_r
     return 0;
 }
 
-/* What every process does, as far as it is the same for all; the first one's work is in *own. */
+/* Work of every process that is the same for all; the first one's work is in *own. */
 static int prepare(struct bench *b, const struct rates *before, struct shot_work *own,
                    const struct shot_work **ret_work)
 {
-    /* What an unthrottled disk takes is shared by all; a throttle is each process's own. */
+    /* The speed of an unthrottled disk is shared by all; a throttle applies to each process. */
     double sharing = b->opts.rate[SHOT_HOP_H2F] ? 1 : b->opts.procs;
     int rc = 0;
 
@@ -565,7 +563,7 @@ static int prepare(struct bench *b, const struct rates *before, struct shot_work
     return map_shared(b, *ret_work);
 }
 
-/* Everything between the folder's making and its removal. */
+/* Everything between making the folder and removing it. */
 static int run_bench(struct bench *b, struct shot_report *ret_report)
 {
     struct rates before, after, rates;
@@ -621,7 +619,7 @@ static int print_report(const struct bench *b, const struct shot_report *report)
     return rc < 0 ? CLI_FAILED : CLI_OK;
 }
 
-/* Whether the options can be. */
+/* True if the options are allowed together. */
 static int check_options(const struct bench *b)
 {
     const uint64_t *rate = b->opts.rate;
@@ -682,7 +680,7 @@ int lab_bench_shot(int argc, char **argv)
 
 /* ---- scripts ---- */
 
-/* A history of the library has one set of regions, so that two threads cannot use it at the same time. */
+/* A history of the library has one set of regions, so two threads cannot use it at the same time. */
 static int check_histories(const struct shot_work *work, const char *command)
 {
     uint32_t user[SHOT_MAX_HISTS];
@@ -719,7 +717,7 @@ static void add_up_sizes(struct bench *b)
     b->sizes.nr = VV_MAX(b->sizes.nr, (size_t)1);
 }
 
-/* What is refused. */
+/* The options that are refused. */
 static int check_script(const struct bench *b)
 {
     if (b->opts.engine != SHOT_ENGINE_VARVE) {

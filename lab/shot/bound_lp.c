@@ -14,8 +14,8 @@
  *   sum of a <= capacity at every node
  *   time for u, for the growth of f, and for both, within the length of the period
  *
- * Each hop is taken by itself, joined to the others by b alone. Everything that a real schedule does satisfies
- * this, so the optimum is a lower bound. A fence is a period without limit, at whose end everything is below.
+ * Each hop is separate; only b joins it to the others. Every real schedule satisfies this, so the optimum is a
+ * lower bound. A fence is a period without limit, at whose end everything is below.
  *
  * Units are seconds and megabytes, for the solver's sake.
  */
@@ -93,7 +93,7 @@ static int glpk_open(struct glpk *g)
 
 struct life {
     double size;      /* megabytes */
-    size_t put, dead; /* periods from 1; dead: the first at whose end it need not be kept */
+    size_t put, dead; /* periods from 1; dead: the first at whose end it is not needed */
     size_t last_get;  /* 0: none */
     size_t first_col; /* of a(put), and two more for each node */
 };
@@ -138,7 +138,7 @@ static void add_cell(struct lp *p, size_t col, double value)
     p->cells[p->nr_cells++] = (struct cell){(int)p->nr_rows, (int)col, value};
 }
 
-/* The cells that are added next are its. */
+/* Starts a column: cells that are added next belong to it. */
 static void add_row(struct lp *p, int type, double low, double high)
 {
     if (p->nr_rows == p->cap_rows) {
@@ -154,7 +154,7 @@ static void add_row(struct lp *p, int type, double low, double high)
     p->rows[p->nr_rows++] = (struct row){type, low, high};
 }
 
-/* Columns: b(n) is n; then, for the hop at hand, a, f and u of each life, for nodes put to dead. */
+/* Columns: b(n) is n; then, for the present hop, a, f and u of each life, for nodes put to dead. */
 static size_t col_a(const struct life *l, size_t n)
 {
     return l->first_col + 3 * (n - l->put);
@@ -180,7 +180,7 @@ static bool is_live(const struct life *l, size_t n)
     return n >= l->put && n < l->dead;
 }
 
-/* What goes down of a life in period n. */
+/* The bytes of a life that go down in period n. */
 static void add_down(struct lp *p, const struct life *l, size_t n, double factor)
 {
     if (!is_live(l, n))
@@ -216,7 +216,7 @@ static void add_bandwidths(struct lp *p, size_t n, const struct bound_hop *hop)
     double both = fmax(hop->both_bps, fmax(hop->down_bps, hop->up_bps));
 
     if (hop->down_bps > 0 && hop->up_bps > 0 && hop->both_bps <= 0) {
-        add_bandwidth(p, n, hop->down_bps, hop->up_bps); /* one medium: the others follow */
+        add_bandwidth(p, n, hop->down_bps, hop->up_bps); /* one medium: the others follow from it */
         return;
     }
     if (hop->down_bps > 0)
@@ -346,7 +346,7 @@ static bool takes_no_time(const struct lp *p, size_t col)
     return col <= p->nr_periods && (p->periods[col].kind == GAP || p->periods[col].kind == FENCE);
 }
 
-/* By interior points, which is fast; the simplex method where that does not converge. */
+/* By interior points, which is fast; by the simplex method if that does not converge. */
 static int optimise(const struct glpk *g, void *prob, double *ret_s)
 {
     if (g->interior(prob, NULL) == 0 && g->ipt_status(prob) == GLP_OPT) {
@@ -417,7 +417,7 @@ int bound_lp(const struct bound_event *events, size_t nr_events, const struct bo
         rc = p.failed ? -ENOMEM : p.nr_periods ? solve(&g, &p, ret_s) : (*ret_s = 0, 0);
     }
     if (g.library && g.free_env)
-        g.free_env(); /* what it keeps for this thread */
+        g.free_env(); /* memory that GLPK keeps for this thread */
     if (g.library)
         dlclose(g.library);
     free(versions);

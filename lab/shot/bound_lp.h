@@ -9,7 +9,7 @@
 /*
  * For the same events and machine as bound_compute. Time grows fast with calls times versions.
  *   -ENOTSUP   there is no GLPK
- *   -EINVAL    the events make no sense
+ *   -EINVAL    the events are wrong
  *   -EDOM      the solver has not found the optimum
  *   -ENOMEM
  */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a training step on streams is compared with: `pool`, the well-made version of what programs do by hand, and
- * `none`, which saves nothing.
+ * The baselines of a training step on streams: `pool`, a good program without the library, and `none`, which saves
+ * nothing.
  *
- * Pool. Device memory is two rings, one for what goes down and one for what comes up. A kernel writes its object into
+ * Pool. Device memory is two rings, one for each direction. A kernel writes its object into
  * the first; behind it the down stream copies the object to its slot in pinned memory, and its piece of the ring is
  * free once that copy is done. The up stream copies objects into the second ring, in the order in which they will be
- * restored, `ahead` objects before the restore; a piece is free when the stream has gone past the kernel that read it.
- * Whoever writes a piece again waits for that on the device; the host never waits.
+ * restored, `ahead` objects before the restore; a piece is free when the stream has gone past the kernel that read
+ * it. The next writer of a piece waits for that on the device; the host never waits.
  *
- * Both rings free their pieces in the order in which they were taken: what the head comes to next is the oldest.
+ * Both rings free their pieces in the order in which they were taken: the head always comes to the oldest next.
  *
  * One thread. Events are recorded again in every step; a step begins when the one before it has ended.
  */
@@ -27,7 +27,7 @@
 /* One object of a step. */
 struct object {
     uint64_t bytes;
-    char *at;                /* where it comes up to, or where `none` has it */
+    char *at; /* place of its copy on the device: in the ring, or all the time (`none`) */
     struct vv_event *copied; /* down */
     struct vv_event *ready;  /* up */
     struct vv_event *read;   /* by the kernel behind its restore */
@@ -37,7 +37,7 @@ struct object {
 struct piece {
     size_t at, bytes;
     struct vv_event *free;
-    const bool *recorded; /* whether `free` was, in this step */
+    const bool *recorded; /* `free` was recorded in this step */
 };
 
 struct ring {
@@ -85,7 +85,7 @@ static void ring_fini(struct pool *p, struct ring *r)
     free(r->pieces);
 }
 
-/* Lets `writer` wait for the oldest pieces that reach into [from, to). -EAGAIN: one of them is still to be used. */
+/* Makes `writer` wait for the oldest pieces that reach into [from, to). -EAGAIN: one of them is still to be used. */
 static int give_up(struct pool *p, struct ring *r, size_t from, size_t to, struct vv_stream *writer)
 {
     while (r->nr > 0) {
@@ -105,7 +105,7 @@ static int give_up(struct pool *p, struct ring *r, size_t from, size_t to, struc
     return 0;
 }
 
-/* Takes a piece that `writer` may write, and that is free again when `free` has come. */
+/* Takes a piece that `writer` may write. It is free again when `free` has occurred. */
 static int take(struct pool *p, struct ring *r, struct vv_stream *writer, size_t bytes,
                 struct vv_event *free, const bool *recorded, char **ret_at)
 {
@@ -152,7 +152,7 @@ static int note_read(struct pool *p)
     return vv_device_event_record(p->device, p->objects[last].read, p->stream);
 }
 
-/* The step before is over, and so is all that was copied in it. */
+/* The step before has ended, and so have all of its copies. */
 static void begin_step(struct pool *p)
 {
     p->next_get = p->next_up = 0;
@@ -160,7 +160,7 @@ static void begin_step(struct pool *p)
     p->up_ring.nr = p->up_ring.head = 0;
 }
 
-/* Brings up what is wanted next, as far as the ring has room for it. */
+/* Brings up the next objects, as far as the ring has room. */
 static int bring_up(struct pool *p)
 {
     while (p->next_up < p->nr && p->next_up <= p->next_get + p->ahead) {
@@ -294,7 +294,7 @@ static const struct shot_engine_ops pool_ops = {
 
 /* ---- opening ---- */
 
-/* Sizes and order, which the script has. */
+/* Sizes and order, from the script. */
 static int read_script(struct pool *p, const struct shot_script *script)
 {
     size_t gets = 0;
@@ -446,7 +446,7 @@ static const struct shot_engine_ops none_ops = {
     .close = pool_close,
 };
 
-/* All of a step in one ring, which never comes round. */
+/* All of a step in one ring, which never wraps around. */
 int stream_engine_none(const struct stream_baseline *b, char *err, size_t err_size,
                        struct shot_engine **ret_engine)
 {

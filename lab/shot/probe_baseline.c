@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plain loops, one thing at a time and waited for, as the baselines do them. Where a loop can be
- * repeated it is cut into rounds of which the fastest counts, as in probe.c and for the same reason.
+ * Plain loops, one transfer at a time with a wait for its end, as the baselines do. Loops that can be repeated are
+ * cut into rounds, and the fastest counts, as in probe.c and for the same reason.
  */
 #include "lab/shot/probe_baseline.h"
 

@@ -25,7 +25,7 @@ int shot_report_init(uint32_t nr_procs, struct shot_report *ret_report)
 
 int shot_report_calls(struct shot_proc *p, size_t nr_puts, size_t nr_gets)
 {
-    /* One more than asked for: none is a legal number. */
+    /* One more than needed: 0 elements are allowed. */
     p->put_blocked_s = calloc(nr_puts + 1, sizeof(*p->put_blocked_s));
     p->get_blocked_s = calloc(nr_gets + 1, sizeof(*p->get_blocked_s));
     p->distance = calloc(nr_gets + 1, sizeof(*p->distance));
@@ -71,7 +71,7 @@ static void expect(struct shot_report *r, double put_bytes, double get_bytes)
     r->expected_restore_s = ratio(get_bytes, r->expected.get_bps);
 }
 
-/* The model's view of it, with these bandwidths. */
+/* The result of the model with these bandwidths. */
 static struct vv_model model_of(const struct shot_report *r, double put_bytes, const double *rate)
 {
     const struct shot_machine *h = &r->machine;
@@ -89,7 +89,7 @@ static struct vv_model model_of(const struct shot_report *r, double put_bytes, c
                              .reference = {rate[SHOT_HOP_H2F], rate[SHOT_HOP_F2H], 0}};
 }
 
-/* The model knows one program on layers of its own that writes everything and reads it back. */
+/* The model is for one program on layers of its own that writes everything and reads it back. */
 static void ask_model(struct shot_report *r, double put_bytes, double get_bytes)
 {
     const struct shot_machine *h = &r->machine;
@@ -104,7 +104,7 @@ static void ask_model(struct shot_report *r, double put_bytes, double get_bytes)
     r->expected_speedup = a.speedup;
     r->speedup = ratio(a.reference_s, m.write_kernel_s + m.read_kernel_s + r->blocked_checkpoint_s +
                                           r->blocked_restore_s);
-    /* Compared with blocking I/O at the same bandwidths, as everything else here. */
+    /* Compared with blocking I/O at the same bandwidths, as all other figures here. */
     if (running[SHOT_HOP_H2F] > 0 && running[SHOT_HOP_F2H] > 0) {
         m = model_of(r, put_bytes, running);
         r->expected_speedup_running = vv_model_ask(&m).speedup;
@@ -187,7 +187,7 @@ int shot_report_check(const struct shot_report *r, char *err, size_t err_size)
             r->changed);
         return -EAGAIN;
     }
-    /* A process blocked for less than its bound must not hide behind the others. */
+    /* A process blocked for less than its bound must not be hidden by the others. */
     for (uint32_t i = 0; i < r->nr_procs; i++) {
         const struct shot_proc *p = &r->procs[i];
         double blocked = p->blocked_checkpoint_s + p->blocked_restore_s;
@@ -223,8 +223,8 @@ static void print_machine(FILE *f, const struct shot_machine *m)
     fputs(any ? "\n" : "rates         not measured\n", f);
 }
 
-/* What the disk gave the library, of the first process. Beside the rates behind the bound it says whether those are
- * of the same disk. */
+/* The bandwidth of the disk in the library's run, of the first process. Beside the rates behind the bound it shows
+ * if the disk had the same speed. */
 static void print_running(FILE *f, const struct shot_report *r)
 {
     const double *rate = r->procs[0].rate;
@@ -263,7 +263,7 @@ void shot_report_print_head(FILE *f, const char *command, const char *script,
     fprintf(f, "\n");
 }
 
-/* A baseline counts when what limits it is understood: the two should agree within 20%. */
+/* A baseline counts if its limit is understood: the two should agree within 20%. */
 static void print_expected(FILE *f, const struct shot_report *r)
 {
     fprintf(f, "expected    %9.4f s  checkpoint, %.4f s restore: %s\n", r->expected_checkpoint_s,

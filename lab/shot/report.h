@@ -1,64 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a shot measured, how it compares with the bound, and how it is printed. */
+/* The figures of a shot, their comparison with the bound, and the report. */
 #ifndef LAB_SHOT_REPORT_H
 #define LAB_SHOT_REPORT_H
 
 #include "lab/shot/shot.h"
 #include "lab/shot/stream.h"
 
-/* One process, or a thread of a script. The caller fills in everything but what is marked; the arrays
- * are the report's. */
+/* One process, or a thread of a script. The caller fills in all fields except the marked ones; the report owns the
+ * arrays. */
 struct shot_proc {
     size_t nr_puts;
     size_t nr_gets;
     double *put_blocked_s; /* nr_puts, in the order of the calls */
     double *get_blocked_s; /* nr_gets                            */
     uint64_t *gaps_ns;     /* before each call, puts and gets in the order of the calls */
-    uint32_t *distance; /* nr_gets: successors already prefetched when the restore was asked for */
+    uint32_t *distance; /* nr_gets: successors that were prefetched at the start of the restore */
     uint64_t put_bytes;
     uint64_t get_bytes;
     double wall_s;      /* from the first operation to the end of the last */
-    double wait_s;      /* in SHOT_WAIT_FLUSH, which counts as nobody's    */
+    double wait_s;      /* in SHOT_WAIT_FLUSH, which counts for no call */
     double barrier_s;   /* in SHOT_BARRIER, waiting for other processes: not blocked either */
     double utilisation; /* mean share of the caches that holds live data, 0 to 1 */
     double
         first_utilisation; /* of the fastest tier, over time, once it was full; 0: it never was */
     double open_s;         /* opening the engine; 0: not measured */
     double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
-    uint64_t helper_cores; /* that the library's threads are bound to; 0: to none */
+    uint64_t helper_cores; /* the processors of the library's threads; 0: not bound */
     double helper_cpu_s;   /* processor time that they took */
     double rate[SHOT_HOP_NR]; /* bytes/s, measured while it ran; 0: not known */
     bool verified;            /* every byte that came back was right */
-    bool no_bound;            /* there is none: it reads what another thread wrote */
+    bool no_bound;            /* there is none: it reads versions of another thread */
     struct bound_result bound;
     double lp_s;                 /* the bound by a linear program; 0: not computed */
     double blocked_checkpoint_s; /* by shot_report_finish */
     double blocked_restore_s;    /* by shot_report_finish */
 };
 
-/* What a baseline ought to take: its bytes over the bandwidths of what it does in the calls. Not known of
- * uvm, whose calls wait for the driver. */
+/* The expected time of a baseline: its bytes over the bandwidths of its calls. Not known for uvm, whose calls wait
+ * for the driver. */
 struct shot_expected {
     bool known;
     double put_bps, get_bps;
-    char text[128]; /* what limits it, in words */
+    char text[128]; /* the limit, in words */
 };
 
-/* All processes. Times and bytes are added up over them (wall_s: the longest), so that a throughput
- * is that of the average process, and a ratio compares all blocked time with all bounds. */
+/* All processes. Times and bytes are summed up (wall_s: the longest), so a throughput is that of the average
+ * process, and a ratio compares all blocked time with all bounds. */
 struct shot_report {
     const char *command; /* "bench" or "sim" */
     const char *script;  /* the file; NULL: a shot */
-    /* Steps on streams, one for each of `procs`, whose time blocked is that for which they stall; NULL: a shot. */
+    /* Steps on streams, one for each of `procs`; time blocked is the time of stalls. NULL: a shot. */
     const struct stream_plan *stream;
-    struct stream_figures stream_run; /* of all streams; of a simulated run zero */
+    struct stream_figures stream_run; /* of all streams; 0 in a simulated run */
     uint64_t stream_largest_bytes;
     struct shot_opts opts;
     struct shot_machine machine; /* rates and capacities behind the bound */
     uint64_t interval_ns;
     bool head_printed;             /* shot_report_print_head was called when the run began */
     bool is_void;                  /* the bandwidths before and after differ too much */
-    char changed[64];              /* which of them, and how */
+    char changed[64];              /* the bandwidth that differs, and by how much */
     struct shot_expected expected; /* of baselines, instead of a bound */
     struct shot_proc *procs;
     uint32_t nr_procs;
@@ -76,18 +76,18 @@ struct shot_report {
     double prefetch_distance_mean;
     double utilisation;
     double first_utilisation;
-    double open_s;  /* the longest */
-    double ready_s; /* opening, and the first checkpoint; the longest. 0: not the same, because the
-                     * host cache was waited for in between, until host_ready_s */
+    double open_s; /* the longest */
+    double
+        ready_s; /* opening, and the first checkpoint; the longest. 0: separate, because the host cache was waited for in between, until host_ready_s */
     double host_ready_s;
     uint64_t helper_cores; /* of the process that has the fewest */
     double helper_cpu_s;
     double slowest_checkpoint_s, slowest_restore_s;
     double expected_checkpoint_s;
     double expected_restore_s;
-    /* Over blocking I/O on the disk, of one process with a bound: what the performance model expects
-     * (policy/model.h) of the bandwidths measured before, and of those measured while it ran, and what
-     * came of it. 0: not known. */
+    /* Over blocking I/O on the disk, of one process with a bound: the expectation of the performance model
+     * (policy/model.h) for the bandwidths measured before, and for those during the run, and the actual value. 0:
+     * not known. */
     double expected_speedup, expected_speedup_running, speedup;
     double wall_s;
     double wait_s;
@@ -95,8 +95,8 @@ struct shot_report {
     bool verified;
 };
 
-/* Below this the bound was wrong: less than it cannot be measured but by a bandwidth taken too low.
- */
+/* A ratio below this means that the bound was wrong: blocked time can be less only if a bandwidth was measured too
+ * low. */
 #define SHOT_MIN_BOUND_RATIO 0.98
 
 /* Processes that have made no calls yet. -ENOMEM, -EINVAL. */
@@ -105,7 +105,7 @@ VV_WARN_UNUSED int shot_report_init(uint32_t nr_procs, struct shot_report *ret_r
 VV_WARN_UNUSED int shot_report_calls(struct shot_proc *proc, size_t nr_puts, size_t nr_gets);
 void shot_report_fini(struct shot_report *report);
 
-/* Adds up. Call it after the last process was filled in. */
+/* Adds up. Called after the last process was filled in. */
 void shot_report_finish(struct shot_report *report);
 
 /* 0, or why the run does not count, with a line of text: -EBADMSG wrong bytes, -EAGAIN the

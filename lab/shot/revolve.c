@@ -10,9 +10,9 @@
  * m <= C(s+t-1, s-1); the smallest such m is taken. The unit test compares the cost with dynamic
  * programming.
  *
- * A state is freed right after its last restore, not after the adjoint computed from it: the
- * application holds it then, and the earlier the store learns of it the better. A right part of one
- * step is not stored at all, because its state is in memory when it is needed and never again.
+ * A state is freed right after its last restore, not after the adjoint computed from it: the application has it in
+ * memory then, and an early discard helps the store. A right part of one step is not stored at all, because its
+ * state is in memory when it is needed and never again.
  *
  * Pure computation, no thread.
  */
@@ -118,8 +118,8 @@ struct range {
 };
 
 /*
- * One round of the innermost range, whose base is stored and in memory: it becomes shorter, or ends
- * (*ret_part is empty then), or first a part of it, *ret_part, has to be reversed.
+ * One round of the innermost range, whose base is stored and in memory. The range becomes shorter, or ends
+ * (*ret_part is empty then), or a part of it, *ret_part, has to be reversed first.
  */
 static int round_of(struct revolve_plan *p, struct range *r, struct range *ret_part)
 {

@@ -65,7 +65,7 @@ static const char about[] =
     "  set OPTION [VALUE]        an option of this list, which the command line overrides\n\n"
     "Options (defaults in parentheses):";
 
-/* The machine's options and a few more, in one table. */
+/* The options of the machine and a few more, in one table. */
 static struct opts all_options(const char *command, struct opt *buf)
 {
     const struct opts *machine = &shot_machine_options;
@@ -145,7 +145,7 @@ int script_file_open(const char *command, int argc, char **argv, struct script_f
     status = read_file(command, &file);
     if (status >= 0)
         return status;
-    /* Those of the script first, and those of the command line once more. */
+    /* The options of the script first, then those of the command line again. */
     shot_args_init(&args);
     status = apply_settings(&file, &args);
     if (status < 0)

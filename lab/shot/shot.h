@@ -28,7 +28,7 @@ enum shot_hints {
     SHOT_HINTS_WRONG    /* all, in the reverse of the order of the gets          */
 };
 enum shot_consume { SHOT_CONSUME_ONCE, SHOT_CONSUME_KEEP };
-/* What carries the calls out: the library, or one of the baselines (lab/shot/shot_engine.h). */
+/* The engine of the calls: the library, or one of the baselines (lab/shot/shot_engine.h). */
 enum shot_engine_kind {
     SHOT_ENGINE_VARVE,
     SHOT_ENGINE_UVM,
@@ -53,8 +53,8 @@ enum shot_hop {
     SHOT_HOP_NR
 };
 
-/* A capacity in bytes, or as a share of the most that one process has to keep at one time: of the
- * whole history, unless the order is binomial. */
+/* A capacity in bytes, or as a share of the most that one process has to keep at one time: of the whole history,
+ * unless the order is binomial. */
 struct shot_cap {
     uint64_t bytes;
     double share; /* > 0: instead of bytes */
@@ -94,7 +94,7 @@ struct shot_opts {
     const char *local;           /* folder; NULL: a temporary one; "none": no disk tier */
     const char *csv;             /* file for the figures of every call, or NULL */
     const char *trace;           /* file for what happened when, or NULL */
-    const char *cores; /* processors that the processes are bound to, dealt out; NULL: not */
+    const char *cores; /* processors that the processes are bound to, in turn; NULL: not bound */
     const char *uvm;   /* for shot_uvm_opts_parse (lab/shot/shot_managed.h), or NULL */
     uint64_t page_bytes;
     uint64_t rate[SHOT_HOP_NR]; /* bytes per second; 0: not throttled */
@@ -104,7 +104,7 @@ struct shot_opts {
 
 void shot_opts_init(struct shot_opts *opts);
 
-/* Reads the command line over the defaults, as opts_parse does: -1, or an exit status. `command` is what stands
+/* Reads the command line over the defaults, as opts_parse does: -1, or an exit status. `command` is the text
  * before the options, such as "varve bench shot". */
 VV_WARN_UNUSED int shot_opts_parse(const char *command, int argc, char **argv,
                                    struct shot_opts *ret_opts);
@@ -118,12 +118,12 @@ struct shot_args {
 };
 
 extern const struct opts shot_options;
-/* Those of them that tell of the machine, the library and the report, not of the workload. */
+/* The options of the machine, the library and the report, not of the workload. */
 extern const struct opts shot_machine_options;
 
 void shot_args_init(struct shot_args *args);
-/* Fills in defaults that depend on other options. -EINVAL: `err` says in one line which options exclude each
- * other. */
+/* Fills in defaults that depend on other options. -EINVAL: `err` names the options that exclude each other, in one
+ * line. */
 VV_WARN_UNUSED int shot_args_settle(struct shot_args *args, char *err, size_t err_size);
 
 /* The options that differ from the defaults, as one line that shot_opts_parse reads back to the same values. */
@@ -145,14 +145,13 @@ VV_WARN_UNUSED int shot_opts_rates(const struct shot_opts *opts, char *buf, size
 
 const char *shot_hop_name(enum shot_hop hop);
 
-/* Whether the application's data is on a device, real or emulated. */
+/* True if the application's data is on a device, real or emulated. */
 bool shot_has_device(const struct shot_opts *opts);
-/* Whether there is a bound: it is that of the library's caches, for calls that return when they are
- * done. */
+/* True if there is a bound: for the library's caches, and calls that return when they are done. */
 bool shot_has_bound(const struct shot_opts *opts);
 
-/* How many bytes a capacity stands for: shares are cut to whole pages, and to one at least. Take
- * the script's peak_live_bytes for history_bytes. */
+/* The bytes of a capacity: shares are cut to whole pages, at least one. Pass the script's peak_live_bytes as
+ * history_bytes. */
 uint64_t shot_cap_bytes(const struct shot_cap *cap, uint64_t history_bytes, uint64_t page_bytes);
 
 struct shot_sizes {
@@ -170,9 +169,8 @@ void shot_sizes_fini(struct shot_sizes *sizes);
 /* How many sizes the option lists: 1 unless it is a list. */
 size_t shot_sizes_listed(const char *spec);
 
-/* The compute time before each call: as given, or such that the mean size over the interval is
- * `load` times disk_bps, what the disk takes from one process. -EINVAL when that is needed and 0.
- */
+/* The compute time before each call: as given, or such that the mean size over the interval is `load` times
+ * disk_bps, the speed of the disk for one process. -EINVAL if that is needed and 0. */
 VV_WARN_UNUSED int shot_interval_ns(const struct shot_opts *opts, const struct shot_sizes *sizes,
                                     double disk_bps, uint64_t *ret_interval_ns);
 
@@ -197,7 +195,7 @@ struct shot_op {
     bool once;     /* SHOT_GET: the version is discarded */
 };
 
-/* What one thread does. */
+/* The operations of one thread. */
 struct shot_script {
     struct shot_op *ops;
     size_t nr_ops;
@@ -211,14 +209,13 @@ struct shot_script {
     bool foreign;             /* it reads versions that another thread wrote */
 };
 
-/* What process `rank` does. Ranks differ in the permutation of an irregular order. -ENOMEM,
- * -EINVAL. */
+/* The operations of process `rank`. Ranks differ in the permutation of an irregular order. -ENOMEM, -EINVAL. */
 VV_WARN_UNUSED int shot_script_init(const struct shot_opts *opts, const struct shot_sizes *sizes,
                                     uint64_t interval_ns, uint32_t rank,
                                     struct shot_script *ret_script);
 void shot_script_fini(struct shot_script *script);
 
-/* What the bound needs to know of the machine. A rate of 0 means without limit. */
+/* The properties of the machine that the bound needs. A rate of 0 means no limit. */
 struct shot_machine {
     bool has_device;
     bool has_disk;
@@ -228,10 +225,9 @@ struct shot_machine {
     double rate[SHOT_HOP_NR]; /* link: 0 means both directions added; disk: 0 means the larger  */
 };
 
-/* The bound of one process. gaps_ns[n] is the time between the end of call n - 1 and the start of
- * call n, counting puts and gets from 0, as measured; NULL: the compute time of the script.
- * Measured gaps are what makes the bound valid for a run, because sleeps and barriers last longer
- * than asked. Errors: those of bound_compute. */
+/* The bound of one process. gaps_ns[n] is the time between the end of call n - 1 and the start of call n, counting
+ * puts and gets from 0, as measured; NULL: the compute time of the script. A bound is valid for a run only with
+ * measured gaps, because sleeps and barriers last longer than requested. Errors: those of bound_compute. */
 VV_WARN_UNUSED int shot_bound(const struct shot_script *script, const struct shot_machine *machine,
                               const uint64_t *gaps_ns, struct bound_result *ret_bound);
 

@@ -11,7 +11,7 @@
 #include "device/host/host.h"
 
 #define ALIGN 4096
-/* Of one kernel; a longer computation takes several. */
+/* The longest time of one kernel; a longer computation takes several. */
 #define COMPUTE_STEP_NS (100 * VV_NS_PER_MS)
 
 static int finish(struct shot_app *app)
@@ -154,10 +154,9 @@ int shot_app_verify(struct shot_app *app, size_t bytes, uint64_t seed, uint64_t 
     return rc;
 }
 
-/* The host is as busy as a CUDA program that waits for its kernels, which by default it does without
- * sleeping: a processor that has slept takes a while to be fast again, and the next call would pay
- * for it. It looks at the clock rather than at the event, because asking the driver all the time
- * holds up everybody else who calls it. */
+/* The host is as busy as a CUDA program that waits for its kernels, by default without sleeping: a processor that
+ * has slept takes a while to be fast again, and the next call would pay for it. The loop reads the clock and
+ * rarely the event, because polling the driver delays all its other callers. */
 int shot_app_compute(struct shot_app *app, uint64_t until_ns)
 {
     uint64_t now_ns;

@@ -19,7 +19,7 @@ struct shot_app {
     struct vv_device *device; /* NULL: host memory */
     void *buf;
     size_t bytes;
-    /* The rest only with a device. */
+    /* The fields below only with a device. */
     struct vv_stream *stream;
     struct vv_event *event;
     void *native;       /* its own stream, as the library's calls take it; NULL: the legacy one */
@@ -27,9 +27,8 @@ struct shot_app {
     uint64_t known_bad; /* the same, as last read */
 };
 
-/* Memory for `bytes`, and with `own_stream` a stream that no other waits for. The device stays the
- * caller's, and is open until shot_app_fini. -ENOTSUP: it has no kernels. -ENOMEM and what the
- * device reports. */
+/* Memory for `bytes`, and with `own_stream` a stream that no other waits for. The caller owns the device, which
+ * stays open until shot_app_fini. -ENOTSUP: it has no kernels. -ENOMEM and the errors of the device. */
 VV_WARN_UNUSED int shot_app_init(struct vv_device *device, size_t bytes, bool own_stream,
                                  struct shot_app *ret_app);
 /* Accepts one that was not initialised. */
@@ -40,7 +39,7 @@ void shot_app_fini(struct shot_app *app);
 /* The contents of a version: base/pattern.h. */
 VV_WARN_UNUSED int shot_app_fill(struct shot_app *app, size_t bytes, uint64_t seed,
                                  uint64_t version);
-/* How many of the bytes are not the version's. */
+/* The number of bytes that differ from the version. */
 VV_WARN_UNUSED int shot_app_verify(struct shot_app *app, size_t bytes, uint64_t seed,
                                    uint64_t version, uint64_t *ret_bad);
 /* Keeps the device busy until `until_ns`. -EINVAL: there is none. */

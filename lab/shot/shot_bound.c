@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bound of a script on a machine: which hops there are, what fits above each, how fast the
- * first copy can be. docs/bound.md says why.
+ * The bound of a script on a machine: the hops, the capacity above each, and the speed of the first copy. See
+ * docs/bound.md.
  */
 #include <errno.h>
 #include <math.h>
@@ -10,13 +10,13 @@
 #include "lab/shot/bound_lp.h"
 #include "lab/shot/shot.h"
 
-/* The rates of ways that may be used at the same time; without limit if one is. */
+/* The sum of the rates of ways that may be used at the same time; no limit if one has none. */
 static double together(double a, double b)
 {
     return a > 0 && b > 0 ? a + b : 0;
 }
 
-/* The faster of two ways of which one is used. */
+/* The faster of two ways, for calls that use one of them. */
 static double either(double a, double b)
 {
     return a > 0 && b > 0 ? fmax(a, b) : 0;
@@ -53,7 +53,7 @@ static size_t set_hops(const struct shot_machine *m, struct bound_hop *hops)
             .above_bytes = (double)m->device_bytes,
             .down_bps = rate[SHOT_HOP_D2H],
             .up_bps = rate[SHOT_HOP_H2D],
-            /* Full duplex unless the link is known to do less. */
+            /* Full duplex unless the link is known to be slower. */
             .both_bps = rate[SHOT_HOP_LINK] > 0 ? rate[SHOT_HOP_LINK]
                                                 : rate[SHOT_HOP_D2H] + rate[SHOT_HOP_H2D],
         };
@@ -149,7 +149,7 @@ int shot_lp(const struct shot_script *script, const struct shot_machine *machine
 
 /* ---- several streams ---- */
 
-/* A stream's events, and how far they have been taken. */
+/* A stream's events, and the next one to take. */
 struct queue {
     struct bound_event *events;
     size_t nr, next;
@@ -157,7 +157,7 @@ struct queue {
     double end_s;      /* of the last of them */
 };
 
-/* When the next event of a stream takes place. */
+/* The time of a stream's next event. */
 static double next_end_s(const struct queue *q, const struct shot_stream *s)
 {
     const struct bound_event *ev = &q->events[q->next];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What carries the calls of a shot out: the library, or one of the baselines that it is compared
- * with. All get the same script and the same memory, and all are checked byte by byte.
+ * The engine of a shot's calls: the library, or one of the baselines that it is compared with. All get the same
+ * script and the same memory, and all are checked byte by byte.
  *
  * One thread calls; an engine may have threads of its own.
  */
@@ -14,12 +14,11 @@
 #include "lab/shot/shot.h"
 #include "lab/shot/shot_managed.h"
 
-/* How the caches are used now. */
+/* The present use of the caches. */
 struct shot_sample {
-    uint64_t distance; /* versions ready in the fastest tier when the last restore came */
+    uint64_t distance; /* versions that were ready in the fastest tier at the last restore */
     uint64_t used_bytes, cache_bytes; /* of all memory tiers; 0: there are none */
-    /* Of the fastest tier: what it holds, and how many bytes it held for how many seconds, up to
-     * `time_ns`. */
+    /* The fastest tier: the bytes that it holds, and its byte-seconds up to `time_ns`. */
     uint64_t first_bytes;
     double first_used_byte_s;
     uint64_t time_ns;
@@ -37,21 +36,21 @@ struct shot_engine_ops {
     int (*hint)(struct shot_engine *e, uint64_t version);
     /* Prefetching may begin. */
     int (*start)(struct shot_engine *e);
-    /* Tells the memory of the next call; not part of the time that counts. */
+    /* Declares the memory of the next call; not part of the time that counts. */
     int (*prepare)(struct shot_engine *e, void *buf, size_t bytes);
-    /* On streams: memory of the engine's own that the next kernel writes, and a checkpoint of this version takes; or
-     * that the kernel behind its restore reads. NULL: it has none, and calls copy. */
+    /* On streams: memory of the engine that the next kernel writes, and a checkpoint of this version takes, or
+     * that the kernel behind its restore reads. NULL: the engine has none, and calls copy. */
     int (*place)(struct shot_engine *e, uint64_t version, bool reads, void **ret_buf);
     int (*checkpoint)(struct shot_engine *e, uint64_t version, void *buf, size_t bytes);
-    /* With consume once the version is gone afterwards. */
+    /* With consume once the version is discarded afterwards. */
     int (*restore)(struct shot_engine *e, uint64_t version, void *buf, size_t bytes);
-    /* Until everything written has come as far as it shall. */
+    /* Waits until all versions have reached their level. */
     int (*flush)(struct shot_engine *e);
     int (*discard)(struct shot_engine *e, uint64_t version);
     void (*sample)(struct shot_engine *e, struct shot_sample *ret_sample);
     /* A line about the last error, which was `rc`. */
     void (*explain)(struct shot_engine *e, int rc, char *buf, size_t size);
-    /* Frees it. A late error. */
+    /* Frees the engine. Returns a late error. */
     int (*close)(struct shot_engine *e);
 };
 
@@ -68,10 +67,11 @@ struct shot_varve {
     void *stream;
 };
 
-/* The library. The engine takes history and context over, unless it shares that, also when it fails. -ENOMEM. */
+/* The library. The engine owns history and context from here on, also after an error, unless it shares the
+ * context. -ENOMEM. */
 VV_WARN_UNUSED int shot_engine_varve(const struct shot_varve *v, struct shot_engine **ret_engine);
 
-/* What the baselines need to know. */
+/* The parameters of the baselines. */
 struct shot_baseline {
     struct vv_device *device; /* the application's */
     const struct shot_sizes *sizes;
@@ -79,14 +79,14 @@ struct shot_baseline {
     const char *folder; /* file: where to write */
     uint32_t rank;      /* file: part of the names */
     bool direct;        /* file: past the page cache */
-    bool consume_once;  /* uvm: a restored version is gone */
+    bool consume_once;  /* uvm: a restored version is discarded */
     struct shot_uvm_opts uvm;
 };
 
 /*
  * Copies to pinned host memory at every checkpoint, and back at every restore. There is room for
  * every version, touched and pinned before this returns.
- *   -ENOMEM  there is not so much memory
+ *   -ENOMEM  memory is short
  */
 VV_WARN_UNUSED int shot_engine_ondemand(const struct shot_baseline *b, char *err, size_t err_size,
                                         struct shot_engine **ret_engine);
@@ -98,16 +98,16 @@ VV_WARN_UNUSED int shot_engine_file(const struct shot_baseline *b, char *err, si
 /*
  * Managed memory, moved by the driver on advice: a CUDA device only.
  *   -EINVAL   another device
- *   -ENOTSUP  the device cannot
- *   -ENOMEM   it has not so much memory free
+ *   -ENOTSUP  the device has no managed memory
+ *   -ENOMEM   memory of the device is short
  */
 VV_WARN_UNUSED int shot_engine_uvm(const struct shot_baseline *b, char *err, size_t err_size,
                                    struct shot_engine **ret_engine);
 
-/* A line about an error of a baseline, with what the device says of it. */
+/* A line about an error of a baseline, with the text of the device. */
 void shot_device_explain(struct vv_device *device, int rc, char *buf, size_t size);
 
-/* Closes an engine; NULL is fine. */
+/* Closes an engine; accepts NULL. */
 static inline int shot_engine_close(struct shot_engine *e)
 {
     return e ? e->ops->close(e) : 0;

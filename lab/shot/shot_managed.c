@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each move is waited for: what is submitted while the stream is busy goes to a thread of the
- * driver's, and nobody could hold that one up.
+ * Each move is waited for: work that is submitted while the stream is busy goes to a thread of the driver, and no
+ * caller could delay that.
  */
 #include "lab/shot/shot_managed.h"
 

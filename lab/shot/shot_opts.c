@@ -3,8 +3,8 @@
  * The options of a shot: one table yields the parser, the help text, the line that repeats a run and the JSON
  * object.
  *
- * Defaults that depend on other options (binomial keeps what it has read and does not wait) are filled in after
- * the last argument, which is why the fields concerned start out as UNSET.
+ * Defaults that depend on other options (binomial keeps versions that it has read and does not wait) are filled in
+ * after the last argument, so these fields start as UNSET.
  */
 #include <errno.h>
 #include <float.h>
@@ -216,7 +216,7 @@ static int set_no_wait(const char *value, void *args)
 #define CAP          .arg = "BYTES|P%", .takes = "a size or a share (such as 64M or 2.5%)"
 #define ABOVE_0      .low = DBL_TRUE_MIN, .high = DBL_MAX, .takes = "a number above 0"
 
-/* Those that `set` sets have their field, too, for printing. */
+/* Options with a `set` have a field, too, for printing. */
 static const struct opt options[] = {
     {OPT_U32, .name = "ckpts", .arg = "N", .at = AT(ckpts), .least = 1, .most = MAX_CKPTS,
      .help = "checkpoints per process (96)"},
@@ -251,7 +251,7 @@ static const struct opt options[] = {
      .help = "processes wait for each other before every call"},
     {OPT_U32, .name = "procs", .arg = "N", .at = AT(procs), .least = 1, .most = MAX_PROCS,
      .help = "processes (1)"},
-    /* From here on the machine: see FIRST_OF_MACHINE. */
+    /* The options of the machine begin here: see FIRST_OF_MACHINE. */
     {OPT_WORD, .name = "engine", WORDS(ENGINES), .at = AT(engine),
      .help = "what carries the calls out: the library (varve), or a baseline"},
     {OPT_TEXT, .name = "uvm", .arg = "WAY=N,...", .at = AT(uvm),
@@ -298,7 +298,7 @@ static const struct opt options[] = {
     {OPT_FLAG, .name = "json", .at = AT(json), .help = "print one JSON object"},
 };
 
-/* Options before this one tell of the workload. */
+/* Options before this one describe the workload. */
 #define FIRST_OF_MACHINE 15
 
 const struct opts shot_machine_options = {
@@ -322,7 +322,7 @@ static int check_cap(const char *name, const struct shot_cap *cap, char *err, si
                 name, cap->bytes, cap->bytes, cap->bytes);
 }
 
-/* Numbers without the unit that was meant. */
+/* Numbers of a wrong unit. */
 static int check_units(const struct shot_opts *o, char *err, size_t err_size)
 {
     int rc = check_cap("device-cache", &o->device_cache, err, err_size);
@@ -411,7 +411,7 @@ int shot_args_settle(struct shot_args *p, char *err, size_t err_size)
     o->wait = p->wait == UNSET ? !binomial : p->wait;
     if (binomial && o->slots == 0)
         o->slots = VV_MAX((uint32_t)vv_div_up(o->ckpts, 8), UINT32_C(2));
-    /* As the library has it: without a device, the first copy is the one within host memory. */
+    /* As in the library: without a device, the first copy is the one within host memory. */
     if (o->rate[SHOT_HOP_H2H] == 0)
         o->rate[SHOT_HOP_H2H] = o->rate[SHOT_HOP_D2D];
     return check_engine(o, err, err_size) < 0 ? -EINVAL : check_numbers(o, err, err_size);
@@ -483,7 +483,7 @@ static void format_set(const struct opt *opt, const struct shot_opts *o, const v
         snprintf(buf, size, "%" PRIu64, cap->bytes);
 }
 
-/* The value as the command line takes it; empty: the option is not to be given. */
+/* The value as the command line takes it; empty: the option is left out. */
 static void format_value(const struct opt *opt, const struct shot_opts *o, char *buf, size_t size)
 {
     const void *field = (const char *)o + opt->at;
@@ -516,7 +516,7 @@ static void format_value(const struct opt *opt, const struct shot_opts *o, char 
     }
 }
 
-/* Options that say nothing in this combination, or would be refused. */
+/* Options without effect in this combination, or that would be refused. */
 static bool applies(const struct opt *opt, const struct shot_opts *o)
 {
     switch (opt->at) {
@@ -537,7 +537,7 @@ static bool applies(const struct opt *opt, const struct shot_opts *o)
     }
 }
 
-/* Of an option without a value. */
+/* The state of an option without a value. */
 static bool is_on(const struct opt *opt, const struct shot_opts *o)
 {
     bool on = *(const bool *)((const char *)o + opt->at);
@@ -545,7 +545,7 @@ static bool is_on(const struct opt *opt, const struct shot_opts *o)
     return opt->set == set_no_wait ? !on : on;
 }
 
-/* Is it as it is without being given? `buf` gets the value of an option that takes one. */
+/* True if the option has its default. `buf` gets the value of an option that takes one. */
 static bool is_default(const struct opt *opt, const struct shot_opts *opts, char *buf, size_t size)
 {
     struct shot_opts defaults;

@@ -14,16 +14,16 @@ struct shot_pinned {
     struct vv_device *device;
     char *map;
     size_t map_bytes;
-    size_t *slot; /* where each begins; one more than there are */
+    size_t *slot; /* the offset of each slot, and the end */
     size_t nr_slots;
     size_t nr_registered;
 };
 
-/* `bytes`: of each slot, a multiple of SHOT_PINNED_ALIGN or rounded up to one. -ENOMEM and what the device reports,
- * with a line of text. */
+/* `bytes` of each slot: a multiple of SHOT_PINNED_ALIGN, or rounded up. -ENOMEM and the errors of the device, with
+ * a line of text. */
 VV_WARN_UNUSED int shot_pinned_init(struct vv_device *device, const uint64_t *bytes, size_t nr,
                                     char *err, size_t err_size, struct shot_pinned *ret_pinned);
-/* Accepts one that is all zero. */
+/* Accepts a zeroed structure. */
 void shot_pinned_fini(struct shot_pinned *p);
 
 static inline char *shot_pinned_at(const struct shot_pinned *p, size_t i)

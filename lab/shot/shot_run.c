@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The application of a shot. Blocked time is what passes inside the calls that checkpoint and
- * restore. Everything else between two calls is the gap: filling or verifying the buffer is part of
- * the compute time that the script asks for, and lengthens it if it takes longer. Gaps are recorded
- * as they were, because the bound is only valid for those.
+ * The application of a shot. Blocked time is the time inside the calls that checkpoint and restore. The rest
+ * between two calls is the gap: filling or verifying the buffer is part of the script's compute time, and
+ * lengthens it if it takes longer. Measured gaps are recorded, because the bound is valid for them only.
  *
  * One thread. It stops at the first error; wrong bytes do not stop it.
  */
@@ -29,8 +28,8 @@ struct state {
     uint64_t put_bytes;
     size_t puts, gets, samples;
     double utilisation; /* sum over the samples */
-    bool full;          /* the fastest tier has had more to hold than it can */
-    bool backward;      /* restores have begun, or are being waited for */
+    bool full;          /* the bytes to hold exceed the fastest tier */
+    bool backward;      /* restores have begun, or are waited for */
     struct shot_sample when_full, last;
 };
 
@@ -56,7 +55,7 @@ static int app_fail(struct state *s, int rc, const char *what)
     return rc;
 }
 
-/* How full the caches are now. */
+/* The present use of the caches. */
 static void sample(struct state *s)
 {
     struct shot_sample now;
@@ -73,7 +72,7 @@ static void sample(struct state *s)
     s->last = now;
 }
 
-/* Until the compute time asked for is over. */
+/* Computes until the requested time is over. */
 static int compute(struct state *s)
 {
     if (s->run->gpu_compute)
@@ -82,7 +81,7 @@ static int compute(struct state *s)
     return 0;
 }
 
-/* Whoever comes early waits, after its compute time. */
+/* A process that arrives early waits, after its compute time. */
 static int pass_barrier(struct state *s)
 {
     uint64_t start;
@@ -177,7 +176,7 @@ static int get(struct state *s, const struct shot_op *op)
     uint64_t start = 0, end;
     int rc = prepare(s, op);
 
-    /* What the last call left there must not pass for what this one brings. */
+    /* Clear the buffer: the bytes of the last call must not pass for those of this one. */
     if (rc == 0) {
         rc = shot_app_fill(run->app, op->bytes, ~seed_of(s, op), op->version);
         if (rc)
@@ -252,14 +251,14 @@ static void mark_phase(struct state *s, const struct shot_op *op)
     varve_trace_begin("backward");
 }
 
-/* The fastest tier's, from when it was full to the last call, which began at `last`. */
+/* The utilisation of the fastest tier, from when it was full to the last call, which began at `last`. */
 static double first_utilisation(const struct state *s)
 {
     double seconds = (double)(s->last.time_ns - s->when_full.time_ns) * 1e-9;
 
     if (!s->full || s->last.time_ns <= s->when_full.time_ns)
         return 0;
-    /* A tier that is full all the time has a share of 1, or by rounding a little more. */
+    /* A tier that is always full has a share of 1, or a little more by rounding. */
     return fmin(1, (s->last.first_used_byte_s - s->when_full.first_used_byte_s) /
                        ((double)s->last.first_bytes * seconds));
 }

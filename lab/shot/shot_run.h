@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Carries a script out against an engine, as an application would. */
+/* Runs a script against an engine, as an application would. */
 #ifndef LAB_SHOT_SHOT_RUN_H
 #define LAB_SHOT_SHOT_RUN_H
 
@@ -7,7 +7,7 @@
 #include "lab/shot/shot_app.h"
 #include "lab/shot/shot_engine.h"
 
-/* Where one process puts what it measured; arrays as long as the script has such calls. */
+/* The measurements of one process; arrays as long as the script has such calls. */
 struct shot_trace {
     double *put_blocked_s;
     double *get_blocked_s;
@@ -28,19 +28,17 @@ struct shot_run {
     struct shot_app *app;               /* with room for the script's largest object */
     bool gpu_compute;                   /* compute by a kernel instead of sleeping */
     uint64_t seed;                      /* of the contents */
-    /* Called before the first operation and by SHOT_BARRIER; negative errno: give up. May be
-     * NULL. */
+    /* Called before the first operation and by SHOT_BARRIER. A negative errno ends the run. May be NULL. */
     int (*barrier)(void *arg);
-    /* Called after every operation with the number done; NULL: not. */
+    /* Called after every operation with the number done; may be NULL. */
     void (*progress)(void *arg, size_t ops_done);
     void *arg;
 };
 
-/* Fills before each put, verifies after each get, both outside the time that counts as blocked.
- * Wrong bytes are no error: `verified` is false then, and `err` says which. Other errors: those of
- * the engine, with a line of text.
- * first_utilisation is the share of the fastest tier that was in use, averaged over the time from
- * when more had been checkpointed than it holds until the last restore began; 0: never so much. */
+/* Fills before each put and verifies after each get, both outside the time that counts as blocked. Wrong bytes are
+ * not an error: `verified` is false then, and `err` names them. Other errors: those of the engine, with a line of
+ * text. first_utilisation is the used share of the fastest tier, averaged from when checkpoints exceed it until
+ * the last restore begins; 0: they never did. */
 VV_WARN_UNUSED int shot_run(const struct shot_run *run, char *err, size_t err_size,
                             struct shot_trace *trace);
 

@@ -74,7 +74,7 @@ static void make_order(const struct shot_opts *opts, uint32_t rank, uint64_t *or
     }
 }
 
-/* What a generator needs to know. */
+/* The input of a generator. */
 struct maker {
     const struct shot_opts *opts;
     const struct shot_plan *plan;
@@ -88,7 +88,7 @@ static int add_put(struct maker *m, uint64_t version)
     return add_step(&m->steps, (struct step){.version = version, .compute_ns = m->interval_ns});
 }
 
-/* As often in succession as asked for. */
+/* Repeated in succession, if requested. */
 static int add_get(struct maker *m, uint64_t version, uint64_t compute_ns, bool last)
 {
     uint32_t repeat = VV_MAX(m->plan->repeat, UINT32_C(1));
@@ -146,7 +146,7 @@ static int make_queue(struct maker *m)
     return rc;
 }
 
-/* Round r reads backward what round r - 1 has written, between its own puts. */
+/* Round r reads backward the versions of round r - 1, between its own puts. */
 static int make_overlap(struct maker *m)
 {
     uint64_t n = m->opts->ckpts;
@@ -231,7 +231,7 @@ static int make_steps(struct maker *m, uint32_t rank)
 
 /* ---- operations ---- */
 
-/* The place in the order of the gets whose hint comes as number `i`, of `n`. */
+/* The index, in the order of the gets, of the version whose hint comes as number `i` of `n`. */
 static size_t hinted_at(const struct maker *m, size_t i, size_t n)
 {
     size_t swap = VV_MIN((size_t)m->plan->swap, n - 1), low = (n - swap) / 2;
@@ -243,7 +243,7 @@ static size_t hinted_at(const struct maker *m, size_t i, size_t n)
     return i == low ? low + swap : i == low + swap ? low : i;
 }
 
-/* What is known before anything else happens. */
+/* The hints that come before all other operations. */
 static int add_hints(const struct maker *m, struct shot_script *s)
 {
     uint64_t *versions = calloc(m->steps.nr + 1, sizeof(*versions));
@@ -385,8 +385,8 @@ int shot_script_init(const struct shot_opts *opts, const struct shot_sizes *size
     return 0;
 }
 
-/* The mean stays about what it was: uniform from a quarter to seven quarters; tail: Pareto with exponent 1.5,
- * cut off at twenty times. */
+/* The mean stays about the same: uniform from a quarter to seven quarters; tail: Pareto with exponent 1.5, cut off
+ * at twenty times. */
 static void vary_sizes(const struct shot_plan *plan, uint64_t seed, struct shot_sizes *sizes)
 {
     uint64_t state = seed ^ UINT64_C(0x5851f42d4c957f2d);

@@ -104,7 +104,7 @@ static int read_table(FILE *f, const char *path, char *err, size_t err_size, str
     return rc;
 }
 
-/* Values of "128M,512M,512M" as a table of one row; 0: it is not such a list. `t` may be NULL. -ENOMEM. */
+/* The values of "128M,512M,512M" as a table of one row; 0: the text is not such a list. `t` may be NULL. -ENOMEM. */
 static int read_list(const char *spec, struct table *t)
 {
     int n = 0;
@@ -129,7 +129,7 @@ static int read_list(const char *spec, struct table *t)
     return n;
 }
 
-/* Splits FILE[:column]; a colon that no number follows belongs to the name. */
+/* Splits FILE[:column]; a colon without a number behind it belongs to the name. */
 static int split_column(const char *spec, char **ret_path, long *ret_column)
 {
     const char *colon = strrchr(spec, ':');

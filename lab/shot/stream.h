@@ -31,7 +31,7 @@ struct stream_plan {
     uint32_t blocks; /* of objects, which share its kernel times */
     uint32_t streams;
     uint32_t steps;
-    uint32_t ahead; /* pool: objects brought up before they are wanted */
+    uint32_t ahead; /* pool: number of objects brought up ahead */
     uint64_t forward_ns, backward_ns;
 };
 
@@ -41,7 +41,7 @@ struct stream_args {
     struct stream_plan plan;
 };
 
-/* -1, or an exit status. Fills in what follows: shot.o is then the shot that the workload is. */
+/* Returns -1, or an exit status. Fills in the fields below: shot.o is then the shot that is the workload. */
 VV_WARN_UNUSED int stream_args_parse(const char *command, int argc, char **argv,
                                      struct stream_args *ret_args);
 /* The line that repeats the run. */
@@ -52,7 +52,7 @@ void stream_args_print(FILE *f, const char *command, const struct shot_opts *opt
 VV_WARN_UNUSED int stream_work_make(const struct shot_opts *opts, const struct stream_plan *plan,
                                     char *err, size_t err_size, struct shot_work *ret_work);
 
-/* What a thread of a run leaves beside its shot_trace, which has the best step. */
+/* The figures of a thread beside its shot_trace, which has the best step. */
 struct stream_figures {
     uint32_t nr_steps;
     double step_s[STREAM_MAX_STEPS];           /* of all streams: until the last has ended */
@@ -61,7 +61,7 @@ struct stream_figures {
     uint64_t restores, ready;
 };
 
-/* What the threads of a run share. */
+/* Shared by the threads of a run. */
 struct stream_shared {
     struct vv_event *origin;                /* the beginning of a step, on the first stream */
     uint64_t end_ns[2][STREAM_MAX_STREAMS]; /* of this step, or the one before; between barriers */
@@ -91,19 +91,19 @@ struct stream_baseline {
     struct vv_device *device;
     struct vv_stream *stream; /* the application's */
     const struct shot_script *script;
-    uint64_t device_bytes; /* pool: for what is on its way, down or up */
+    uint64_t device_bytes; /* pool: memory for objects in transfer, down or up */
     uint32_t ahead;
 };
 
 /*
  * A pool of pinned host memory with room for every object of a step, one stream down and one up. Kernels write into
- * memory of the pool and read from it, so that nothing is copied within the device; it has no cache there: every
+ * memory of the pool and read from it, so nothing is copied within the device. It has no cache there: every
  * object goes down and comes up again, `ahead` objects before it is wanted.
- *   -ENOMEM, -EFBIG  there is not so much memory
+ *   -ENOMEM, -EFBIG  memory is short
  */
 VV_WARN_UNUSED int stream_engine_pool(const struct stream_baseline *b, char *err, size_t err_size,
                                       struct shot_engine **ret_engine);
-/* Nothing is saved anywhere: every object has device memory of its own. */
+/* Nothing is saved: every object has device memory of its own. */
 VV_WARN_UNUSED int stream_engine_none(const struct stream_baseline *b, char *err, size_t err_size,
                                       struct shot_engine **ret_engine);
 

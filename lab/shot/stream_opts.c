@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The command line of `varve bench stream` and `varve sim stream`, and the workload that it stands for: a shot without
- * a wait whose compute times are those of kernels. Most options are those of a shot.
+ * The command line of `varve bench stream` and `varve sim stream`, and its workload: a shot without a wait whose
+ * compute times are those of kernels. Most options are those of a shot.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,10 +17,10 @@
 #define ENGINES "varve|pool|none"
 #define ORDERS  "fifo|lifo|irr" /* of SHOT_ORDER_SEQ, SHOT_ORDER_REV, SHOT_ORDER_IRR */
 
-/* The most that a kernel takes (device/device.h). */
+/* The longest time of a kernel (device/device.h). */
 #define KERNEL_MAX_NS VV_NS_PER_S
 
-/* The rows of a shot's table that mean the same here. */
+/* The rows of a shot's table that have the same meaning here. */
 static const char *const shared[] = {
     "size",       "sizes", "scale",       "seed",     "device", "device-cache",
     "host-cache", "local", "local-cache", "local-io", "level",  "rate",
@@ -91,7 +91,7 @@ static struct opts all_options(const char *command, struct opt *buf)
         .nr = n};
 }
 
-/* What follows from the options. */
+/* Values that follow from the options. */
 static int settle(struct stream_args *a, char *err, size_t err_size)
 {
     struct shot_opts *o = &a->shot.o;

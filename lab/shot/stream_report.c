@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a report says of steps on streams, besides what it says of a shot: stalls are its time blocked. */
+/* The part of a report that only steps on streams have: stalls are the time blocked. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static double kernels_s(const struct shot_proc *p)
     return p->wall_s - p->blocked_checkpoint_s - p->blocked_restore_s;
 }
 
-/* Of the stream that needs longest, kernels and what it has to stall. */
+/* The stream that needs longest: kernels and unavoidable stalls. */
 static double bound_step_s(const struct shot_report *r)
 {
     double longest = 0;
@@ -79,7 +79,7 @@ int stream_report_bound(struct shot_report *r, const struct shot_work *work)
         streams[i] = (struct shot_stream){&work->threads[i], r->procs[i].gaps_ns,
                                           r->procs[i].put_blocked_s, r->procs[i].get_blocked_s};
     rc = shot_bound_streams(streams, r->nr_procs, &r->machine, bounds);
-    /* What others' calls may have under way makes the common bound low where objects are large. */
+    /* If objects are large, transfers of other streams' calls make the common bound low. */
     for (uint32_t i = 0; rc == 0 && i < r->nr_procs; i++)
         if (bounds[i].total_s > r->procs[i].bound.total_s)
             r->procs[i].bound = bounds[i];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The steps of one stream. The host puts a whole step on the stream without waiting: for each call the kernel before
- * or behind it, an event on either side of the call, and the call. Then it waits for the end of the step and reads the
- * events.
+ * or behind it, an event on either side of the call, and the call. Then it waits for the end of the step and reads
+ * the events.
  *
- * The kernel that stands for computing writes the object before its checkpoint, or checks it after its restore, and
- * lasts as long as was asked for whichever of both it does and however long that takes: every byte is checked, and the
- * check changes nothing. What a restore left alone cannot pass for what it brought: each object of each step has a
- * pattern of its own, and restores have memory of their own.
+ * The kernel that represents computing writes the object before its checkpoint, or checks it after its restore. It
+ * lasts as long as requested in both cases: every byte is checked, and the check changes no time. Bytes that a
+ * restore did not bring cannot pass for right: each object of each step has a pattern of its own, and restores
+ * have memory of their own.
  *
  * Times are the device's. The stream stalls between the two events of a call, and where an engine makes it wait for
  * memory that a kernel is to write, which counts with the checkpoint behind it; the rest of the step are kernels. The
@@ -34,9 +34,9 @@
 
 /* A call of a step. */
 struct call {
-    struct vv_event *placed; /* of an engine that has memory of its own: it may be written */
+    struct vv_event *placed; /* of an engine with memory of its own: the memory may be written */
     struct vv_event *before, *after;
-    double host_s; /* that the host spent in it */
+    double host_s; /* the host's time in the call */
     bool put;
 };
 
@@ -52,8 +52,8 @@ struct worker {
     double *put_host_s, *get_host_s; /* of every step that counts */
     size_t nr_put_host, nr_get_host;
     uint64_t step;
-    uint64_t compute_ns;     /* of the kernel that is to come */
-    struct vv_kernel verify; /* of the restore before; bytes 0: none */
+    uint64_t compute_ns;     /* of the next kernel */
+    struct vv_kernel verify; /* of the last restore; bytes 0: none */
     struct shot_sample first;
     double best_s;
 };
@@ -99,7 +99,7 @@ static int record(struct worker *w, struct vv_event *ev)
     return vv_device_event_record(w->run->app->device, ev, w->run->app->stream);
 }
 
-/* Where the engine, or the application, has the object of a call. The host's time in it is the call's. */
+/* Gets the object of a call from the engine, or the application. The host's time in it counts for the call. */
 static int place(struct worker *w, const struct shot_op *op, bool reads, void **ret_buf)
 {
     struct shot_engine *e = w->run->engine;
@@ -192,7 +192,7 @@ static int perform(struct worker *w, const struct shot_op *op)
     case SHOT_HINT:
         rc = e->ops->hint(e, version_of(w, op));
         return rc < 0 ? fail(w, rc, "hint of version %" PRIu64, op->version) : 0;
-    default: /* a program that runs ahead has no moment at which prefetching may begin */
+    default: /* a program that runs ahead has no moment to start prefetching */
         return 0;
     }
 }
@@ -282,7 +282,7 @@ static void keep_host_times(struct worker *w)
             w->get_host_s[w->nr_get_host++] = w->calls[i].host_s;
 }
 
-/* The step is over on this stream. */
+/* The step has ended on this stream. */
 static int end_step(struct worker *w)
 {
     const struct stream_run *run = w->run;

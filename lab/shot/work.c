@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workloads as they are in memory: building them, and checking that they make sense. */
+/* Workloads in memory: building them, and checking that they are consistent. */
 #include "lab/shot/work.h"
 
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One version, which one thread writes, several times if it is discarded in between. */
+/* A version. One thread writes it, several times if it is discarded in between. */
 struct entry {
     uint32_t hist;
     uint64_t version;
@@ -16,7 +16,7 @@ struct entry {
     uint32_t owner;
     uint32_t line; /* of the first put */
     uint32_t puts;
-    bool live; /* while the owner's script is gone through */
+    bool live; /* used while the operations of its thread are checked */
 };
 
 struct check {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A workload: histories, and threads that write and read their versions. It is made by a generator,
- * of which the shot is one, or read from a text; docs/script.md describes the text.
+ * such as that of the shot, or read from a text; docs/script.md describes the text.
  */
 #ifndef LAB_SHOT_WORK_H
 #define LAB_SHOT_WORK_H
@@ -46,10 +46,10 @@ VV_WARN_UNUSED int shot_work_add_thread(struct shot_work *work);
 VV_WARN_UNUSED int shot_script_add(struct shot_script *script, struct shot_op op);
 
 /*
- * Call it when the last operation was added. Checks that versions are there when they are read or discarded,
- * and not when they are written, as far as one thread's order says so, and that threads meet at barriers
- * equally often; fills in sizes of gets and sums. -EINVAL: `err` has a line of text, with `name` and the
- * line number in front if `name` is not NULL. -ENOMEM.
+ * Call it when the last operation was added. Checks that versions exist when they are read or discarded, and do
+ * not when they are written, as far as the order within one thread shows, and that threads meet at barriers
+ * equally often; fills in sizes of gets and sums. -EINVAL: `err` has a line of text, with `name` and the line
+ * number in front if `name` is not NULL. -ENOMEM.
  */
 VV_WARN_UNUSED int shot_work_settle(struct shot_work *work, const char *name, char *err,
                                     size_t err_size);
@@ -68,7 +68,7 @@ enum shot_kind {
 
 enum shot_vary { SHOT_VARY_NONE, SHOT_VARY_UNIFORM, SHOT_VARY_TAIL };
 
-/* What generators take besides the options of a shot. */
+/* Options of generators beyond those of a shot. */
 struct shot_plan {
     int kind;          /* enum shot_kind */
     int vary;          /* enum shot_vary: the sizes */
@@ -87,13 +87,13 @@ VV_WARN_UNUSED int shot_work_init(const struct shot_opts *opts, const struct sho
                                   const struct shot_sizes *sizes, uint64_t interval_ns,
                                   uint32_t rank, struct shot_work *ret_work);
 
-/* The same from the options alone: sizes and interval as they say. A line of text goes with errors. */
+/* The same from the options alone, with their sizes and interval. A line of text goes with errors. */
 VV_WARN_UNUSED int shot_work_make(const struct shot_opts *opts, const struct shot_plan *plan,
                                   char *err, size_t err_size, struct shot_work *ret_work);
 
 /* ---- text ---- */
 
-/* Reads all of `f`. -EINVAL: `err` has "NAME:LINE: what is wrong, what was expected". -EIO, -ENOMEM. */
+/* Reads all of `f`. -EINVAL: `err` has "NAME:LINE: the error, the expected form". -EIO, -ENOMEM. */
 VV_WARN_UNUSED int shot_work_read(FILE *f, const char *name, char *err, size_t err_size,
                                   struct shot_work *ret_work);
 /* A text that shot_work_read reads back to the same. Settings are printed first. */

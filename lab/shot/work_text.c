@@ -4,7 +4,7 @@
  * statements below is the grammar; docs/script.md explains it.
  *
  * One pass. Histories and settings come before the first operation, so that every name is known when it is
- * used. Whatever refers to more than one line is checked at the end, by shot_work_settle().
+ * used. Conditions over several lines are checked at the end, by shot_work_settle().
  */
 #include <ctype.h>
 #include <errno.h>
@@ -154,7 +154,7 @@ static int add(struct reader *r, struct shot_op op)
     return rc == 0 ? shot_script_add(&r->work.threads[r->work.nr_threads - 1], op) : rc;
 }
 
-/* Versions need the history that they are of when no other is named. */
+/* Versions without the name of a history belong to the first one. */
 static int first_hist(struct reader *r)
 {
     if (r->work.nr_hists)
@@ -407,7 +407,7 @@ static void print_time(FILE *f, uint64_t ns)
         fprintf(f, "compute %" PRIu64 "ns", ns);
 }
 
-/* Hints that follow one another share a line. Returns the number of operations printed. */
+/* Successive hints share a line. Returns the number of operations printed. */
 static size_t print_op(FILE *f, const struct shot_work *w, const struct shot_script *s, size_t i)
 {
     const struct shot_op *op = &s->ops[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each bar but the first two is a ratio that every case has to keep, after an allowance: blocked time over what it
- * is compared with. docs/script.md lists them.
+ * Each bar but the first two limits a ratio, after an allowance: blocked time over a reference. docs/script.md
+ * lists them.
  */
 #include "lab/sim/set_bars.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The ratio that a bar limits; not finite: the bar is not about this case. */
+/* The ratio that a bar limits; not finite: the bar does not apply to the case. */
 typedef double ratio_fn(const struct set_bars_case *c);
 
 static double but(double blocked, double allowance, double reference)
@@ -123,7 +123,7 @@ static const struct {
     const char *name;
     ratio_fn *ratio;
     double limit;
-    double quantile; /* 1: every case */
+    double quantile; /* 1: every case counts */
     bool share;      /* the limit is for the share of the cases that exceed 1.05 */
 } bars[] = {
     {"all hints, blocked over bound, median", to_bound, 1.02, 0.5, false},
@@ -217,7 +217,7 @@ int set_bars_read_before(const char *path, struct set_bars_case *cases, size_t n
         uint32_t id;
 
         if (sscanf(line, "%" SCNu32 ",%31[^,],\"%*[^\"]\",%lf", &id, series, &blocked_s) != 3)
-            continue; /* the head, and what failed */
+            continue; /* the head, and the failures */
         c = find_case(cases, nr_cases, id);
         if (c)
             take_before(c, series, blocked_s);

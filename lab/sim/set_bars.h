@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the policy should do on the random set: each bar is a limit, and the figure that is held against it. */
+/* Goals of the policy on the random set: each bar is a limit, and the figure that is compared with it. */
 #ifndef LAB_SIM_SET_BARS_H
 #define LAB_SIM_SET_BARS_H
 
@@ -27,12 +27,12 @@ enum {
     SET_BARS_NR_SERIES = SET_BARS_OTHERS_NONE + 4
 };
 
-/* A case, run in each way. What failed is not finite. */
+/* A case, run in each way. A failed run is not finite. */
 struct set_bars_case {
     uint32_t id;
     const char *what;
     struct sim_set_result r[SET_BARS_NR_SERIES];
-    /* Blocked time by the build that is compared with; not finite: it is not known. */
+    /* Blocked time by the reference build; not finite: it is not known. */
     double before_one_s, before_none_s, before_twice_s;
 };
 
@@ -41,15 +41,15 @@ struct set_bar {
     double limit, reached;
     size_t cases, over; /* counted, and beyond the limit; a bar of a quantile is one of all cases */
     uint32_t worst;     /* the case that is farthest from the limit */
-    bool one_figure;    /* a quantile or a share, which is nobody's */
+    bool one_figure;    /* a quantile or a share, which has no single case */
 };
 
-/* Returns how many there are; those without a case are left out. */
+/* Returns the number of bars; bars without a case are left out. */
 #define SET_BARS_MOST 16
 size_t set_bars_make(const struct set_bars_case *cases, size_t nr_cases,
                      struct set_bar ret_bars[SET_BARS_MOST]);
 
-/* Blocked times of the cases from the CSV of 'varve sim set'. -EINVAL: it is not such a file. */
+/* Blocked times of the cases from the CSV of 'varve sim set'. -EINVAL: the file is not such a CSV. */
 VV_WARN_UNUSED int set_bars_read_before(const char *path, struct set_bars_case *cases,
                                         size_t nr_cases);
 

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 
 struct item {
-    uint64_t ns;     /* a kernel lasts so long */
+    uint64_t ns;     /* a kernel of that duration */
     uint64_t *at_ns; /* a mark */
     struct vv_order *order;
     struct item *next;
 };
 
 struct stream {
-    struct item *head, *tail; /* the first runs, if `busy` */
+    struct item *head, *tail; /* the end of the first, if `busy` */
     bool busy;
     uint64_t end_ns;
 };
@@ -22,7 +22,7 @@ struct sim_ahead {
     void *arg;
     uint64_t now_ns;
     uint64_t put[VV_STREAMS], ran[VV_STREAMS]; /* numbers of orders */
-    uint32_t nstreams;                         /* lanes, and behind them those of the threads */
+    uint32_t nstreams;                         /* lanes, then streams of the threads */
     struct stream stream[];
 };
 
@@ -99,7 +99,7 @@ int sim_ahead_order(struct sim_ahead *a, uint32_t thread, struct vv_order *o, ui
     return rc;
 }
 
-/* Has all run that it waits for? */
+/* True if all that it waits for has run. */
 static bool may_begin(const struct sim_ahead *a, const struct item *item)
 {
     const struct vv_order *o = item->order;

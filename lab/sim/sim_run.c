@@ -7,16 +7,16 @@
  *
  * On nodes, processes share their disk, their host memory and, in groups, the links to it. An order
  * then passes all that it crosses at the same time, each in the order of submission, and ends when
- * the last has let it through. Engines do not know of each other: each measures what it gets, as
- * the library does, and begins with its share as a first estimate.
+ * the last has let it through. Engines are separate: each measures its own bandwidth, as the library does, and
+ * begins with its share as a first estimate.
  *
  * Processes that share nothing, not even a barrier, cannot influence each other. They are simulated
  * one group after the other, so that memory is needed for one group only.
  *
- * Threads of a program that runs ahead have a stream each (sim_ahead.c): the host puts a step there call by call, each
- * taking CALL_NS, and blocks only where the library would.
+ * Threads of a program that runs ahead have a stream each (sim_ahead.c): the host puts a step there call by call,
+ * each taking CALL_NS, and blocks only where the library would.
  *
- * No data is moved, but its way is followed: each page of each tier holds a tag of the chunk that
+ * No data is moved, but it is tracked: each page of each tier holds a tag of the chunk that
  * was written there last, so that a copy out of the wrong page, or of a page that was reused too
  * early, is seen as wrong bytes.
  */
@@ -43,7 +43,7 @@ struct event {
     struct thread *thread;
 };
 
-/* What the processes of a node share: until when it is busy. */
+/* Resources that the processes of a node share: the end of their use. */
 struct node {
     uint64_t disk_ns, memory_ns;
 };
@@ -53,16 +53,16 @@ struct node_link {
     uint64_t down_ns, up_ns;
 };
 
-/* Of a thread that runs ahead. */
+/* A thread that runs ahead. */
 struct call {
-    struct vv_req req; /* first: a request that ends is that of its call */
+    struct vv_req req; /* first: completion casts a request to its call */
     bool entered, ended;
-    uint64_t before_ns, after_ns;     /* its stream came there */
+    uint64_t before_ns, after_ns;     /* the time at which its stream came there */
     struct vv_order *first, **behind; /* to be put on the stream, linked by `runtime` */
 };
 
 struct thread {
-    struct vv_req req; /* first: a request that ends is that of its thread */
+    struct vv_req req; /* first: completion casts a request to its thread */
     uint32_t proc;
     const struct shot_script *script;
     size_t pc, nputs, ngets;
@@ -73,24 +73,24 @@ struct thread {
     bool woken;          /* its call has ended */
     bool done;
     struct shot_proc *out;
-    /* Running ahead: all of its calls, and that in which the host is; NULL: in none. */
+    /* Running ahead: all calls of the thread, and the host's present one; NULL: none. */
     struct call *calls, *call;
     size_t ncalls;
-    uint64_t end_ns; /* of all on the stream; UINT64_MAX: not yet */
+    uint64_t end_ns; /* the end of all entries of the stream; UINT64_MAX: not known */
 };
 
 struct proc {
     struct vv_core *core;
     struct vv_core_cfg cfg;
     struct shot_work own;         /* made for this process */
-    const struct shot_work *work; /* that one, or one that is given */
+    const struct shot_work *work; /* the work made here, or the one that was given */
     uint32_t *hist;
     struct thread *thread;
     uint64_t free_ns[LINK_COUNT];
     uint64_t *tags[VV_MAX_TIERS]; /* by page */
 };
 
-/* The fields from `proc` to `seq` are of the group that runs. */
+/* The fields from `proc` to `seq` belong to the present group. */
 struct sim {
     const struct shot_opts *opts;
     const struct sim_nodes *nodes; /* NULL: every process has a machine of its own */
@@ -214,7 +214,7 @@ static enum link link_of(enum vv_hop hop)
     }
 }
 
-/* When `bytes` that come now have passed something that is busy until *busy_ns. */
+/* The time at which `bytes` that come now have passed a resource that is busy until *busy_ns. */
 static uint64_t pass(const struct sim *s, uint64_t *busy_ns, uint64_t bytes, uint64_t rate)
 {
     uint64_t ns = rate ? (uint64_t)((double)bytes * 1e9 / (double)rate) : 0;
@@ -223,7 +223,7 @@ static uint64_t pass(const struct sim *s, uint64_t *busy_ns, uint64_t bytes, uin
     return *busy_ns;
 }
 
-/* When the order has passed what its process shares with others. */
+/* The time at which the order has passed the resources that its process shares. */
 static uint64_t pass_shared(struct sim *s, uint32_t i, const struct vv_order *o)
 {
     struct node *node = &s->node[i / s->nodes->procs];
@@ -344,7 +344,8 @@ static int take_orders(struct sim *s)
     return r;
 }
 
-/* Starts all orders: as in the library, what a call depends on stands on its lane before the call on its stream. */
+/* Starts all orders. As in the library, orders that a call depends on stand on their lanes before the call on its
+ * stream. */
 static int drain_ahead(struct sim *s)
 {
     int r = take_orders(s);
@@ -453,7 +454,7 @@ static void end_thread(struct sim *s, struct thread *t)
     s->ndone++;
 }
 
-/* Goes on until the thread has to wait for something. */
+/* Runs the thread until it has to wait. */
 static int step(struct sim *s, struct thread *t)
 {
     int r = 0;
@@ -495,7 +496,7 @@ static uint32_t index_of(const struct sim *s, const struct thread *t)
     return (uint32_t)(t - s->proc[0].thread);
 }
 
-/* All of its call stands on the stream: the host goes on. */
+/* All of the call stands on the stream, so the host goes on. */
 static int return_call(struct sim *s, struct thread *t)
 {
     struct call *call = t->call;
@@ -512,7 +513,7 @@ static int return_call(struct sim *s, struct thread *t)
     return r < 0 ? r : thread_goes_on(s, s->now_ns + CALL_NS, t);
 }
 
-/* The call of the host, or the wait in it until the version is written. */
+/* The present call of the host, or its wait until the version is written. */
 static int enter_call(struct sim *s, struct thread *t)
 {
     const struct shot_op *op = &t->script->ops[t->pc];
@@ -549,7 +550,7 @@ static int call_ahead(struct sim *s, struct thread *t)
     return r < 0 ? r : enter_call(s, t);
 }
 
-/* Goes on until the host has made a call. */
+/* Runs the host until it has made a call. */
 static int step_ahead(struct sim *s, struct thread *t)
 {
     int r = 0;
@@ -562,7 +563,7 @@ static int step_ahead(struct sim *s, struct thread *t)
             r = sim_ahead_kernel(s->ahead, index_of(s, t), op->ns);
         else if (op->kind == SHOT_HINT || op->kind == SHOT_DISCARD)
             r = do_at_once(s, t, op);
-        t->pc++; /* there is no moment at which prefetching may begin, and no wait */
+        t->pc++; /* running ahead there is no moment to start prefetching, and no wait */
     }
     return r == 0 ? sim_ahead_mark(s->ahead, index_of(s, t), &t->end_ns) : r;
 }
@@ -589,7 +590,7 @@ static int go_on_ahead(struct sim *s)
     return r;
 }
 
-/* What the streams have done, as the figures of a thread that waits. */
+/* Reports the work of the streams as figures of a thread that waits. */
 static void keep_calls(struct thread *t)
 {
     uint64_t last_ns = 0;
@@ -606,7 +607,7 @@ static void keep_calls(struct thread *t)
     }
 }
 
-/* Threads whose calls have ended go on, and those whose calls that ends. */
+/* Continues threads whose calls have ended, and threads whose calls end because of that. */
 static int go_on(struct sim *s, struct proc *p)
 {
     int r = 0;
@@ -636,7 +637,7 @@ static int end_order(struct sim *s, uint32_t proc, struct vv_order *o)
     return drain(s, proc);
 }
 
-/* What happens next, on streams or elsewhere. */
+/* The time of the next event, on streams or elsewhere. */
 static int run_next(struct sim *s)
 {
     uint64_t stream_ns = s->ahead ? sim_ahead_next_ns(s->ahead, s->now_ns) : UINT64_MAX;
@@ -699,7 +700,7 @@ void sim_core_cfg(const struct shot_opts *opts, uint64_t history_bytes, struct v
         cfg.page_bytes = vv_core_page_bytes(device, host);
     if (disk && opts->level == VARVE_LEVEL_CACHED) {
         cfg.tier[cfg.ntiers].kind = VV_TIER_SPILL;
-        /* Twice the history: contiguous policies must find their windows in it. */
+        /* Twice the history, so that contiguous policies find their windows in it. */
         cfg.tier[cfg.ntiers++].capacity_bytes = local ? local : 2 * history_bytes + (64u << 20);
     } else if (disk) {
         cfg.tier[cfg.ntiers].kind = VV_TIER_FILES;
@@ -771,7 +772,7 @@ static void set_machine(const struct shot_opts *opts, const struct vv_core_cfg *
     m->rate[SHOT_HOP_H2H] = (double)cfg->rate[VV_HOP_H2H];
 }
 
-/* The share of one process, as the first estimate of its engine. */
+/* The share of one process: the first estimate of its engine. */
 static void share_rates(const struct sim_nodes *nodes, struct shot_opts *opts)
 {
     uint32_t on_node = VV_MIN(nodes->procs, opts->procs);
@@ -801,7 +802,7 @@ static int turn_sizes(const struct sim *s, uint32_t rank, const struct shot_size
     return 0;
 }
 
-/* What a process does, made from the options unless it is given. */
+/* The work of a process, made from the options unless it is given. */
 static int proc_work(const struct sim *s, struct proc *p, uint32_t rank,
                      const struct shot_sizes *sizes)
 {
@@ -855,7 +856,7 @@ static int proc_core(struct sim *s, struct proc *p)
 
     if (s->nodes)
         share_rates(s->nodes, &opts);
-    /* Streams are those of a device at full speed, of which nothing is known at first but what it copies. */
+    /* Streams are those of a device at full speed; only its copy rate is known at first. */
     for (int h = SHOT_HOP_D2D; s->runs_ahead && h < SHOT_HOP_NR; h++)
         if (h == SHOT_HOP_D2D || h == SHOT_HOP_D2H || h == SHOT_HOP_H2D)
             opts.rate[h] = 0;
@@ -867,7 +868,7 @@ static int proc_core(struct sim *s, struct proc *p)
             p->cfg.tier[p->cfg.ntiers - 1].capacity_bytes +=
                 p->work->threads[k].nr_puts * p->cfg.page_bytes;
     memcpy(p->cfg.rate, s->rate, s->runs_ahead ? sizeof(p->cfg.rate) : 0);
-    p->cfg.check = getenv("VARVE_CHECK") != NULL;
+    p->cfg.check = getenv("VARVE_CHECK");
     r = vv_core_new(&p->cfg, &p->core);
     for (uint32_t k = 0; r == 0 && k < p->work->nr_hists; k++)
         r = add_history(s, p, k);
@@ -913,7 +914,7 @@ static void proc_fini(struct sim *s, struct proc *p)
         free(p->tags[t]);
 }
 
-/* What stands on streams, or was to stand there. */
+/* Entries of streams, and those that wait to be put there. */
 static struct vv_order *take_left(struct sim *s)
 {
     struct vv_order **first = &s->lanes_first, *o;
@@ -927,8 +928,8 @@ static struct vv_order *take_left(struct sim *s)
     return o ? o : sim_ahead_take(s->ahead);
 }
 
-/* Ends the orders that a finished process left behind, so that its core may be freed. They succeed: a
- * prefetch that failed would be ordered again, without end. */
+/* Ends the orders that a finished process left behind, so that its core may be freed. They succeed: a failed
+ * prefetch would be ordered again, without end. */
 static void complete_rest(struct sim *s)
 {
     struct vv_order *left;
@@ -969,7 +970,7 @@ static int group_init(struct sim *s, uint32_t first, uint32_t nprocs,
     }
     for (uint32_t i = 0; r == 0 && i < nprocs; i++)
         r = proc_init(s, i, first + i, sizes);
-    /* The streams are known from the steps before. */
+    /* The streams are known from earlier steps. */
     for (uint32_t k = 0; r == 0 && s->runs_ahead && k < s->nthreads; k++)
         (void)vv_core_family(s->proc[0].core, 1 + k);
     if (r == 0 && s->runs_ahead)
@@ -977,7 +978,7 @@ static int group_init(struct sim *s, uint32_t first, uint32_t nprocs,
     return r == 0 && s->runs_ahead && !s->ahead ? -ENOMEM : r;
 }
 
-/* Accepts what group_init left half-built. */
+/* Accepts a group that group_init left half-built. */
 static void group_fini(struct sim *s)
 {
     if (s->proc)
@@ -1016,7 +1017,7 @@ static int thread_report(const struct sim *s, const struct thread *t,
     return shot_bound(t->script, machine, t->gaps_ns, &t->out->bound);
 }
 
-/* Places in the report for what processes `first` and following measure. */
+/* Allocates places in the report for the processes from `first` on. */
 static int group_outputs(struct sim *s, uint32_t first, struct shot_report *report)
 {
     int r = 0;
@@ -1034,7 +1035,7 @@ static int group_outputs(struct sim *s, uint32_t first, struct shot_report *repo
     return r;
 }
 
-/* Processes `first` and following. */
+/* Runs processes from `first` on. */
 static int run_group(struct sim *s, uint32_t first, uint32_t nprocs, const struct shot_sizes *sizes,
                      struct shot_report *report)
 {
@@ -1090,7 +1091,7 @@ static const enum shot_hop option_of[VV_HOP_COUNT] = {
     [VV_HOP_H2D] = SHOT_HOP_H2D, [VV_HOP_H2F] = SHOT_HOP_H2F, [VV_HOP_F2H] = SHOT_HOP_F2H,
 };
 
-/* Runs all, with links as the options have them. */
+/* Runs all processes, with the links of the options. */
 static int run(struct sim *s, const struct shot_sizes *sizes, struct shot_report *ret_report)
 {
     struct shot_report report = {0};
@@ -1143,7 +1144,7 @@ static int run_work(struct sim *s, const struct shot_opts *opts, struct shot_rep
     struct shot_opts one = *opts;
 
     one.procs = 1;
-    one.barrier = false; /* the script has those that it wants */
+    one.barrier = false; /* the script has its own hints */
     s->opts = &one;
     return run(s, NULL, ret_report);
 }

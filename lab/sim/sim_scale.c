@@ -5,12 +5,11 @@
  * memory in groups, and all of a node its host memory and its disk.
  *
  * A run is one point of the grid (synchronisation, series, number of devices). Runs are independent
- * and have no side effects: a pool of threads takes them, the largest first, and the main thread
- * watches. Rows are printed in the order of the grid after the last one, so the output does not
- * depend on the number of threads; a run that fails is a row with its reason, and makes the command
- * fail.
+ * and have no side effects: a pool of threads runs them, the largest first, and the main thread shows the
+ * progress. Rows are printed in the order of the grid after the last one, so the output does not depend on the
+ * number of threads; a run that fails is a row with its reason, and makes the command fail.
  *
- * What the shot is like comes from the options of `varve sim shot`, which are taken besides its own.
+ * The options of `varve sim shot` define the shot; they are taken besides its own.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -48,7 +47,7 @@ enum sync { SYNC_BARRIER, SYNC_NONE, SYNC_BOTH };
 /* One way to run a shot. */
 struct series {
     char name[32];
-    const char *policy; /* NULL: nothing is cached on the device, copies are made when asked for */
+    const char *policy; /* NULL: nothing is cached on the device, calls copy on demand */
     const char *hints;
 };
 
@@ -67,7 +66,7 @@ struct scale_opts {
     struct sim_nodes nodes;
 };
 
-/* One point of the grid. Synchronization: the worker's that took it, until it is joined. */
+/* One point of the grid. Synchronization: owned by its worker until that is joined. */
 struct point {
     struct shot_opts shot;
     const struct series *series;
@@ -80,7 +79,7 @@ struct pool {
     const struct sim_nodes *nodes;
     struct point **order; /* the largest first */
     size_t nr;
-    _Atomic size_t next;        /* relaxed: only that no two take the same one matters */
+    _Atomic size_t next;        /* relaxed: it only has to be a different number for each thread */
     _Atomic uint64_t done_gpus; /* relaxed: for the display */
     _Atomic size_t done;        /* relaxed: the join orders the results */
 };
@@ -233,7 +232,7 @@ static const struct opts command = {
     .also = &shot_options,
 };
 
-/* As if they were given first, except that --sizes may follow. */
+/* Prepends defaults, except that --sizes may follow. */
 static int set_defaults(struct scale_opts *o)
 {
     char words[] = SHOT_DEFAULTS, *args[ARGS_MAX] = {(char *)COMMAND}, *save = NULL;
@@ -361,7 +360,7 @@ static int run_all(const struct scale_opts *o, struct point *points, size_t nr)
         if (rc == 0)
             started++;
     }
-    /* Fewer threads than wanted do as well. */
+    /* Fewer threads than requested are enough. */
     if (started > 0) {
         rc = 0;
         watch(&pool, all_gpus);
@@ -455,7 +454,7 @@ static void print_table(FILE *f, const struct scale_opts *o, const struct point 
     X(prefetch_distance_mean, r->prefetch_distance_mean)    \
     X(utilisation, r->utilisation)
 
-/* A run that failed has its reason instead of figures; commas would look like columns. */
+/* A failed run has its reason instead of figures; commas would look like columns. */
 static void print_reason(FILE *f, const char *text)
 {
     for (; *text; text++)

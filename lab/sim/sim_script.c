@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* varve sim script: a workload from a text, in virtual time. varve sim make: such texts. */
+/* varve sim script: a workload from a text, in virtual time. varve sim make: prints such texts. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static int complain(const char *command, const char *text)
     return CLI_FAILED;
 }
 
-/* Reports, and frees the report. */
+/* Prints the report and frees it. */
 static int report(const char *command, const struct shot_opts *opts, const struct shot_work *work,
                   struct shot_report *r)
 {
@@ -121,7 +121,7 @@ static const struct opts make_options = {
     .also = &shot_options,
 };
 
-/* What the kind demands of the options. */
+/* The options that the kind requires. */
 static int settle(const char *kind, struct make_args *a, char *err, size_t err_size)
 {
     a->plan.kind = opts_word(SHOT_KINDS, kind);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * varve sim set: many workloads drawn at random, run in one or more ways, and how far each way is from the
- * bound. A case that does badly is named by its number, and can be printed as a script and run alone.
+ * bound. The report names bad cases by their number; each can be printed as a script and run alone.
  *
- * Runs are independent; a pool of threads takes them, and the output does not depend on how many there are.
+ * Runs are independent; a pool of threads runs them, and the output does not depend on their number.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -33,7 +33,7 @@
 struct series {
     char name[32];
     int policy, hints;
-    uint32_t threads; /* that do the same at once, each with a history */
+    uint32_t threads; /* threads with the same work, each with a history */
 };
 
 struct set_opts {
@@ -53,7 +53,7 @@ struct row {
     struct sim_set_result r;
 };
 
-/* Rows case by case, in each of them series by series. */
+/* Rows case by case, and within a case series by series. */
 struct set {
     const struct set_opts *o;
     struct row *rows;
@@ -224,7 +224,7 @@ struct summary {
     size_t over_110, over_150; /* cases above 1.1 and 1.5 times the bound and one object */
     size_t
         better; /* cases in which the first series is worse than this by more than 5% and one object */
-    double lost; /* how much at worst, without the object */
+    double lost; /* the largest such difference, without the object */
 };
 
 static double quantile(const double *sorted, size_t n, double q)
@@ -494,7 +494,7 @@ static int print_bars_csv(FILE *f, const void *result)
     return print_csv(f, ((const struct bars *)result)->set);
 }
 
-/* Its exit status does not depend on whether they are met. */
+/* The exit status does not depend on the bars. */
 static int report_bars(const struct set *set)
 {
     struct output_forms forms = {.print_json = print_bars_json,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve sim training: what failures cost a training job, by way of coping with them, on more and more
- * nodes. Node counts are computed one after the other, each on all threads; all ways see the same
- * failures.
+ * varve sim training: the cost of failures for a training job, for each mode to handle them, on more and more
+ * nodes. Node counts are computed one after the other, each on all threads; all modes see the same failures.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -92,7 +91,7 @@ static const struct opt options[] = {
      .help = "numbers of nodes (" DEFAULT_NODES ")",
      .takes = "a list of whole numbers from 1 to 65536"},
     {OPT_U32, .name = "runs", .arg = "N", .at = AT(sim.runs), .least = 1, .most = 100000,
-     .help = "jobs with different failures, of which the mean is shown (20)"},
+     .help = "jobs with different failures; their mean is shown (20)"},
     {OPT_SET, .name = "set", .arg = "NAME=VALUE,...", .set = set_params,
      .help = "parameters of the model",
      .takes = "a list of NAME=VALUE that the model knows (see --params)"},
@@ -175,7 +174,7 @@ static int run_rows(void *arg)
 
 /* ---- printing ---- */
 
-/* What was measured on the machine of the paper; NAN: it does not say. */
+/* The paper's measurement on its machine; NAN: it has none. */
 static double paper_overhead(const struct training_row *x)
 {
     bool first = x->nodes == 64, last = x->nodes == 1024;
@@ -314,7 +313,7 @@ static int draw(FILE *f, const void *arg)
     for (size_t i = 0; i < nr; i++) {
         snprintf(names[i], sizeof(names[i]), "%" PRIu64, r->o->nodes[i]);
         groups[i] = names[i];
-        /* In the place of the job that is started again: no failure at all. */
+        /* Instead of the job that is started again: no failure at all. */
         y[0][0][i] = r->row[i][0].baseline_s / 60;
         y[1][0][i] = r->row[i][0].epoch_s;
         for (size_t m = 1; m < SERIES; m++) {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A job is a sequence of epochs, an epoch a sequence of steps, and a step ends for all processes
- * when it ends for the slowest. What happens to files between failures is decided by the placement
- * that the cache itself uses; only files that are not where they should be are looked at one by one,
- * the others cost every process the same. So an epoch costs as much as it has lost files, and not
- * as much as it has files.
+ * when it ends for the slowest. The placement of the cache itself decides where files go after failures. Only
+ * files that are not at their place are computed one by one; the others cost every process the same. So the time
+ * to compute an epoch depends on the number of lost files, not of all files.
  *
  * A failure strikes at a step of an epoch. The epoch is begun again by the nodes that are left,
- * after the framework's restart. Files of the dead node are lost: they come from the shared file
- * system in whatever way the mode has it, or from a second copy.
+ * after the framework's restart. Files of the dead node are lost: they come from the shared file system, as the
+ * mode has it, or from a second copy.
  *
  * Time is kept in seconds from the start of the job. Every random number is drawn from a state that
  * depends on the seed, the run and the purpose, never on the mode: modes see the same failures, and
- * differences between them are not chance. What reads cost is the difference to a job that sees the
+ * differences between them are not chance. The cost of reads is the difference to a job that sees the
  * same failures and loses no file.
  *
  * Threads: runs are independent; the placement is computed before and only read.
@@ -88,7 +87,7 @@ struct shared {
     struct result *results;
 };
 
-/* The modes, and a job that loses nothing. */
+/* The modes, and a job that loses no file. */
 enum { IDEAL = TRAINING_MODES, WAYS };
 
 struct result {
@@ -103,12 +102,12 @@ struct failure {
     uint32_t node;
 };
 
-/* A file that is not where it was in the first place. */
+/* A file that is not at its first place. */
 struct strayed {
     uint32_t file;
     uint32_t owner; /* now */
     bool absent;    /* its owner does not have it */
-    double ready_s; /* absent: when the owner will have it unasked; infinite: never */
+    double ready_s; /* absent: when the owner will have fetched it by itself; infinite: never */
 };
 
 /* One job. */
@@ -121,15 +120,15 @@ struct job {
     struct strayed *files;
     uint64_t nr_files, room;
     /* An epoch: the files that are not read as usual, by step. */
-    uint64_t *slot;     /* where in the order of the epoch each of them is */
+    uint64_t *slot;     /* the position of each of them in the order of the epoch */
     uint64_t *sorted;   /* indices into files, by step */
     uint64_t *step_end; /* the end of each step's in sorted */
-    double *ready_s;    /* of each process: when it has read its last batch */
-    double *extra_s;    /* of each process in this step, over reading from the cache */
+    double *ready_s;    /* of each process: the time at which it has read its last batch */
+    double *extra_s;    /* of each process in this step: its time over reading from the cache */
     uint32_t *touched;
     uint64_t random; /* the state for read times */
     uint64_t order;  /* for the order of files in epochs */
-    uint64_t jitter; /* for what varies in steps */
+    uint64_t jitter; /* for the jitter of steps */
     uint64_t shared_reads;
 };
 
@@ -172,7 +171,7 @@ static uint64_t batch_of(const struct shared *s)
 
 /* ---- an epoch ---- */
 
-/* Reading a batch from the cache is a part of sample_s; what is here comes on top. */
+/* Reading a batch from the cache is a part of sample_s; this time is added. */
 static double read_cost(struct job *j, struct strayed *f, double now_s, double *trips)
 {
     const struct training_params *p = j->s->p;
@@ -188,7 +187,7 @@ static double read_cost(struct job *j, struct strayed *f, double now_s, double *
     f->absent = false;
     if (j->way == TRAINING_DEMAND)
         j->shared_reads++;
-    /* It is under way, or asked for now; fetched once in either case. */
+    /* It is under way, or requested now; in both cases it is fetched once. */
     return fmin(cost, fmax(f->ready_s - now_s, 0));
 }
 
@@ -236,9 +235,8 @@ static int shuffle(struct job *j, uint64_t steps, uint64_t per_step)
     return 0;
 }
 
-/* What the special files [from, to) of a step cost its processes, asked for at `ask_s`. Returns how
- * many processes have to wait, and for how long at least because the shared file system has no more
- * to give. */
+/* The cost of the special files [from, to) of a step for its processes, requested at `ask_s`. Returns the number
+ * of processes that have to wait, and their least wait because the shared file system is at its limit. */
 static uint32_t read_special(struct job *j, uint64_t from, uint64_t to, uint64_t per_step,
                              uint64_t batch, double ask_s, double *ret_floor_s)
 {
@@ -261,7 +259,7 @@ static uint32_t read_special(struct job *j, uint64_t from, uint64_t to, uint64_t
     return n;
 }
 
-/* When the slowest process has read its batch. */
+/* The time at which the slowest process has read its batch. */
 static double slowest(struct job *j, uint64_t processes, uint32_t waiting, bool ahead, double ask_s)
 {
     double last_s = ask_s;
@@ -280,8 +278,8 @@ static double slowest(struct job *j, uint64_t processes, uint32_t waiting, bool 
     return last_s;
 }
 
-/* Runs a share of an epoch. A process reads a batch when it has read the one before and the step
- * that is read_ahead before the last is over. */
+/* Runs a share of an epoch. A process reads a batch when it has read the one before, and the step that is
+ * read_ahead before the last has ended. */
 static int run_epoch(struct job *j, double share)
 {
     const struct training_params *p = j->s->p;
@@ -356,14 +354,15 @@ static int stray(struct job *j, uint32_t file, uint32_t owner)
     return 0;
 }
 
-/* When an owner has fetched a lost file unasked: all owners begin when they know, each takes its
- * files in order, some at a time, and together they have no more than the shared file system gives. */
+/* The time at which an owner has fetched a lost file by itself. All owners begin when they know of the failure,
+ * each fetches its files in order, some at a time, and together they stay below the limit of the shared file
+ * system. */
 static void plan_fetches(struct job *j, uint64_t first, double begin_s)
 {
     const struct training_params *p = j->s->p;
     double one_s = p->fetch_trips * p->trip_s / p->fetch_jobs;
     double rate = fmin(p->shared_ops / fmax(p->fetch_trips, 1e-9), p->shared_gbps / file_gb(j->s));
-    double *queue_s = j->ready_s; /* one for each node, which are fewer than processes */
+    double *queue_s = j->ready_s; /* one for each node; there are fewer nodes than processes */
 
     for (uint32_t n = 0; n < j->s->o->nodes; n++)
         queue_s[n] = begin_s;
@@ -379,7 +378,7 @@ static void plan_fetches(struct job *j, uint64_t first, double begin_s)
     }
 }
 
-/* A node is gone. Its files belong to others now, who do not have them. */
+/* Removes a node. Its files belong to others now, which do not have them. */
 static int fail_node(struct job *j, uint32_t node, double begin_s)
 {
     const struct shared *s = j->s;
@@ -397,8 +396,8 @@ static int fail_node(struct job *j, uint32_t node, double begin_s)
         if (f->owner != node)
             continue;
         f->owner = vv_place_owner(s->map, s->keys[f->file], j->up);
-        /* With two copies the new owner is who had the second one: it was made again in the time
-         * since the last failure, or with the data set. */
+        /* With two copies the new owner is the node with the second one, which was made since the last failure, or
+         * with the data set. */
         f->absent = j->way != TRAINING_REPLICAS;
         f->ready_s = INFINITY;
     }
@@ -413,7 +412,7 @@ static int by_time(const void *a, const void *b)
 
     if (x->epoch != y->epoch)
         return x->epoch < y->epoch ? -1 : 1;
-    return 0; /* the order of those in one epoch is as drawn */
+    return 0; /* their order within one epoch is as drawn */
 }
 
 static void draw_failures(const struct shared *s, uint64_t run, struct failure *f)
@@ -430,7 +429,7 @@ static void draw_failures(const struct shared *s, uint64_t run, struct failure *
                     f[i].node = NOWHERE;
         } while (f[i].node == NOWHERE);
     }
-    /* Few: and stable, which qsort need not be. */
+    /* Few, and it has to be stable, which qsort is not. */
     for (uint64_t i = 1; i < n; i++)
         for (uint64_t k = i; k > 0 && by_time(&f[k - 1], &f[k]) > 0; k--) {
             struct failure t = f[k];
@@ -487,11 +486,11 @@ static int run_epochs(struct job *j, const struct failure *f, uint64_t nr, doubl
         bool victim = false;
         double start_s;
 
-        /* Every epoch has an order of its own, the same whatever was before. */
+        /* Every epoch has an order of its own, independent of all before. */
         for (; next < nr && f[next].epoch == epoch && rc == 0; next++) {
             rc = run_epoch(j, f[next].at);
             if (j->way == TRAINING_NONE) {
-                /* Started again, on as many nodes, and nothing happens this time. */
+                /* The job is started again, on as many nodes, without failures. */
                 j->now_s += baseline_s;
                 return rc;
             }
@@ -534,7 +533,7 @@ static int run_job(const struct shared *s, uint64_t run, int way, double first_s
     return rc;
 }
 
-/* All modes through the same failures. */
+/* Runs all modes through the same failures. */
 static void run_one(void *arg, size_t run)
 {
     struct shared *s = arg;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Training on many nodes that read the same files every epoch from a cache spread over their local
- * disks, while nodes fail: what is lost to the framework's own restarts, and what to reads. Made
- * after the experiments of Lee et al., "Fault-Tolerant Deep Learning Cache with Hash Ring for Load
- * Balancing in HPC Systems", Figures 5 and 6(a); docs/dataset-sim.md has the model and the source of
- * every parameter.
+ * Training on many nodes that read the same files every epoch from a cache spread over their local disks, while
+ * nodes fail: the time lost to the framework's restarts, and to reads. Modelled on the experiments of Lee et al.,
+ * "Fault-Tolerant Deep Learning Cache with Hash Ring for Load Balancing in HPC Systems", Figures 5 and 6(a);
+ * docs/dataset-sim.md has the model and the source of every parameter.
  */
 #ifndef LAB_SIM_TRAINING_H
 #define LAB_SIM_TRAINING_H
@@ -16,7 +15,7 @@ enum training_mode {
     TRAINING_NONE,     /* no fault tolerance: the job ends, and is started again */
     TRAINING_REDIRECT, /* lost files are read from the shared file system, every time */
     TRAINING_DEMAND,   /* the new owner fetches a lost file when it is first asked for it */
-    TRAINING_RECACHE,  /* new owners fetch lost files as soon as they know of the failure */
+    TRAINING_RECACHE,  /* new owners fetch lost files as soon as the failure is detected */
     TRAINING_REPLICAS, /* every file is on two nodes */
     TRAINING_MODES,
 };
@@ -73,7 +72,7 @@ struct training_param_info {
 extern const struct training_param_info training_param_table[];
 
 void training_params_init(struct training_params *p);
-/* Sets one by "name=value". -EINVAL: there is no such name, or the value is out of range. */
+/* Sets one by "name=value". -EINVAL: the name is unknown, or the value is out of range. */
 VV_WARN_UNUSED int training_params_set(struct training_params *p, const char *name, double value);
 
 struct training_opts {
@@ -100,8 +99,8 @@ struct training_row {
     double shared_reads;     /* files read from the shared file system after the first epoch */
 };
 
-/* Fills one row for each mode. Deterministic, whatever the number of threads.
- * -EINVAL: more failures than nodes can take, or no run; -ENOMEM. */
+/* Fills one row for each mode. The result does not depend on the number of threads. -EINVAL: more failures than
+ * nodes can take, or no run; -ENOMEM. */
 VV_WARN_UNUSED int training_run(const struct training_opts *o, struct sim_progress *progress,
                                 struct training_row ret_rows[TRAINING_MODES]);
 

@@ -149,7 +149,7 @@ else:
     time = lambda rs: sum(1 / r["gbps"] for r in rs)
     faster = d["settings"]["local_io"] == "direct" and time(through) >= 1.05 * time(past)
 assert d["settings"].get("gds", "off") == ("on" if faster else "off"), d["settings"]
-assert ("gds = on" in open(sys.argv[2]).read().split("# What was measured")[0]) == faster
+assert ("gds = on" in open(sys.argv[2]).read().split("# Measured:")[0]) == faster
 PY
     "$dir/load" "$dir/gds.conf" >/dev/null || fail "the library refuses the file"
 fi

@@ -46,7 +46,7 @@ static void copies_only_when_gaps_are_long(void)
     T_CHECK(near(bound_of(ev, 4, &p), 6));
 }
 
-/* Two ways into a tier of 8: what is larger may take both. */
+/* Two ways into a tier of 8: larger objects may take both. */
 static void larger_than_the_first_tier(void)
 {
     struct bound_event ev[] = {{BOUND_PUT, 1, 8, 0, 0}, {BOUND_PUT, 2, 12, 0, 0}};
@@ -66,7 +66,7 @@ static void write_window_by_hand(void)
     struct bound_params p = {0, 0, true, &hop, 1, 0, 0, 0};
 
     /* 20 of 30 bytes must go down at 2 per second from the start of call 1 to the return of call 3,
-     * of which 6 s are compute; the 7 s before call 1 do not help. */
+     * 6 s of them are compute; the 7 s before call 1 do not help. */
     T_CHECK(near(bound_of(ev, 3, &p), 4));
     /* Without a cache compute time hides nothing: all bytes over the write rate. */
     hop.above_bytes = 0;
@@ -102,7 +102,7 @@ static void cross_window_by_hand(void)
     struct bound_params p = {0, 0, true, &hop, 1, 0, 0, 0};
     struct bound_result r;
 
-    /* Whatever is kept at the turn, 10 bytes go down and the same 10 come up, on one medium:
+    /* For any choice of kept bytes at the turn, 10 bytes go down and the same 10 come up, on one medium:
      * 20 s of traffic from the first put to the last get, less 8 s of compute. The write window
      * alone demands 10 s before the gets, the restore window 6 s after; together 16, more than 12.
      */
@@ -145,8 +145,8 @@ static void repeated_reads_count_once(void)
     struct bound_hop hop = {4, 1, 1, 1};
     struct bound_params p = {0, 0, false, &hop, 1, 0, 0, 0};
 
-    /* 16 down; then 6 come up. That they might have to come again is not claimed within a window,
-     * but three windows of one call each claim 6 apiece: only 4 bytes fit above. */
+    /* 16 down; then 6 come up. A window does not claim that they come again, but three windows of one call each
+     * claim 6 apiece: only 4 bytes fit above. */
     T_CHECK(near(bound_of(ev, 6, &p), 16 + 18));
     hop.above_bytes = 10;
     T_CHECK(near(bound_of(ev, 6, &p), 10));
@@ -171,10 +171,9 @@ static void bad_input(void)
     T_ERR(bound_compute(twice, 1, NULL, &r), -EINVAL);
 }
 
-/* The search. Sizes in units of 1 byte, a hop moves one unit a tick and direction (one in all on a
- * shared medium), copies are free. Schedules that move whole units in whole ticks are among all
- * schedules, so what the search finds is at least the true optimum, and the bound must not exceed
- * it. */
+/* The search. Sizes in units of 1 byte, a hop moves one unit a tick and direction (one in all on a shared medium),
+ * copies are free. Schedules that move whole units in whole ticks are among all schedules, so the search finds at
+ * least the true optimum, and the bound must not exceed it. */
 #define MAX_OBJECTS 3
 #define MAX_EVENTS  12
 
@@ -263,7 +262,7 @@ static unsigned used(const struct state *s)
     return n;
 }
 
-/* What takes no time: start and end calls, take in, give out what is above, drop duplicates. */
+/* Actions without time: start and end calls, take in, give out units above, drop duplicates. */
 static void free_moves(struct search *q, const struct state *s)
 {
     const struct bound_event *ev = &q->in->ev[s->pos];
@@ -492,7 +491,7 @@ static void never_above_the_optimum(void)
     }
     t_note("%u instances; of %u with two phases %u have a positive optimum, bound tight in %u",
            instances, phases, positive, tight);
-    /* Not a coincidence of zeros: a bound that is never reached would be worth nothing. */
+    /* The bound is reached in some cases: one that is never reached would be worth nothing. */
     T_CHECK(positive >= phases / 4 && tight >= phases / 2);
 }
 
@@ -500,8 +499,8 @@ static void never_above_the_optimum(void)
 
 #define UNITS (MAX_OBJECTS * 3)
 
-/* All units of the objects, which are what can stay; without compute time and with only one direction limited,
- * blocked time is bytes that cross. */
+/* All units of the objects that can stay. Without compute time and with only one direction limited, blocked time
+ * is the bytes that cross. */
 struct paging {
     const struct instance *in;
     bool up; /* count what comes up; otherwise what goes down */
@@ -513,7 +512,7 @@ static unsigned units_of(const struct instance *in, unsigned object)
     return ((1u << in->size[object]) - 1) << (3 * object);
 }
 
-/* The cost of call `pos` with `above` there: what comes up, or nothing. */
+/* The cost of call `pos` with `above` present: the units that come up, or nothing. */
 static unsigned cost_of(const struct paging *p, unsigned pos, unsigned above)
 {
     const struct bound_event *ev = &p->in->ev[pos];
@@ -523,7 +522,7 @@ static unsigned cost_of(const struct paging *p, unsigned pos, unsigned above)
     return (unsigned)__builtin_popcount(units_of(p->in, (unsigned)ev->version) & ~above);
 }
 
-/* Units that a call adds, and those that it ends. */
+/* Units that a call adds, and units whose life it ends. */
 static void effect(const struct paging *p, unsigned pos, unsigned *ret_added, unsigned *ret_ended)
 {
     const struct bound_event *ev = &p->in->ev[pos];
@@ -534,8 +533,8 @@ static void effect(const struct paging *p, unsigned pos, unsigned *ret_added, un
     *ret_ended = ends ? units : 0;
 }
 
-/* The least from event `pos` on, when `above` are above the hop; counting what goes down, those that have
- * always been. Keeping nothing that need not be is never worse, so `above` has only what is live. */
+/* The least cost from event `pos` on, if `above` are above the hop. If units that go down count, those that have
+ * always been there do. Dropping dead units is never worse, so `above` has only live ones. */
 static unsigned least(struct paging *p, unsigned pos, unsigned above)
 {
     unsigned added, ended, there, best = FAR, *known = &p->best[pos][above];
@@ -640,8 +639,8 @@ static void long_scripts(void)
         ev[k + i] = (struct bound_event){BOUND_GET, k - 1 - i, 0, GAP(1), 0};
     }
     b = bound_of(ev, 2 * k, &p);
-    /* 119,000 bytes each way, less the compute time of either phase; what a start node that was
-     * left out costs is a few objects. */
+    /* 119,000 bytes each way, less the compute time of either phase; a start node that was left out costs a few
+     * objects. */
     T_CHECK(b <= 2 * 107001.0 && b >= 2 * 107001.0 - 100);
     free(ev);
 }
@@ -654,8 +653,8 @@ static void streams_share_the_hop(void)
     struct bound_event ev[8];
     struct bound_result r[2];
 
-    /* Puts 0..3 of 10 bytes, one second apart, in turns; then gets. An object is with the application, so of 40 bytes
-     * 30 have gone down when the last put returns: 3 s after the first started, 1 s of which are a gap. */
+    /* Puts 0..3 of 10 bytes, one second apart, in turns; then gets. The application holds one object, so of 40 bytes
+     * 30 have gone down when the last put returns: 3 s after the first started, 1 s of that is a gap. */
     for (uint32_t i = 0; i < 4; i++) {
         ev[i] = (struct bound_event){BOUND_PUT, i, 10, 1000000000, i % 2};
         ev[4 + i] = (struct bound_event){BOUND_GET, i, 0, 0, i % 2};
@@ -671,7 +670,7 @@ static void streams_share_the_hop(void)
     T_ERR(bound_compute(ev, 4, &p, r), -EINVAL);
 }
 
-/* Of streams one after the other each has its bound: a call counts from when its own stream makes it. */
+/* Streams one after the other have a bound each: a call counts from the time at which its own stream makes it. */
 static void streams_in_turn_do_not_wait(void)
 {
     const struct bound_hop hop = {.above_bytes = 0, .down_bps = 10, .up_bps = 10, .both_bps = 20};

@@ -67,7 +67,7 @@ static void values(void)
     ends_as(&w, "\"\\u003c/script\\u003e\"\n");
 }
 
-/* What was open before goes on as if nothing had been nested. */
+/* The outer object continues as if nothing had been nested. */
 static void nesting(void)
 {
     struct written w;

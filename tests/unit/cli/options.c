@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table of options: what it accepts, what it refuses, and its help text. */
+/* A table of options: accepted values, refused ones, and its help text. */
 #include "cli/common/options.h"
 
 #include <errno.h>
@@ -50,7 +50,7 @@ static struct opts command = {
     OPT_LIST(list),
 };
 
-/* The line is cut at blanks. Values of text point into the last one. */
+/* Cuts the line at blanks. Values of text point into the last one. */
 static int parse(const char *line, struct values *v, int *ret_first)
 {
     static char text[256];
@@ -77,7 +77,7 @@ static void every_kind(void)
          -1);
     T_CHECK(v.flag && v.given && v.bytes == 4096 && v.u64 == UINT64_MAX && v.u32 == 9);
     T_CHECK(v.number == 7 && v.real == 0.5 && v.word == 1 && v.sets == 2 && !v.text);
-    /* An unambiguous beginning of a name does, and of several the last counts. */
+    /* An unambiguous beginning of a name is enough, and if an option is repeated the last value counts. */
     T_EQ(parse("--real 1 --rea 2", &v, &first), -1);
     T_CHECK(v.real == 2 && !v.given);
 }
@@ -117,7 +117,7 @@ static void wrong_values(void)
     for (size_t i = 0; i < VV_ARRAY_SIZE(lines); i++)
         if (parse(lines[i], &v, &first) != CLI_USAGE)
             accepted = lines[i];
-    /* What has said itself what is wrong decides about the exit status. */
+    /* A function that prints its own message also decides about the exit status. */
     status = parse("--set said", &v, &first);
     fflush(stderr);
     T_CHECK(dup2(keep, STDERR_FILENO) >= 0);
@@ -126,7 +126,7 @@ static void wrong_values(void)
     T_EQ(status, CLI_FAILED);
 }
 
-/* What another command takes; of one name, its own option counts. */
+/* The options of another command are taken as well; if both have a name, the own option counts. */
 static void options_of_another(void)
 {
     static const struct opt own[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Charts: axes, what is drawn for missing values, and that the SVG is well formed. */
+/* Charts: axes, the marks of missing values, and well-formed SVG. */
 #include "cli/common/plot.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "cli/common/page.h"
 #include "t.h"
 
-/* What a chart is written as; the caller frees it. */
+/* Writes a chart to a text that the caller frees. */
 static char *written(const struct plot *plot)
 {
     char *text = NULL;
@@ -94,7 +94,7 @@ static void axes(void)
     }
 }
 
-/* Whatever the range, the axis holds it, and in no more steps than asked. */
+/* For any range, the axis holds it, in no more steps than requested. */
 static void axes_hold(void)
 {
     struct t_rng rng = {t_seed()};
@@ -135,7 +135,7 @@ static void bars_and_crosses(void)
     free(text);
 }
 
-/* How far values vary: a line through the end of a bar and one across its upper end. */
+/* The variation of values: a line through the end of a bar and one across its upper end. */
 static void error_bars(void)
 {
     double good[] = {1000, 0.5}, err[] = {200, 0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loops run, on memory and on a file, and leave nothing behind. How fast is not asserted. */
+/* The loops run, on memory and on a file, and leave no file behind. No test asserts on speed. */
 #include "cli/measure/probe.h"
 #include "cli/measure/probe_files.h"
 
@@ -118,7 +118,7 @@ static void disk_steps(void)
     probe_disk_close(d);
 }
 
-/* Files as the library makes them. What was written before the deadline is read; nothing stays. */
+/* Files as the library makes them. Blocks written before the deadline are read; no file stays. */
 static void files(void)
 {
     struct probe_files_opts o = {.dir = t_tmpdir(),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every loop runs on the emulated device, at the rates it is given as far as they can be told, and
- * leaves nothing on it; also when something fails. */
+/* Every loop runs on the emulated device, at the set rates as far as they can be measured, and leaves no memory on
+ * it, also after an error. */
 #include "cli/measure/probe_device.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static void check_empty(struct vv_device *d)
     T_EQ(s.n_pending, 0);
 }
 
-/* Everything once. */
+/* Every loop once. */
 static int run_all(struct probe_device *p)
 {
     struct probe_pin_opts pin = {
@@ -90,7 +90,7 @@ static void loops(void)
     vv_device_close(d);
 }
 
-/* A device that keeps its rate exactly is measured at no more than that. */
+/* A device with an exact rate is not measured at more than that. */
 static void rates(void)
 {
     static const uint64_t rate = 400000000;
@@ -139,7 +139,7 @@ static void bad_input(void)
     vv_device_close(d);
 }
 
-/* The nth call of each operation fails: the error comes out, and nothing stays. */
+/* The nth call of each operation fails: the probe returns the error, and no memory stays. */
 static void failures(void)
 {
     static const enum vv_device_op ops[] = {

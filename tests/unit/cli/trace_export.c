@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exporters: names that would break JSON, XML or CSV, many spans, and streams that fail. What the
- * formats have to be like is checked on a real trace by tests/cli/trace.sh. */
+/* Exporters: names that would break JSON, XML or CSV, many spans, and streams that fail. tests/cli/trace.sh checks
+ * the formats on a real trace. */
 #include "cli/report/trace_export.h"
 
 #include <stdio.h>
@@ -58,7 +58,7 @@ struct trace {
     struct vv_trace_record *records;
 };
 
-/* One thread with n phases and copies under names that nobody should give. */
+/* One thread with n phases and copies under difficult names. */
 static struct trace make(size_t n)
 {
     struct vv_trace_head head = {.magic = VV_TRACE_MAGIC, .format = VV_TRACE_FORMAT};
@@ -123,7 +123,7 @@ static char *export_text(int (*fn)(FILE *f, const struct vv_timeline *t),
     return text;
 }
 
-/* However much happened, the picture stays one that a browser can show. */
+/* For any number of events, a browser can show the picture. */
 static void a_large_one_is_small(void)
 {
     struct trace tr = make(MANY);
@@ -137,7 +137,7 @@ static void a_large_one_is_small(void)
     size_t lines = 0;
     for (const char *p = text; (p = strchr(p, '\n')); p++)
         lines++;
-    /* A phase, the computing in it, and what lies between two; the last has nothing behind it. */
+    /* A phase, the computing in it, and a gap between two; the last has nothing behind it. */
     T_CHECK(lines >= 1 + 3 * MANY && lines <= 1 + 4 * MANY);
     free(text);
     forget(tr);
@@ -171,7 +171,7 @@ static void failures_are_told(void)
     forget(tr);
 }
 
-/* Parts of a picture, sensible or not. */
+/* Parts of a picture, with valid and invalid times. */
 static void parts(void)
 {
     struct trace tr = make(50);

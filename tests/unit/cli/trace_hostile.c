@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Traces that somebody made to mislead, under sums that are right: whatever their records and texts
- * say, a report and every export of them comes to an end, without a memory error, and what is made
- * for programs stays well-formed where a name could break it.
+ * Traces made to mislead, with right checksums: for any records and texts, a report and every export end without a
+ * memory error, and output for programs stays well-formed where a name could break it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +57,7 @@ static void add_pair(struct bytes *file, struct bytes *payload, uint32_t context
     add_block(file, VV_TRACE_BLOCK_META, payload);
 }
 
-/* Mostly small, so that records meet; otherwise at the ends of what fits. */
+/* Mostly small, so that records meet; otherwise at the ends of the range. */
 static uint64_t number(struct t_rng *rng)
 {
     static const uint64_t ends[] = {UINT64_MAX,          UINT64_MAX - 1,       INT64_MAX,
@@ -210,7 +209,7 @@ static void any_records(void)
     free(payload.v);
 }
 
-/* More spans than a page shall have, none of which can be joined, over more time than there is. */
+/* More spans than a page may have. None can be joined, and they exceed the time of the run. */
 static void nothing_to_join(void)
 {
     struct span spans[64];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reports: rows that do not overlap, intervals drawn together without losing any of their time, the
- * packed data read back, and a page into which no text of the application brings markup.
+ * packed data read back, and a page in which no text of the application becomes markup.
  *
  * With "make FILE [CALLS]" it writes a page of an invented run, for tests/cli/report.sh to look at in
  * a browser.
@@ -58,7 +58,7 @@ static void add(struct lane *lane, enum span_kind kind, uint64_t start, uint64_t
                                             .kind = (uint8_t)kind};
 }
 
-/* Half of the calls write, half read in reverse; what is read last had to come from the disk. */
+/* Half of the calls write, half read in reverse; the versions read last had to come from the disk. */
 static uint64_t invent_calls(struct run *r, size_t nr)
 {
     struct t_rng rng = {t_seed()};
@@ -282,7 +282,7 @@ static void rows_do_not_overlap(void)
     forget(r);
 }
 
-/* More at one time than there are rows: the order by start is kept, nothing is lost. */
+/* More at one time than there are rows: the order by start is kept, and no span is lost. */
 static void too_many_at_once(void)
 {
     struct span spans[12];
@@ -411,7 +411,7 @@ static void little_to_show(void)
     }
 }
 
-/* However long the run: the page stays small enough to be sent. */
+/* A run of any length makes a page that is small enough to be sent. */
 static void stays_small(void)
 {
     struct run *r = invent(t_sanitized() ? 50000 : 250000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a report finds in traces made by hand: where the time of a call went, which rates were kept
- * up, and the bound, which is compared with the one of the same calls told to it directly.
+ * The content of reports of hand-made traces: the time of a call by causes, the sustained rates, and the bound,
+ * which is compared with that of the same calls computed directly.
  */
 #include "cli/report/trace_view.h"
 
@@ -139,7 +139,7 @@ static void where_the_time_went(void)
     copy(0 * US, 30 * US, D2H, DEVICE, HOST, 90, 100);
     copy(20 * US, 50 * US, H2F, HOST, DISK, 91, 100);
     copy(60 * US, 100 * US, D2D, APP, DEVICE, 1, 1000);
-    /* The wrong direction, and another call's copy, explain nothing. */
+    /* The wrong direction, and another call's copy, do not explain a wait. */
     copy(40 * US, 58 * US, F2H, DISK, HOST, 92, 100);
     copy(50 * US, 55 * US, D2D, APP, DEVICE, 93, 100);
     put(0, 100 * US, 1, 1000);
@@ -181,7 +181,7 @@ static void found_ready(void)
     T_CHECK(r.page->calls[3].ready && !r.page->calls[4].ready && r.page->calls[5].ready);
     T_EQ(r.page->ready, 2);
     forget(r);
-    /* What the library counted itself is believed, if it is about the same restores. */
+    /* The library's own count is used if it is about the same restores. */
     begin("4096", "8192");
     put(0, US, 1, 64);
     get(2 * US, 3 * US, 1, 64);
@@ -192,7 +192,7 @@ static void found_ready(void)
     forget(r);
 }
 
-/* 100 bytes a microsecond, twice as much for a fifth of the bytes, in between nothing at all. */
+/* 100 bytes a microsecond, twice as much for a fifth of the bytes, and a pause in between. */
 static void rates(void)
 {
     struct reading r;
@@ -211,7 +211,7 @@ static void rates(void)
     T_EQ(way(r.page, "host to disk")->bytes, 100000);
     T_EQ(way(r.page, "host to disk")->copies, 100);
     forget(r);
-    /* Four at a time that end together are no faster than they are. */
+    /* Four copies that end together are no faster than they are. */
     begin("4096", "8192");
     for (uint64_t i = 0; i < 100; i++)
         copy(i / 4 * 40 * US, (i / 4 + 1) * 40 * US, F2H, DISK, HOST, 5, 1000);
@@ -300,7 +300,7 @@ static void leases(void)
     forget(r);
 }
 
-/* Records that no engine would write: nothing is out of bounds, and there is a page. */
+/* Records that no engine would write: no access is out of bounds, and there is a page. */
 static void nonsense(void)
 {
     struct t_rng rng = {t_seed()};
@@ -333,7 +333,7 @@ static void nonsense(void)
     }
 }
 
-/* A second process that only reads: what it reads was there before, and only reading it counts. */
+/* A second process that only reads: its versions existed before, and only reading them counts. */
 static void bound_of_what_was_there(void)
 {
     enum { NR = 30 };
@@ -363,7 +363,7 @@ static void bound_of_what_was_there(void)
     forget(r);
 }
 
-/* A bound is never above what a run without waste took; calls and gaps at random. */
+/* A bound is never above the time of a run without waste; calls and gaps at random. */
 static void bound_holds(void)
 {
     struct t_rng rng = {t_seed()};
@@ -395,7 +395,7 @@ static void bound_holds(void)
     }
 }
 
-/* Read twice, written again, discarded, failed: no call that the bound would not understand. */
+/* Read twice, written again, discarded, failed: the bound handles all of these calls. */
 static void bound_of_odd_calls(void)
 {
     struct reading r;
@@ -428,7 +428,7 @@ static void *other_thread(void *arg)
     return NULL;
 }
 
-/* What one thread writes and another reads may have stayed in a cache. */
+/* Versions that one thread writes and another reads may have stayed in a cache. */
 static void threads(void)
 {
     struct reading r;

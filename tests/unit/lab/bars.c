@@ -25,14 +25,14 @@ static const char *const caches[][2] = {{"2.5%", "7.5%"}, {"10%", "30%"}};
 struct cell {
     unsigned variable, cache, no_wait, order, load;
     const char *hints, *policy;
-    const char *more[4]; /* arguments of its own, as far as they are not NULL */
+    const char *more[4]; /* the arguments of a series, if not NULL */
     unsigned seed, ckpts;
 };
 
 static struct t_rng rng;
 static char sizes[4096];
 
-/* A case by chance. */
+/* A random case. */
 static struct cell any_cell(void)
 {
     return (struct cell){
@@ -164,7 +164,7 @@ static void default_is_no_slower_than_fifo_and_lru(void)
     }
 }
 
-/* Committed files are no slower than a spill file: what is still to be written gives way to reads. */
+/* Committed files are no slower than a spill file: pending writes give way to reads. */
 static void committed_files_stay_near_the_bound(void)
 {
     for (unsigned i = 0; i < samples(); i++) {
@@ -180,8 +180,8 @@ static void committed_files_stay_near_the_bound(void)
     }
 }
 
-/* Who comes early to a barrier has more time between its calls than its script says, and a smaller
- * bound: a report that leaves that out is refused. */
+/* A process that arrives early at a barrier has more time between its calls than its script says, and a smaller
+ * bound: a report that ignores that is refused. */
 static void waiting_at_a_barrier_counts_as_time(void)
 {
     struct cell c = {.variable = 1,
@@ -199,7 +199,7 @@ static void waiting_at_a_barrier_counts_as_time(void)
     run(&c, &apart);
     c.more[2] = "--barrier";
     run(&c, &together);
-    /* Whoever waits for others computes, as the bound sees it; the slowest waits for nobody. */
+    /* Waiting for others counts as computing for the bound; the slowest process waits for no other. */
     for (uint32_t i = 0; i < together.nr_procs; i++) {
         T_CHECK(together.procs[i].bound.total_s <= apart.procs[i].bound.total_s);
         lower += together.procs[i].bound.total_s < apart.procs[i].bound.total_s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of the baseline with managed memory begin nothing while a call copies, and give advice alone. Over the
- * stand-in for the driver, whose steps are held up where a test needs it. */
+/* The threads of the baseline with managed memory begin no step while a call copies, and give advice alone. Over
+ * the stand-in for the driver, whose steps are held up where a test needs it. */
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -57,7 +57,7 @@ static unsigned seen(const unsigned *count)
     return n;
 }
 
-/* Time enough for what must not happen. */
+/* A pause long enough for a wrong event to happen. */
 static void linger(void)
 {
     vv_sleep_until_ns(vv_now_ns() + 20 * VV_NS_PER_MS);
@@ -100,7 +100,7 @@ static unsigned gated_advise(CUdeviceptr at, size_t n, unsigned advice,
     return real_advise(at, n, advice, where);
 }
 
-/* A thread, in the driver. */
+/* Calls of a thread in the driver. */
 static void until_held_up(void)
 {
     pthread_mutex_lock(&gate.lock);
@@ -177,7 +177,7 @@ static void get(struct fixture *f, uint64_t v)
     T_OK(f->e->ops->restore(f->e, v, f->buf, SIZE));
 }
 
-/* The flusher is held up in its advice; while the next call copies it may go on, and begins no step. */
+/* The flusher is held up in its advice. While the next call copies it may finish that, and begins no step. */
 static void calls_go_first(void)
 {
     struct fixture f;
@@ -195,7 +195,7 @@ static void calls_go_first(void)
     tear_down(&f);
 }
 
-/* A thread gives advice when the other one does nothing, and the other one nothing meanwhile. */
+/* A thread gives advice while the other one is idle, and the other one stays idle meanwhile. */
 static void advice_is_given_alone(void)
 {
     struct fixture f;
@@ -213,7 +213,7 @@ static void advice_is_given_alone(void)
     advised = seen(&gate.advised);
     get(&f, 1);
     linger();
-    T_EQ(seen(&gate.advised), advised); /* on what is gone */
+    T_EQ(seen(&gate.advised), advised); /* on discarded versions */
     set_gates(false, true);
     while (seen(&gate.advised) == advised)
         linger();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The linear program as a second opinion. It has every rule that the edges of the bound are made of, so the
- * bound is never above it; and no simulation is faster than either.
+ * The linear program as a second opinion. It has every rule of the bound's edges, so the bound is never above it;
+ * and no simulation is faster than either.
  */
 #include "lab/shot/bound_lp.h"
 
@@ -34,7 +34,7 @@ static void by_hand(void)
     if (rc == -ENOTSUP)
         T_SKIP("GLPK (libglpk) is not installed");
     T_OK(rc);
-    /* 10 MB down, of which 6 in the gap; then 10 up, 4 of them in the gap between the gets. */
+    /* 10 MB down, 6 of them in the gap; then 10 up, 4 of them in the gap between the gets. */
     T_CHECK(near(s, 2 + 3));
     ev[3].version = 7;
     T_ERR(bound_lp(ev, 5, &p, &s), -EINVAL);

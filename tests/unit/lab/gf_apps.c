@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The programs of `varve bench gpufile`, on the emulated device: what they compute from their files is what the
- * processor computes, whatever the size; and a word that is wrong is found, in an input and in a result.
+ * The programs of `varve bench gpufile` on the emulated device: they compute the processor's results from their
+ * files, for every size; and a wrong word is found, in an input and in a result.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void *device_memory(uint64_t bytes)
     return p;
 }
 
-/* The emulated device's memory is ours to look at. */
+/* The host can read the emulated device's memory. */
 static uint64_t sum_of(const struct gf_memory *m, const struct gf_shape *s)
 {
     struct gf_args a = {.in = {m->out}, .words = s->out_words, .result = m->result};
@@ -123,7 +123,7 @@ static void results_are_right(void)
     }
 }
 
-/* As large as was asked for, and as many files as the paper's. */
+/* The requested size, and as many files as in the paper. */
 static void shapes_are_the_papers(void)
 {
     for (int app = 0; app < GF_APP_NR; app++) {

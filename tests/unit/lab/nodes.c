@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes that share a node: what they share is shared, and nothing else is. */
+/* Processes that share a node share its resources, and nothing else. */
 #include <math.h>
 
 #include "lab/sim/sim_run.h"
@@ -19,7 +19,7 @@ static struct shot_opts small_shot(void)
     return o;
 }
 
-/* Copies made when asked for, one right after the other: all of the time is that of the link. */
+/* Copies on demand, one after the other: all of the time is that of the link. */
 static struct shot_opts link_shot(uint32_t procs)
 {
     struct shot_opts o = small_shot();
@@ -139,7 +139,7 @@ static void nodes_do_not_mix(void)
     shot_report_fini(&b);
 }
 
-/* Everything that passes is something: computing, blocked, waiting for the flushes or for others. */
+/* All time is accounted for: computing, blocked, waiting for the flushes or for others. */
 static void time_adds_up(void)
 {
     struct shot_opts o = small_shot();

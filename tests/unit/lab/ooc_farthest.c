@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What farthest next use brings, against every way to choose: no replacement does with less. */
+/* Farthest next use, against every possible choice: no replacement brings fewer blocks. */
 #include <stdlib.h>
 
 #include "lab/ooc/ooc.h"
@@ -12,7 +12,7 @@ static bool touched(const struct ooc_touches *t, uint32_t step, uint64_t block)
     return t->bits[step * t->words + block / 64] >> block % 64 & 1;
 }
 
-/* The least of all choices: `at` counts touches, step after step, block after block. */
+/* The least over all choices: `at` counts touches, step after step, block after block. */
 static uint64_t least(const struct ooc_touches *t, uint64_t slots, unsigned there, uint32_t at)
 {
     uint64_t block = at % BLOCKS, best = UINT64_MAX;

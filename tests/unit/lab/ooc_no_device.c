@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A device that is not there is told before anything else is looked at, let alone data made. */
+/* A missing device is reported before anything else is checked or data are made. */
 #include <errno.h>
 
 #include "lab/ooc/ooc_command.h"

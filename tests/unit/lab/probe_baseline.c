@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loops behind what baselines ought to take: they measure something, refuse nonsense, and leave
- * nothing behind. */
+/* The loops behind the expected times of baselines: they measure something, refuse wrong arguments, and leave no
+ * file or memory behind. */
 #include "lab/shot/probe_baseline.h"
 
 #include <dirent.h>
@@ -46,7 +46,7 @@ static void link_of_a_device(void)
     vv_device_close(d);
 }
 
-/* Whichever call fails, nothing is kept. */
+/* Any call may fail: no memory or file stays. */
 static void link_with_failures(void)
 {
     struct vv_device *d = emulated();

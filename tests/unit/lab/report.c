@@ -80,8 +80,8 @@ static void verdicts(void)
     shot_report_fini(&r);
 }
 
-/* 40 bytes twice through a disk of 10 a second, half of it in memory: 4 s and 4 s with blocking I/O, 2 s
- * and 2 s at best, and it took 5 with what was computed. */
+/* 40 bytes twice through a disk of 10 a second, half of it in memory: 4 s and 4 s with blocking I/O, 2 s and 2 s
+ * at best; the run took 5 with its computing. */
 static void speedup(void)
 {
     struct shot_report r;
@@ -102,13 +102,13 @@ static void speedup(void)
     r.procs[0].rate[SHOT_HOP_H2F] = r.procs[0].rate[SHOT_HOP_F2H] = 5;
     shot_report_finish(&r);
     T_CHECK(near(r.expected_speedup_running, 17.0 / 8));
-    r.procs[0].get_bytes = 30; /* not all of it is read back: no such model */
+    r.procs[0].get_bytes = 30; /* not all of it is read back: the model does not apply */
     shot_report_finish(&r);
     T_CHECK(r.speedup == 0);
     shot_report_fini(&r);
 }
 
-/* By bandwidths, of every process. */
+/* The expected time by bandwidths, of every process. */
 static void baselines_are_expected(void)
 {
     struct shot_report r;

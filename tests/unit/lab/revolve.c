@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every schedule is legal, reverses each step once and in order, and is as short as dynamic
- * programming can make it. */
+/* Every schedule is legal, reverses each step once and in order, and is as short as the optimum by dynamic
+ * programming. */
 #include "lab/shot/revolve.h"
 
 #include "base/util.h"
@@ -70,7 +70,7 @@ static uint64_t walk(const struct revolve_plan *plan, uint32_t steps, uint32_t s
     return forward;
 }
 
-/* How often the step that is computed most often is. */
+/* The largest number of computations of one step. */
 static uint64_t plan_repeats(const struct revolve_plan *plan, uint32_t steps)
 {
     uint64_t times[MAX_STEPS] = {0}, most = 0;
@@ -122,7 +122,7 @@ static void large(void)
     revolve_plan_fini(&plan);
 }
 
-/* As many states as a program may have: the ranges nest a million deep. */
+/* The largest number of states of a program: the ranges nest a million deep. */
 static void deep(void)
 {
     struct revolve_plan plan;

@@ -54,7 +54,7 @@ static void bounded_is_even(void)
     T_CHECK(run(o).max_over_mean > 1.05);
 }
 
-/* A ring spreads what a node leaves over as many others as it has points, at most. */
+/* A ring spreads the files of a node over as many others as it has points, at most. */
 static void ring_and_its_points(void)
 {
     struct ring_sim_opts o = small;
@@ -73,7 +73,7 @@ static void ring_and_its_points(void)
     }
 }
 
-/* All but one in n change places when n nodes become n - 1. */
+/* All but one in n files move when n nodes become n - 1. */
 static void mod_moves_nearly_all(void)
 {
     struct ring_sim_opts o = small;

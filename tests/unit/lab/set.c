@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The set of random workloads: cases are the same every time, small enough, and run to their end with right
- * bytes, no faster than the bound and no farther from it than they are today. A sample of it; all of it with
- * VARVE_TEST_LONG.
+ * The set of random workloads: cases are the same every time and small enough, and end with right bytes, no faster
+ * than the bound and no farther from it than today. A sample of it; all of it with VARVE_TEST_LONG.
  */
 #include "lab/sim/set.h"
 
@@ -42,9 +41,9 @@ static void cases_repeat(void)
 #define WHOLE  3000
 
 /*
- * What the policy reaches, with a little room. A change that makes it worse fails here; one that makes it better
- * lowers the limits. Times are virtual, so that the figures are the same on every machine. The mean tells of a
- * loss in many cases, the counts of one in a class of them.
+ * The present results of the policy, with a little room. A change that makes it worse fails here; one that makes
+ * it better lowers the limits. Times are virtual, so the figures are the same on every machine. The mean shows a
+ * loss in many cases, the counts a loss in one class of them.
  */
 struct limits {
     double mean;  /* blocked time over the bound, geometric */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bars over a set of cases: what each one compares, the allowances, and the figures of another build. */
+/* Bars over a set of cases: the comparison of each one, the allowances, and the figures of another build. */
 #include "lab/sim/set_bars.h"
 
 #include <errno.h>

@@ -14,7 +14,7 @@
 
 #define MAX_ARGS 64
 
-/* Splits a line at blanks; the words live until the next call. */
+/* Splits a line at blanks; the words are valid until the next call. */
 static int parse(const char *line, struct shot_opts *ret_opts)
 {
     static char copy[4096];
@@ -37,7 +37,7 @@ static struct shot_opts parsed(const char *line)
     return o;
 }
 
-/* Parses a line with a stream in a file, and tells what was printed. */
+/* Parses a line with a stream in a file, and returns the printed text. */
 static int printed(const char *line, int fd, struct shot_opts *ret_opts, char *text, size_t size)
 {
     FILE *f = tmpfile();
@@ -177,7 +177,7 @@ static void printed_options_read_back(void)
         "--local none --host-cache 0 --policy lru --device none --consume keep --procs 8",
         "--device cuda --compute sleep",
     };
-    /* What is as it is by default is left out. */
+    /* Options with their default value are left out. */
     static const char *const shown[] = {
         "",
         "--ckpts 5 --size 12345 --seed 18446744073709551615 --order irr --no-wait --barrier",

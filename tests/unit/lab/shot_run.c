@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripts of every order run against the library and the baselines, with every byte checked; and
- * wrong bytes do not go unnoticed. */
+/* Scripts of every order run against the library and the baselines, with every byte checked; and wrong bytes are
+ * noticed. */
 #include "lab/shot/shot_run.h"
 
 #include <stdio.h>
@@ -186,7 +186,7 @@ static void baselines(void)
     }
 }
 
-/* Managed memory is the driver's: over the stand-in, or a GPU. In every way that it can be used. */
+/* The driver provides managed memory: over the stand-in, or a GPU. In every variant. */
 static void managed(void)
 {
     static const struct shot_uvm_opts ways[] = {
@@ -208,7 +208,7 @@ static void managed(void)
         vv_device_describe(d, &info);
         if (!info.kernels) {
             vv_device_close(d);
-            return; /* built without them: nothing could be checked */
+            return; /* built without kernels: bytes could not be checked */
         }
         set_up_baseline(&f, (enum shot_order)(i % 4), SHOT_ENGINE_UVM, (enum shot_hints)(i / 4 % 3),
                         d, false);
@@ -229,7 +229,7 @@ static void managed_needs_cuda(void)
     vv_device_close(d);
 }
 
-/* A version written by somebody else comes back instead of the one that was asked for. */
+/* A version of another writer comes back instead of the requested one. */
 static void wrong_bytes_are_seen(void)
 {
     struct fixture f = {0};

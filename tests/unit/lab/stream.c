@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps on streams: what the baselines move, that a pool never writes memory that is still in use, and that wrong bytes
- * do not go unnoticed. */
+/* Steps on streams: the copies of the baselines, that a pool never writes memory that is still in use, and that
+ * wrong bytes are noticed. */
 #include "lab/shot/stream.h"
 
 #include <stdio.h>
@@ -105,7 +105,7 @@ static void tear_down(struct fixture *f)
     free(f->trace.gaps_ns);
 }
 
-/* Kernels last as long as they were asked to; with the stalls they are the step. */
+/* Kernels last as long as requested; with the stalls they are the step. */
 static void check_times(const struct fixture *f)
 {
     double kernels = 0, stalls = 0;

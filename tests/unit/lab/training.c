@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training under failures: what follows from the parameters can be said beforehand. */
+/* Training under failures: results that follow from the parameters. */
 #include "lab/sim/training.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 #include "t.h"
 
-/* Nothing varies, and the shared file system is there for its round trips only. */
+/* No jitter, and the shared file system costs its round trips only. */
 static struct training_opts plain(void)
 {
     struct training_opts o = {.scheme = VV_PLACE_HRW, .nodes = 16, .runs = 4, .seed = 3, .jobs = 1};
@@ -60,8 +60,8 @@ static void no_failure(void)
     }
 }
 
-/* With no file lost, a failure costs a restart, what was done since the epoch began, and that there
- * are fewer from then on. */
+/* Without lost files, a failure costs a restart, the work since the epoch began, and the smaller number of nodes
+ * from then on. */
 static void restarts(void)
 {
     struct training_opts o = plain();
@@ -79,7 +79,7 @@ static void restarts(void)
     /* Started again from nothing. */
     T_CHECK(near(rows[TRAINING_NONE].total_s, 2 * rows[0].baseline_s - clean));
     T_CHECK(rows[TRAINING_NONE].overhead_reads == 0);
-    /* Twice as much is lost, on average, when failures may strike twice as late. */
+    /* Twice as much work is lost, on average, if failures may strike twice as late. */
     o.params.early = 1;
     o.runs = 200;
     run(&o, rows);
@@ -109,8 +109,8 @@ static void shared_reads(void)
     T_CHECK(fabs(rows[TRAINING_DEMAND].shared_reads - lost) < lost / 8);
 }
 
-/* Ten round trips instead of two, of the slowest process in each step. The restart is long enough to
- * fetch everything behind it; if it is not, somebody waits. */
+/* Ten round trips instead of two, of the slowest process in each step. The restart is long enough to fetch all
+ * files behind it; if it is not, processes wait. */
 static void waiting(void)
 {
     struct training_opts o = plain();
@@ -130,12 +130,12 @@ static void waiting(void)
     run(&o, rows);
     T_CHECK(rows[TRAINING_RECACHE].overhead_reads > 0);
     T_CHECK(rows[TRAINING_RECACHE].overhead_reads < rows[TRAINING_DEMAND].overhead_reads);
-    /* Batches that are read before they are wanted hide what is short beside a step. */
+    /* Batches that are read ahead hide reads that are short compared with a step. */
     o.params.read_ahead = 2;
     run(&o, rows);
     T_CHECK(rows[TRAINING_REDIRECT].overhead_reads < reads / 2);
     T_CHECK(rows[TRAINING_DEMAND].overhead_reads < 0.01);
-    /* A shared file system that is the narrow place makes a step as long as it takes. */
+    /* A shared file system that is the bottleneck makes a step as long as its reads. */
     o.params.read_ahead = 0;
     o.params.trip_s = 0;
     o.params.shared_ops = 100;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workloads: the text, what is wrong with one, the generators, and the simulation of both. */
+/* Workloads: the text, errors in it, the generators, and the simulation of both. */
 #include "lab/shot/work.h"
 
 #include <math.h>
@@ -131,7 +131,7 @@ static void what_is_wrong(void)
             "file:1: set lacks a name, expected an option such as host-cache, and its value");
 }
 
-/* What no single line shows. */
+/* Errors that no single line shows. */
 static void what_makes_no_sense(void)
 {
     refused("put 1 8M\n\nput 1 8M\n",

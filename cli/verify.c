@@ -321,9 +321,9 @@ static const struct opts command = {
              "       varve verify --repair [--json] [--local] FOLDER --remote FOLDER [HISTORY]...",
     .about = "Reads every byte of the checkpoints in FOLDER, by default the one that\n"
              "VARVE_LOCAL names, or of single files, and names version, region and chunk of\n"
-             "whatever is wrong, in copies that are kept there for other nodes too. Of a shared\n"
-             "folder also group records and commit markers, and\n"
-             "whether the files are there that they speak of. With --repair, replaces damaged\n"
+             "whatever is wrong, in copies that are kept there for other nodes too. In a shared\n"
+             "folder it also checks group records and commit\n"
+             "markers, and that the files that they name exist. With --repair, replaces damaged\n"
              "files in one of two folders by the good copy in the other, brings missing ones\n"
              "back to the shared one, and writes damaged records and markers again.",
     .operands = true,

@@ -175,7 +175,7 @@ for i in $(seq 30); do ln -s f6 "$dir/data/odd/link$i"; done
 expect 0 preload "$dir/data/odd"
 grep -qx 'and 12 more that are not brought' "$dir/out" || { cat "$dir/out"; fail "preload names all"; }
 expect 1 preload "$dir/data/odd/fifo"
-says "none of these can be brought"
+says "none of these files can be cached"
 for _ in $(seq 2400); do [ "$(figure files)" = 9 ] && break; sleep 0.05; done
 rm -r "$dir/data/odd"
 files=$(figure files) reads=$(figure shared_reads_total)

@@ -86,7 +86,7 @@ refuse "--engine uvm needs a real GPU" bench shot --engine uvm
 refuse "--engine ondemand needs a device" bench shot --engine ondemand --device none
 refuse "--engine file needs a local disk" bench shot --engine file --local none
 refuse "--compute gpu needs a device" bench shot --compute gpu --device none
-refuse "a real device cannot be throttled" bench shot --device cuda --rate d2h=1G
+refuse "--rate: a GPU cannot be throttled" bench shot --device cuda --rate d2h=1G
 refuse "--calls on is for the library" bench shot --calls on --engine ondemand
 refuse "--calls on is for the library" bench shot --calls on --device none
 refuse "are for 'varve bench shot'" sim shot --engine ondemand --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M

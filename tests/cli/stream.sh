@@ -60,7 +60,7 @@ says 'streams need one, expected cuda or host'
 expect 2 bench stream --forward-ms 2000 --blocks 2
 says 'at most a second for each object'
 expect 2 bench stream --engine pool --trace "$dir/t.vtrace"
-says 'only the library records'
+says 'allowed only with --engine varve'
 expect 1 bench stream --engine pool --size 4M --blocks 2 --device-cache 4M --rate $rates
 says 'half of it has to hold the largest object'
 expect 2 sim stream --engine pool --rate $rates

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# bench_core_ops runs to its end in short runs, in both forms of output. Nothing is asked of its times.
+# bench_core_ops runs to its end in short runs, in both forms of output. Times are not checked.
 set -euo pipefail
 fail() { echo "bench_core: $*" >&2; exit 1; }
 bench=$(dirname "$VARVE_BIN")/bench_core_ops

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# bench_gpu on the emulated device, with small caches: every rate is that of something. Nothing more is asked of the numbers.
+# bench_gpu on the emulated device, with small caches: every rate is above 0. The numbers are not checked otherwise.
 set -euo pipefail
 fail() { echo "bench_gpu: $*" >&2; exit 1; }
 bench=$(dirname "$VARVE_BIN")/bench_gpu
@@ -15,7 +15,7 @@ grep -q 'prefetch alone' <<<"$out" || fail "no rates: $out"
 out=$("$bench" --only nothing 2>&1) && fail "a part that there is not"
 grep -q -- "--only: 'nothing' is not one of hit|calls|" <<<"$out" || fail "$out"
 "$bench" --help | grep -q '^usage' || fail "no help"
-# The smallest that it takes.
+# The smallest caches that it accepts.
 out=$("$bench" --device host --size 1M --device-cache 4M --host-cache 20M --open-cache 16M --only open)
 grep -q 'all of the host cache' <<<"$out" && ! grep -q 'flush alone' <<<"$out" || fail "one part: $out"
 # Benchmarks list their options, refuse others, and measure nothing in either case.

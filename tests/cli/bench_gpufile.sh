@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve bench gpufile on the emulated device: every way of every experiment reads the right words and computes the right
-# results, every figure has its CSV, SVG and place on the page, rows are kept, and wrong options are refused. Nothing is
-# asked of the numbers themselves.
+# results, every figure has its CSV, SVG and place on the page, rows are kept, and wrong options are refused. The
+# numbers themselves are not checked.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 tool=(bench gpufile)
 tiny="--device host --folder $dir --scale 1/16384 --bytes 256K --mosaic 512K --records 64K"
@@ -14,7 +14,7 @@ if [ -n "${VARVE_SANITIZE:-}" ]; then
     exit 0
 fi
 
-# All that is not a program; and the programs in one way, and one of them in every way.
+# All experiments without programs; the programs in one way, and one of them in every way.
 expect 0 $tiny --out "$dir/page" --only 2,9,10,mosaic,hits,cold
 expect 0 $tiny --out "$dir/page" --resume --only apps --modes varve
 apps=(hotspot lud backprop bfs dwt2d nw pathfinder stencil 2dconv 3dconv gesummv mvt bicg atax)
@@ -41,7 +41,7 @@ for app in "hotspot lud backprop bfs dwt2d nw pathfinder stencil 2dconv 3dconv g
 for group in ("fits", "2x", "8x"):
     for mode in modes:
         assert ("10", group, mode) in have
-# A prediction for every way that is not ours, unless it is cold.
+# A prediction for every baseline, unless it is cold.
 for r in rows:
     ours = r["mode"].startswith("varve") or r["mode"] == "pread" or r["part"] == "rates"
     assert (r["predicted_s"] == "") == (ours or r["cold"] == "1"), r
@@ -58,7 +58,7 @@ class Page(html.parser.HTMLParser):
 
 text = open(f"{folder}/index.html").read()
 assert 'id="goals"' in text and " of C<" not in text
-# Readers see what ways are, not what they are called inside; and which rows are of the runs before.
+# Readers see descriptions of ways, not internal names; and the rows of earlier runs.
 raw = {"cpu", "double", "pread"} | {r["mode"] for r in rows if "-" in r["mode"]}
 assert not [m for m in raw if f">{m}</td>" in text], "raw names"
 assert out["kept_rows"] > 0 and f'{out["kept_rows"]} of {len(rows)} rows are of earlier runs' in text
@@ -87,11 +87,11 @@ for f in figures:
 PY
 [ -z "$(ls "$dir" | grep varve-gpufile || true)" ] || fail "files were left"
 
-# Out of time: nothing is started, and that is said.
+# Out of time: nothing is started, and a message says so.
 expect 1 $tiny --out "$dir/late" --only 10 --time-limit 0.000001
 grep -q 'out of time' "$dir/err" || fail "not said"
 
-# No GPU: what the driver says is said. (Where there is one, none is to be seen.)
+# No GPU: the text of the driver is printed. (A GPU of the machine is hidden.)
 rc=0
 CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench gpufile --device cuda --out "$dir/none" --only hits 2>"$dir/err" || rc=$?
 [ $rc -eq 1 ] && grep -Eq 'no GPU: .*(driver|libcuda)' "$dir/err" || { cat "$dir/err"; fail "no GPU: $rc, and not why"; }
@@ -110,14 +110,14 @@ expect 2 --device host --threads 7
 expect 2 something
 expect 1 $tiny --out "$dir/no/such" --only hits
 expect 1 $tiny --folder "$dir/no" --out "$dir/x" --only hits
-# The folder is named, and what to change.
+# The message names the folder and the remedy.
 grep -qF "no files can be made in $dir/no (--folder): No such file or directory" "$dir/err" || { cat "$dir/err"; fail "no folder"; }
 [ ! -e "$dir/x" ] || fail "a page of nothing"
 touch "$dir/file"
 expect 1 $tiny --folder "$dir/file" --out "$dir/x" --only 9
 grep -qF "in $dir/file (--folder): Not a directory" "$dir/err" || { cat "$dir/err"; fail "no folder but a file"; }
 
-# A file that cannot be put in its place is named, and leaves nothing beside it.
+# A file that cannot be renamed to its place is named in the message, and leaves no other file.
 mkdir -p "$dir/taken/index.html/full"
 expect 1 $tiny --bytes 64K --out "$dir/taken" --only hits --modes varve
 grep -q "taken/index.html: " "$dir/err" || { cat "$dir/err"; fail "not said which file"; }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve bench paper on the emulated device: every figure has its CSV, SVG and place on the page, the page's numbers are
-# those of the CSVs, failures are shown, results are kept, and an interrupted run leaves a page. Nothing is asked of the
-# numbers themselves.
+# those of the CSVs, failures are shown, results are kept, and an interrupted run leaves a page. The numbers themselves are
+# not checked.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 tool=(bench paper)
 figures="5a 5b 6a 6b 7 8a 8b 9a 9b"
@@ -87,7 +87,7 @@ done
 [ "$(wc -l <"$dir/a/fig-7.csv")" -eq 19 ] || fail "figure 7 has not every iteration"
 [ -z "$(find "$dir" -name '*.new' -o -name 'varve-bench-*')" ] || fail "files are left behind"
 
-# A run can be repeated by the command that is written with it.
+# The command that is printed with a run repeats it.
 command=$(python3 -c 'import csv, sys; print(next(csv.DictReader(open(sys.argv[1])))["command"])' "$dir/a/runs.csv")
 read -r -a words <<<"$command"
 "$VARVE_BIN" "${words[@]:1}" >"$dir/out" 2>"$dir/err" || { cat "$dir/err"; fail "$command"; }
@@ -105,7 +105,7 @@ VARVE_BIN=$dir/other expect 0 $tiny --figures 8b --engines varve --out "$dir/a" 
 expect 0 $tiny --figures 8b --engines varve --out "$dir/a" --resume --seed 2
 grep -q '(kept)' "$dir/out" || fail "a result of the same program was not taken up"
 
-# Without a GPU there is a word about it. With one, or what stands in for its driver, every engine takes part.
+# Without a GPU a message says so. With one, or with the stand-in for its driver, every engine takes part.
 if ! "$VARVE_BIN" doctor | grep -q '^ *GPU  '; then
     expect 1 --out "$dir/g"
     grep -q 'no GPU was found' "$dir/err" && [ ! -e "$dir/g" ] || fail "without a GPU"
@@ -137,7 +137,7 @@ grep -q 'the time was over' "$dir/c/index.html" || fail "runs that were not star
 expect 1 $tiny --figures 7 --engines varve --out "$dir/d" --run-limit 0.001
 grep -q 'longer than --run-limit' "$dir/d/index.html" || fail "the limit of a run"
 
-# An interrupted run leaves a page and dies of the signal.
+# An interrupted run leaves a page and ends by the signal.
 python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
     "$VARVE_BIN" bench paper $tiny --figures 6a --engines varve --ckpts 40 --interval-ms 50 --out "$dir/e" >"$dir/log" 2>&1 &
 pid=$!

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve cached on one node: settings and what is refused, a program that reads through it, the commands that talk to
+# varve cached on one node: settings, refusals, a program that reads through it, the commands that talk to
 # it, its metrics and log, and a restart that fetches nothing.
 set -euo pipefail
 . "$SOURCE_DIR/tests/cli/cached.sh.inc"
@@ -75,7 +75,7 @@ says "no daemon runs here; start one with 'varve cached "
 expect 2 preload
 expect 1 preload "$dir/data/f1"
 
-# File, variable, flag: the last counts.
+# File, variable, flag: the last one counts.
 printf '[cached]\nroots = %s\ncache = %s\ncapacity = 1M\nrevalidate = 0\nmetrics = %s\n' "$dir/data" "$dir/cache" "$dir/metrics.prom" >"$dir/conf"
 VARVE_CACHED_NODE=one start --config "$dir/conf" --capacity 64M
 [ "$(figure node)" = one ] && [ "$(figure capacity_bytes)" = $((64 << 20)) ] || fail "settings"
@@ -103,7 +103,7 @@ reads=$(figure shared_reads_total)
 LD_PRELOAD=$library cmp "$dir/data/out" /etc/hostname || fail "a link to outside"
 [ "$(figure shared_reads_total)" = "$reads" ] || fail "served a file outside of its roots"
 
-# Each reason why a file is left to the shared file system has a figure; what is not there is not left.
+# Each reason why a file is left to the shared file system has a figure; a missing file does not count as left.
 denied=$(figure passed_denied_total) missing=$(figure passed_missing_total) left=$(figure left_total)
 [ "$denied" -ge 1 ] || fail "a link to outside is not counted"
 ! LD_PRELOAD=$library cat "$dir/data/nothing" 2>/dev/null || fail "a file that is not there"
@@ -138,13 +138,13 @@ expect 2 status --xml
 expect 1 join two 127.0.0.1:1
 says listen
 
-# A log that is taken away.
+# A log that is moved away.
 mv "$dir/log" "$dir/log.1"
 kill -HUP "$pid"
 for _ in $(seq 2400); do [ -e "$dir/log" ] && break; sleep 0.05; done
 [ -e "$dir/log" ] || fail "SIGHUP does not open the log again"
 
-# A new life, with what is on disk; files brought before they are read.
+# A new life with the files on disk; files brought before they are read.
 end TERM
 [ ! -e "$dir/sock" ] || fail "a socket is left"
 check # without a daemon
@@ -158,7 +158,7 @@ expect 0 preload --list "$dir/list" "$dir/data/f7"
 grep -q '2 files will be brought' "$dir/out" || fail "preload"
 expect 1 preload /etc/hostname
 says "none of these files is below a root"
-# It says what it does not bring, and why.
+# It prints the files that it does not bring, and why.
 mkdir "$dir/data/odd"
 truncate -s 80M "$dir/data/odd/large"
 ln -s ../f6 "$dir/data/odd/link"
@@ -184,7 +184,7 @@ expect 0 preload --seed 3 --epochs 2 "$dir/data"
 for _ in $(seq 2400); do [ "$(figure files)" = 11 ] && break; sleep 0.05; done
 [ "$(figure files)" = 11 ] && [ "$(figure shared_reads_total)" = 5 ] || fail "preload brings each file once"
 
-# A bit that flips while the daemon is away is never handed out; one that flips while it runs is found.
+# A file with a flipped bit from before the start is never handed out; a bit that flips while the daemon runs is found.
 end KILL
 largest() { find "$dir/cache" -name '*.data' -size +200k -printf '%s %p\n' | sort -n | tail -1 | cut -d' ' -f2; }
 flip() { printf '\377' | dd of="$(largest)" bs=1 seek=1000 conv=notrunc status=none; printf '\000' | dd of="$(largest)" bs=1 seek=1001 conv=notrunc status=none; }
@@ -197,7 +197,7 @@ flip
 for _ in $(seq 2400); do [ "$(figure damaged_total)" = 2 ] && break; sleep 0.05; done
 [ "$(figure damaged_total)" = 2 ] || fail "the scrub does not find a damaged file"
 check
-# It has ended when the command has: the next one finds the folder and the socket free.
+# The daemon has ended when the command ends: the next one finds the folder and the socket free.
 for _ in 1 2 3; do
     expect 0 stop
     start --config "$dir/conf" --capacity 64M

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two daemons. Names that lead nowhere fence neither of them; of a silent death the survivor is fenced for a while at most, and
-# then serves by itself; a name that is forgotten is gone from both, and comes back with its node.
+# Two daemons. Names without a node fence neither of them. After a silent death the survivor is fenced for a limited time, and
+# then serves alone. A forgotten name is removed from both, and comes back with its node.
 set -euo pipefail
 dir=$(mktemp -d)
 declare -A pid
@@ -74,7 +74,7 @@ for n in a b; do
     [ "$(figure "$n" fenced)" = 0 ] || fail "$n is fenced by names that lead nowhere"
 done
 read_from a
-refused "there is no node 'nobody'" ask a forget nobody
+refused "there is no node 'unknown'" ask a forget unknown
 refused "'a' is this node" ask a forget a
 refused "'b' is up" ask a forget b
 refused "forget takes the name" ask a forget
@@ -85,7 +85,7 @@ for n in a b; do
     until_is "nodes on $n" 2 figure "$n" nodes
 done
 
-# One of them dies without a word, and then the other one: one of both has to wait.
+# One of them dies silently, and then the other one: one of both has to wait.
 for dies in a b; do
     survivor=$([ $dies = a ] && echo b || echo a)
     kill -STOP "${pid[$dies]}"
@@ -100,7 +100,7 @@ for dies in a b; do
 done
 [ "$(cat "$dir"/log.* | grep -c "goes on without the others")" -ge 1 ] || fail "one of them was to wait, and to go on then"
 
-# It is forgotten, and comes back by itself when it goes on; and as a new process.
+# It is forgotten, and comes back when it continues; and as a new process.
 kill -STOP "${pid[b]}"
 until_is "b on a" dead state a b
 ask a forget b

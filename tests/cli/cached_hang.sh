@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# A shared file system that does not answer any more: the daemon still ends on a signal, and the next one takes up
-# what is on disk. A library that never returns from a look at a file plays that file system.
+# A shared file system that does not answer any more: the daemon still ends on a signal, and the next one uses the
+# files on disk again. A library whose stat never returns plays that file system.
 set -euo pipefail
 [ -z "${VARVE_SANITIZE:-}" ] || { echo "the daemon would have to load another library before the sanitizer's"; exit 77; }
 . "$SOURCE_DIR/tests/cli/cached.sh.inc"
@@ -53,7 +53,7 @@ wait $pid || rc=$?
 pid=
 [ $rc -eq 1 ] || fail "it ended with $rc"
 grep -q 'ending without order' "$dir/log" || fail "no word of it"
-# Programs read for themselves; the next daemon has what was there.
+# Programs read the files themselves; the next daemon has the files on disk.
 [ "$(LD_PRELOAD=$library timeout 60 cat "$dir/data/good" "$dir/data/hang")" = "$(printf 'good\nhang')" ] || fail "without a daemon"
 "$VARVE_BIN" cached --roots "$dir/data" --cache "$dir/cache" --capacity 10M --log "$dir/log" &
 pid=$!

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Three daemons with `revalidate` 0: files are never looked at again, reports of changes are all there is. One daemon is out
-# of reach while files are changed on another node; when it is back, it gives out the changed ones. And files stay at
-# their homes although only one node reads, so that the others hear nothing of each other.
+# Three daemons with `revalidate` 0: files are never checked again, and only reports announce changes. One daemon is out
+# of reach while files are changed on another node; when it is back, it serves the changed ones. And files stay at
+# their homes although only one node reads, so the others exchange no messages.
 set -euo pipefail
 dir=$(mktemp -d)
 declare -A pid

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two daemons of one job under the same name, as where all machines are called localhost: the logs of both say so, and
-# programs read on, on all nodes.
+# Two daemons of one job under the same name, as if all machines were called localhost: the logs of both say so, and
+# programs on all nodes still read.
 set -euo pipefail
 dir=$(mktemp -d)
 pids=()

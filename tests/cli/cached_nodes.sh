@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Four daemons on one machine, with readers on each "node" all the time, and everything that may go wrong: killed,
+# Four daemons on one machine, with readers on each "node" all the time, and all failures: killed,
 # frozen, restarted with a full and with an empty disk, two lost one after the other, a disk without room, a changed
 # file, all lost. No reader may see a wrong byte, fail or hang. Under a sanitizer some of it, by the commit.
 set -euo pipefail
@@ -18,7 +18,7 @@ trap finish EXIT
 fail() { echo "cached_nodes: $*" >&2; tail -n 5 "$dir"/log.* "$dir"/reader.* >&2 || true; exit 1; }
 library=$BUILD_DIR/lib/libvarve-preload.so
 unset VARVE_CACHED_SOCKET XDG_RUNTIME_DIR
-# Programs that lost their daemon go on with it when it is back.
+# Programs that lost their daemon use it again when it is back.
 nodes="a b c d"
 extra=()
 
@@ -37,7 +37,7 @@ end() { # end NODE SIGNAL
 figure() { # figure NODE NAME
     timeout 300 "$VARVE_BIN" cached status --json --socket "$dir/sock.$1" | sed -n "s/^ \"$2\":\([0-9]*\).*/\1/p"
 }
-# All of these nodes see so many.
+# Each of these nodes sees so many others.
 sees() { # sees COUNT NODE...
     local count=$1
     shift
@@ -99,9 +99,9 @@ case_kill() {
     now=$(sum shared_reads_total a b d)
     [ "$now" -le $((mine + lost)) ] || fail "of $lost lost files $((now - mine)) were fetched"
     [ $(($(sum files a b d) - $(sum copies a b d))) -ge 32 ] || fail "of $lost lost files some are kept nowhere"
-    # Its programs read for themselves.
+    # Its programs read the shared file system.
     read_from c
-    # Back with what it had.
+    # Back with its files.
     start c
     sees 4 $nodes
     now=$(sum shared_reads_total $nodes)
@@ -145,7 +145,7 @@ case_two_lost() {
 
 case_changed() {
     local i n
-    # A file that readers do not know, so that both contents are right at some time.
+    # A file whose content readers do not check, because both contents are right at some time.
     echo old >"$dir/data/changing"
     for n in $nodes; do [ "$(VARVE_CACHED_SOCKET=$dir/sock.$n LD_PRELOAD=$library cat "$dir/data/changing")" = old ] || fail "a new file"; done
     echo changed >"$dir/data/changing"
@@ -171,7 +171,7 @@ case_no_room() {
     sees 4 $nodes
     read_from a b c d
     [ "$(figure a used_bytes)" -le $((1 << 20)) ] || fail "more than there is room for"
-    # A disk that is full before the capacity is, because of files of others: where it can be made.
+    # A disk that files of others fill before the capacity is reached, if the machine allows to make one.
     if mkdir "$dir/tiny" && mount -t tmpfs -o size=64m,mode=755 none "$dir/tiny" 2>/dev/null; then
         head -c $(((64 << 20) - 400 * 1024)) /dev/zero >"$dir/tiny/others"
         end b TERM

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# A daemon of the dataset cache and what another user may have prepared for it: folders, tokens, the folder of a Slurm
-# job; and settings that cannot be meant.
+# A daemon of the dataset cache against traps of another user: folders, tokens, the folder of a Slurm
+# job; and senseless settings.
 set -euo pipefail
 . "$SOURCE_DIR/tests/cli/cached.sh.inc"
 mkdir -p "$dir/data/sub"
 for i in 1 2 3; do head -c $((i * 30000)) /dev/urandom >"$dir/data/f$i"; done
 
-# A cache in a folder that is served, or in none that could hold it.
+# A cache in a folder that is served, or that cannot hold it.
 expect 2 --roots "$dir/data" --cache "$dir/data/cache" --capacity 10M
 says "lies in $dir/data, which is served"
 [ ! -e "$dir/data/cache" ] || fail "made a folder that it refuses"
@@ -29,7 +29,7 @@ chmod +t "$dir/open"
 start --roots "$dir/data" --cache "$dir/open/cache" --capacity 10M
 end
 
-# A folder is no file, and a file that is not there is no error.
+# A folder is not a file, and a missing file is not an error.
 start --roots "$dir/data" --cache "$dir/cache" --capacity 10M --revalidate 0
 LD_PRELOAD=$library cat "$dir/data/none" "$dir/data/sub" "$dir/data/none" >/dev/null 2>&1 || true
 [ "$(figure passed_error_total)" = 0 ] || fail "$(figure passed_error_total) errors"
@@ -48,7 +48,7 @@ start --roots "$dir/data" --cache "$dir/cache" --capacity 10M --revalidate 0
 [ "$(figure files)" = 3 ] || fail "not taken up: $(figure files) files"
 end
 
-# A node with another token: refused, and the log says so, not of each attempt.
+# A node with another token: refused, and the log says so, but not for each attempt.
 for n in a b; do (umask 077; printf 'the token of %s, and of no other' $n >"$dir/token.$n"); done
 start --roots "$dir/data" --cache "$dir/cache" --capacity 10M --node a --listen 127.0.0.1:0 --token "$dir/token.a"
 address=$(sed -n 's/.*"name":"a","address":"\([^"]*\)".*/\1/p' < <("$VARVE_BIN" cached status --json))

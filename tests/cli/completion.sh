@@ -2,7 +2,7 @@
 # Completion for bash offers the commands, their parts and their options; that for zsh parses.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 . "$SOURCE_DIR/packaging/completion/varve.bash"
-# To a file: a grep that leaves early would end what prints.
+# To a file: a grep that ends early would end the printing program.
 complete_() { # WORD...: what is offered for the last one
     COMP_WORDS=("$VARVE_BIN" "$@") COMP_CWORD=$# COMPREPLY=()
     _varve

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The first steps of docs/dataset.md, command by command as they stand there: two nodes, a reader in Python, hits in the status.
+# The first steps of docs/dataset.md, command by command as printed there: two nodes, a reader in Python, hits in the status.
 set -euo pipefail
 fail() { echo "dataset_start: $*" >&2; exit 1; }
 if [ -n "${VARVE_SANITIZE:-}" ] && [ -z "${VARVE_TEST_LONG:-}" ]; then

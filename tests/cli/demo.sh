@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The demonstration at a small size: what it leaves, what it refuses, and that nothing is left of one that was interrupted.
+# The demonstration at a small size: its files, its refusals, and that an interrupted run leaves nothing.
 set -euo pipefail
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 dir=$(mktemp -d)
@@ -25,7 +25,7 @@ says() { grep -qF -- "$1" "$dir/$2" || { cat "$dir/$2"; fail "'$1' is not in the
 # Foreign files in the folder.
 litter() { find "$dir" -mindepth 1 \( -name varve-demo -o -name out -o -name err -o -name 'fake*' \) -prune -o -print | grep -v '^$' || true; }
 work_left() { find "$1" -mindepth 1 ! -name .varve-demo ! -name .lock | sort || true; }
-# Under a sanitizer everything takes many times as long, and fewer ways of it are tried.
+# Under a sanitizer everything takes many times as long, so fewer variants are tried.
 long=(--small --steps 20000 --every 100 --grid 121x81 --memory 512K)
 [ -z "${VARVE_SANITIZE:-}" ] || long=(--small --steps 5000 --every 25 --grid 121x81 --memory 512K)
 small=(--small --grid 121x81 --steps 300 --every 1 --memory 512K)
@@ -95,7 +95,7 @@ if [ -z "${VARVE_SANITIZE:-}" ]; then
     [ -z "$(ls -A fake/disk)" ] || fail "something is left on the disk of --local"
 fi
 
-# Interrupted on its way: it ends at once, with nothing left, and can be run again.
+# Interrupted: it ends at once, leaves nothing, and can be run again.
 rm -rf varve-demo
 interrupt() { # SIGNAL
     : >err
@@ -133,7 +133,7 @@ for signal in $signals; do
     [ -z "$(litter)" ] || { litter; fail "litter after SIG$signal"; }
     says "the next run starts again" err "SIG$signal"
 done
-# Even without a chance to clean up nothing lies elsewhere, and the next run does it.
+# Even without a chance to clean up no file is elsewhere, and the next run cleans up.
 interrupt KILL
 [ -z "$(litter)" ] || { litter; fail "litter after SIGKILL"; }
 expect 0 "${small[@]}"
@@ -157,7 +157,7 @@ def read(fd):
 status = pty.spawn(sys.argv[1:], read)
 assert status == 0, (status, out)
 assert b"\r\x1b[K" in out and b"[####" in out and b"blocked" in out, out[-2000:]
-# In one row of a terminal that does not tell its size: what wraps is never drawn over.
+# In one row of a terminal that does not tell its size: wrapped lines are never overwritten.
 for frame in out.split(b"\r\x1b[K")[1:]:
     assert len(frame.split(b"\r")[0].split(b"\n")[0]) < 80, frame
 P

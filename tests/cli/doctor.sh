@@ -71,7 +71,7 @@ grep -q 'level complete on several ranks needs' "$dir/out" || fail "level comple
 "$VARVE_BIN" doctor "$dir" >"$dir/out"
 ! grep -q ' configuration ' "$dir/out" || fail "nothing is set, and something is wrong with it"
 
-# With a driver, and with one that sees nothing.
+# With a driver, and with one that finds no GPU.
 if [ -e "$BUILD_DIR/fake/libcuda.so.1" ]; then
     LD_LIBRARY_PATH="$BUILD_DIR/fake" FAKE_CUDA_DEVICES=2 "$VARVE_BIN" doctor "$dir" >"$dir/out"
     grep -q 'the driver has CUDA 13.0; 2 GPUs' "$dir/out" || fail "the driver"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The programs of examples/ and the code in README.md and docs/ compile without a warning against what was built, and do what
-# they say. So do the commands in docs/ckpt.md and docs/tools.md. Links to files lead somewhere.
+# The programs of examples/ and the code in README.md and docs/ compile without a warning against this build, and print what
+# they promise. So do the commands in docs/ckpt.md and docs/tools.md. Links to files have a target.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 unset VARVE_LOCAL VARVE_LEVEL
 export VARVE_HOST_CACHE=128M
@@ -29,7 +29,7 @@ grep -q ': the same$' "$dir/out" || fail "adjoint: the gradient"
 (cd "$dir" && ./lines) >"$dir/out" && grep -qx '5000 lines' "$dir/out" || { cat "$dir/out"; fail "lines"; }
 VARVE_HOST_CACHE=16M VARVE_LOCAL=$dir "$dir/adjoint" >"$dir/out" || { cat "$dir/out"; fail "adjoint, spilling"; }
 
-# Whatever is stored and computed again, the gradient is the same, and as many steps are computed as the tool says.
+# For every mix of storing and computing again, the gradient is the same, and as many steps are computed as the tool says.
 "$dir/revolve" "$dir" 10 30 >"$dir/out" || { cat "$dir/out"; fail "revolve"; }
 [ "$(grep -c ' the same$' "$dir/out")" = 4 ] || { cat "$dir/out"; fail "revolve: the gradients"; }
 for snapshots in 10 40; do
@@ -95,14 +95,14 @@ PATH=$dir/bin:$PATH
 cd "$dir/console"
 awk '/^```console$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "${pages[@]}" >"$dir/commands"
 [ "$(grep -c '^varve ' "$dir/commands")" -ge 5 ] || fail "docs/ shows too few commands"
-# Those that compute, and measure nothing, print on every machine what stands below them, but for what '...' leaves out.
+# Commands that measure nothing print the same on every machine; '...' stands for any text.
 awk -v dir="$dir" '/^```console$/ { on = 1; next } /^```/ { on = 0; shown = "" }
     on && sub(/^\$ /, "") { shown = ""; n++; if (/^varve (ring|sim|model) /) shown = dir "/shown" n; next }
     on && shown && $0 != "..." { print > shown }' "${pages[@]}"
 n=0
 while read -r line; do
     n=$((n + 1))
-    # Under a sanitizer what takes long and leaves nothing for later commands: one of three, by the seed. Each has a test.
+    # Under a sanitizer long commands that leave nothing for later ones: one of three, by the seed. Each has a test.
     case ${VARVE_SANITIZE:+$line} in
     'varve bench blocks '* | 'varve bench vector '* | 'varve ring sim '* | 'varve sim training '*)
         [ -n "${VARVE_TEST_LONG:-}" ] || [ $(((n + ${VARVE_TEST_SEED:-0}) % 3)) -eq 0 ] || continue ;;
@@ -112,7 +112,7 @@ while read -r line; do
 done <"$dir/commands"
 [ "$(find "$dir" -name 'shown[0-9]*' | wc -l)" -ge 4 ] || fail "docs/ shows too few results"
 
-# Blocks marked 'gpu' take a GPU, and minutes: with none to be seen they must get as far as asking for one.
+# Blocks marked 'gpu' take a GPU, and minutes: without one they must fail with the message that asks for one.
 awk '/^```console gpu$/ { on = 1; next } /^```/ { on = 0 } on && sub(/^\$ /, "")' "${pages[@]}" >"$dir/commands"
 [ -s "$dir/commands" ] || fail "docs/ shows no command for a GPU"
 while read -r line; do

@@ -71,7 +71,7 @@ grep -q '^run/r1.v3.g0.ckpt: version 3: ' "$dir/out" || fail "verify of a trunca
 expect 1 verify --json --local "$store"
 json 'not d["ok"] and d["files"] == 10 and d["bad_files"] == 2 and d["problems"][0]["chunk"] == 1' <"$dir/out"
 
-# Something else than a file under the name of one: reported, and not waited for.
+# A pipe or folder under the name of a file is reported, and not waited for.
 "$make" make-run "$dir/odd"
 rm "$dir/odd/run/r0.v1.g0.ckpt" "$dir/odd/run/r0.v2.g0.ckpt"
 mkfifo "$dir/odd/run/r0.v1.g0.ckpt"

@@ -33,7 +33,7 @@ for command in $(parts); do
     done
     count=$((count + 1))
 done
-# A word that names no command leads to the one that does that.
+# A word that is not a command leads to the command that does it.
 for pair in repair:verify remove:rm; do
     if "$VARVE_BIN" "${pair%:*}" 2>"$dir/err"; then fail "varve ${pair%:*} succeeds"; fi
     grep -qF "did you mean '${pair#*:}'?" "$dir/err" || { cat "$dir/err"; fail "varve ${pair%:*} does not lead to ${pair#*:}"; }

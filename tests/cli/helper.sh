@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve helper: what it cannot do it refuses before it says that it is ready.
+# varve helper: refusals come before it reports that it is ready.
 set -euo pipefail
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve-kirchhoff as its users see it: what it writes, with the same bits on every device and with every cache, and what it
-# says about bad input.
+# varve-kirchhoff as its users see it: its output, with the same bits on every device and with every cache, and its
+# messages about bad input.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 for v in $(env | sed -n 's/^\(VARVE_\(DEVICE\|HOST\|LOCAL\|LEVEL\|POLICY\|TRACE\)[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
 export OMP_NUM_THREADS=1
@@ -57,7 +57,7 @@ if command -v python3 >/dev/null; then
     "$kirchhoff" "${small[@]}" --model layer.raw --out layer >out || fail "a model from a file"
 fi
 
-# ---- bad input: what is wrong, and what to change
+# ---- bad input: the error and the remedy
 refused() { # pattern, arguments
     local pattern=$1 rc=0
     shift

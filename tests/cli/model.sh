@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve model: the paper's figures from its bandwidths, the forms of the answer, measuring, what it refuses, and binomial schedules.
+# varve model: the paper's figures from its bandwidths, the forms of the answer, measuring, refusals, and binomial schedules.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 tool=(model)
 
@@ -16,7 +16,7 @@ for row, paper in zip(answer["rows"], [3.27, 3.29, 3.41, 3.59, 1.43]):
     assert row["hides"] == (row["ratio"] == 50) and row["fits"], row
     assert row["read"]["held_up_by_layer"] == (0 if row["hides"] else 1), row
 PY
-# A layer with a limit: what does not fit goes to the next one.
+# A layer with a limit: the rest goes to the next one.
 expect 0 --record 10M --steps 10 --ratio 1 --step-time 0 --host-cache 20M --layer 50M@30MiB --layer 10MiB:5MiB --json
 python3 - "$dir/out" <<'PY'
 import json, sys
@@ -95,7 +95,7 @@ every, binomial, mix = json.load(open(sys.argv[1]))["rows"]
 assert not every["fits"] and binomial["recomputed_steps"] == 3 and mix["recomputed_steps"] == 1, (binomial, mix)
 assert mix["written_bytes"] == 1 << 20 and mix["read_bytes"] == 1 << 20 and mix["wall_s"] == 9, mix
 PY
-# A mix is never slower than the others; with a disk that is fast enough all is stored.
+# A mix is never slower than the others; with a fast disk all steps are stored.
 for layer in 1M@1G 20M@10M 1G@100M 1G@1M:1G 100G; do
     expect 0 --revolve --steps 200 --record 1M --host-cache 5M --layer "$layer" --step-time 0.01 --copy 1G --json
     tr -d '\n' <"$dir/out"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Complaints about options begin with the command that was typed, all words of it. The emulated device has two names.
+# Messages about options begin with all words of the command as typed. The emulated device has two names.
 set -euo pipefail
 fail() { echo "names: $*" >&2; exit 1; }
 for command in doctor ls probe model 'bench shot' 'bench paper' 'bench vector' 'bench blocks' 'bench gpufile' 'sim shot' 'sim scale' \

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve bench blocks on the emulated device: every way gives the same sums, all forms of the result, bad input. Nothing here depends on
-# how long anything takes.
+# times.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 tool=(bench blocks)
 
@@ -20,7 +20,7 @@ assert 0 < r["touched_bytes"] <= r["least_bytes"] and r["least_bytes"] % block =
 assert ways["resident"]["missed"] == ways["resident"]["bytes"] == 0 and ways["resident"]["utilisation"] > 0.5, ways
 for name in "blocks", "none ahead", "paper":
     w = ways[name]
-    # Nothing brings less than farthest next use.
+    # No way brings fewer blocks than farthest next use.
     assert w["bytes"] >= r["least_bytes"] and w["evicted"] > 0 and w["slots"] == r["cache_bytes"] // block, (w, r)
 assert ways["zero copy"]["from_host"] == 400 * 20 and ways["zero copy"]["bytes"] == 0, ways
 assert ways["none ahead"]["ahead"] == ways["paper"]["ahead"] == 0, ways
@@ -43,7 +43,7 @@ expect 0 $small --cache 30% --ways zero-copy --out "$dir/none"
 head -4 "$dir/out" | tail -1 | tr '|' '\n' | sed 's/ //g; /^$/d' | sort | uniq -d | grep . && fail "two columns of the same name"
 
 # Tables, in the order of a survey.
-# Half of the cache holds the twelve largest tables that an item may have, whatever the seed.
+# Half of the cache holds the twelve largest tables that an item may have, for every seed.
 tables="--device emulated --tables 3M --sizes 8K:64K --cache 1700K --reads 16 --seed ${VARVE_TEST_SEED:-7}"
 expect 0 $tables --out "$dir/tables" --json
 python3 - "$dir" <<'PY'
@@ -77,7 +77,7 @@ expect 0 $tables --ways chunked,zero-copy
 expect 0 $tables --fallback
 grep -q '^| double buffer ' "$dir/out" || fail "no table"
 
-# Under a sanitizer, where this takes ten times as long, what was tried above is not tried again.
+# Under a sanitizer this takes ten times as long, so the variants from above are left out.
 once() { [ -n "${VARVE_SANITIZE:-}" ] && [ -z "${VARVE_TEST_LONG:-}" ]; }
 once || "$SOURCE_DIR/scripts/bench-ooc" --short --only 'blocks$' --bin "$(dirname "$VARVE_BIN")" --out "$dir/script" >"$dir/out" 2>&1 ||
     { cat "$dir/out"; fail "scripts/bench-ooc"; }
@@ -129,7 +129,7 @@ expect 0 $small --cache 64K --ahead 0 --json
 [ "$(touched)" = "$first" ] || fail "the same seed makes another wave"
 once || { expect 0 $small --cache 64K && grep -q '^| paper ' "$dir/out" || fail "no table"; }
 expect 0 --help
-# The commands that docs/ooc.md shows for everybody.
+# The commands of docs/ooc.md that run on any machine.
 awk '/^```sh$/ { on = 1; next } /^```/ { on = 0 } on && /^varve /' "$SOURCE_DIR/docs/ooc.md" >"$dir/commands"
 [ -s "$dir/commands" ] || fail "docs/ooc.md shows no command"
 while read -r line; do
@@ -164,7 +164,7 @@ grep -q 'cannot be made' "$dir/err" || fail "a folder that cannot be made"
 rc=0
 CUDA_VISIBLE_DEVICES='' "$VARVE_BIN" bench blocks --device cuda --volume 1M --steps 20 --points 10 >"$dir/out" 2>"$dir/err" || rc=$?
 [ $rc -ne 0 ] && grep -q 'GPU' "$dir/err" || { cat "$dir/out" "$dir/err"; fail "--device cuda without a GPU: $rc"; }
-# It says that it is the emulated one that auto has found.
+# It reports that auto has chosen the emulated device.
 CUDA_VISIBLE_DEVICES='' expect 0 --device auto --volume 1M --edge 8 --points 20 --steps 20 --cache 64K --ways blocks
 grep -q 'varve bench blocks: on the emulated device, .*GPU' "$dir/err" || { cat "$dir/err"; fail "--device auto does not say which"; }
 echo "ok"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve bench vector, short: every pattern, every byte verified, limits held, all forms of the result. Nothing here depends on how
-# long anything takes: whether it is as fast as it should be is asked with --check on a quiet machine.
+# varve bench vector, short: every pattern, every byte verified, limits held, all forms of the result. Nothing here depends on
+# times: --check tests the speed, on a quiet machine.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 export TMPDIR=$dir/tmp
 mkdir "$TMPDIR"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # How close the policy comes to the bound away from the usual shots: small and odd caches, hints that are late,
 # partial, swapped or wrong, versions restored again, puts between restores, two histories. In virtual time: the
-# figures are the same on every machine. Each limit is a little above what the rules reach; without one of them a
-# case takes two to fifty times as long.
+# figures are the same on every machine. Each limit is a little above the present figure; without one of the rules
+# a case takes two to fifty times as long.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 rates="--rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M --no-wait"
 row() { # MOST KIND OPTION...
@@ -22,7 +22,7 @@ row 1.4 $shot --load 0.5 --hints none --repeat 3 --consume keep
 # Small objects share pages: with a page for each of them, neither the caches nor the disk would hold them.
 "$VARVE_BIN" sim make shot --ckpts 4096 --size 4K --order rev $rates --load 1 --hints all --device none --host-cache 64M --local none --rate h2h=4G >"$dir/script" || fail "sim make of small objects"
 "$VARVE_BIN" sim script "$dir/script" >"$dir/out" || fail "4,096 objects of 4 KiB do not fit in 64 MiB"
-# Hints cost what they got wrong, and no more.
+# Wrong hints cost no more than their errors.
 row 1.05 $shot --load 0.5 --hints late
 row 1.05 $shot --load 0.5 --hints partial
 row 2.2 $shot --load 0.5 --hints swapped --swap 50

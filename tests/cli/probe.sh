@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # varve probe on the emulated device: every row is there, the file it writes is one that the library takes, files are
-# never replaced unasked, and nothing is left behind. How fast anything is is not looked at.
+# never replaced without --force, and no file is left behind. Speeds are not checked.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 unset VARVE_LOCAL VARVE_DEVICE
 tool=(probe)
@@ -38,7 +38,7 @@ assert set(s) == {"device", "device_cache", "host_cache", "local", "local_io"}, 
 assert s["device"] == "host" and s["local"] == d["folder"] and s["local_io"] in ("direct", "buffered")
 PY
 
-# The library takes the file, and it says what the report said.
+# The library reads the file, and its settings are those of the report.
 cat >"$dir/load.c" <<'C'
 #include <stdio.h>
 #include <varve/varve.h>
@@ -97,7 +97,7 @@ empty
 expect 0 --quick --seconds 0.1 --device none --local none --write "$dir/nodisk.conf"
 ! grep -q '^h2f' "$dir/out" && ! grep -q '^local' "$dir/nodisk.conf" || fail "--local none"
 
-# A folder whose name an INI file cannot hold: an error, and no file.
+# A folder whose name cannot be written into an INI file: an error, and no file.
 mkdir "$dir/a ;b"
 rc=0; "$VARVE_BIN" probe --quick --seconds 0.1 --device none --local "$dir/a ;b" --write "$dir/odd.conf" >"$dir/out" 2>"$dir/err" || rc=$?
 [ $rc -eq 1 ] && grep -q 'cannot hold' "$dir/err" && [ -z "$(ls "$dir" | grep odd)" ] || { cat "$dir/err"; fail "an odd folder: $rc"; }
@@ -129,7 +129,7 @@ if ! "$VARVE_BIN" doctor | grep -q 'device  *0:'; then
     expect 1 $short --device cuda
     [ -s "$dir/err" ] || fail "no GPU, and no word of it"
 fi
-# GPUDirect Storage, on the stand-in for its library: both ways are measured, and the file tells which one was faster.
+# GPUDirect Storage, on the stand-in for its library: both ways are measured, and the file has the faster one.
 grep -q 'no GPUDirect Storage' "$dir/text" || ldconfig -p | grep -q libcufile || fail "no libcufile, and no word of it"
 if [ -e "$BUILD_DIR/fake/cufile/libcufile.so.0" ]; then
     LD_LIBRARY_PATH="$BUILD_DIR/fake/cufile${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve trace report: pages are well formed, whole, and load nothing; and in a browser, where there is one, they do
-# what they should.
+# varve trace report: pages are well formed, whole, and load nothing; and they work in a browser, if there is one.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 page() { python3 "$SOURCE_DIR/tests/cli/report_page.py" "$@" || fail "the page $1"; }
 says() { grep -q -- "$1" "$dir/err" || { cat "$dir/err"; fail "does not say '$1'"; }; }
 unset VARVE_LOCAL
 
-# A run that is not invented: a history of three times the caches, on an emulated device.
+# A real run: a history of three times the caches, on an emulated device.
 rates=d2d=2G,d2h=400M,h2d=400M,h2f=200M,f2h=200M
 "$VARVE_BIN" bench shot --device host --ckpts 24 --size 512K --page 64K --device-cache 1M --host-cache 3M \
     --interval-ms 2 --hints all --order rev --rate $rates --local "$dir" --json --trace "$dir/run.vtrace" >"$dir/shot.json" ||
@@ -76,7 +75,7 @@ make="$BUILD_DIR/tests/unit/cli/trace_page"
 "$make" make "$dir/page.html" 300
 page "$dir/page.html" sec-pictures sec-errors
 
-# The browser is the same for every build: what it would show differently under a sanitizer the checks above see.
+# The browser does the same for every build; the checks above cover the differences under a sanitizer.
 if [ -n "${VARVE_SANITIZE:-}" ]; then
     echo "ok; in a browser: not under a sanitizer"
     exit 0

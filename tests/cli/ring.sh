@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve ring: the bars of the issue at 1024 nodes, rows as table, CSV, JSON and SVG, and what it refuses.
+# varve ring: the goals at 1024 nodes, rows as table, CSV, JSON and SVG, and refusals.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 tool=(ring)
 
-# The size that promises are made for; a sanitizer makes it ten times as long and adds nothing.
+# The size of the goals; a sanitizer makes it ten times as long and finds nothing more.
 if [ -z "${VARVE_SANITIZE:-}" ]; then
     expect 0 sim --nodes 1024 --files 524288 --trials 500 --vnodes 10,50,100,500,1000 --scheme hrw-bounded --json
     python3 - "$dir/out" <<'PY'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve rm --dry-run tells what rm would do and leaves everything as it is, leftovers included.
+# varve rm --dry-run prints the actions of rm and changes nothing, not even leftovers.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 make="$BUILD_DIR/tests/unit/store/ckfile"
 [ -x "$make" ] || { echo "skipped: no $make"; exit 77; }
@@ -19,7 +19,7 @@ grep -q 'no version 99' "$dir/out" || fail "a version that is not there is not n
 state >"$dir/after"
 cmp -s "$dir/before" "$dir/after" || { diff "$dir/before" "$dir/after" || true; fail "a dry run wrote"; }
 
-# A folder is one, whatever it is called; two are too many.
+# A folder with any name is accepted; two are too many.
 "$VARVE_BIN" rm --dry-run --remote "$store" run 2-4 >"$dir/out"
 [ "$(grep -c 'would remove' "$dir/out")" -eq 6 ] || fail "--remote does not tell 6"
 (cd "$dir" && VARVE_LOCAL=nowhere "$VARVE_BIN" rm --dry-run --remote store run 2-4) >"$dir/out"
@@ -27,7 +27,7 @@ cmp -s "$dir/before" "$dir/after" || { diff "$dir/before" "$dir/after" || true; 
 rc=0; "$VARVE_BIN" rm --local "$store" --remote "$store" run --all >"$dir/out" 2>&1 || rc=$?
 [ $rc -eq 2 ] && grep -q 'expected one --local or --remote' "$dir/out" || { cat "$dir/out"; fail "two folders: $rc"; }
 
-# Done in earnest, it clears up.
+# Without --dry-run it removes them.
 "$VARVE_BIN" rm "$store" run 2-4 >"$dir/out"
 [ "$(grep -c '^removed' "$dir/out")" -eq 6 ] || fail "it does not remove 6"
 [ ! -e "$store/run/r0.v77.g9.tmp" ] || fail "leftovers stay"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve-rtm as its users see it: what it writes, what it says about bad input, and what is left of it when it is ended.
+# varve-rtm as its users see it: its output, its messages about bad input, and the files that are left after a signal.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 for v in $(env | sed -n 's/^\(VARVE_\(DEVICE\|HOST\|LOCAL\|LEVEL\|POLICY\|TRACE\)[A-Z_]*\)=.*/\1/p'); do unset "$v"; done
 export OMP_NUM_THREADS=1
@@ -13,7 +13,7 @@ small3=(--model salt --grid 26x30x20 --spacing 2.5 --frequency 90 --border 6 --s
 [ -z "${VARVE_SANITIZE:-}" ] || [ -n "${VARVE_TEST_LONG:-}" ] ||
     small3=(--model salt --grid 20x22x18 --spacing 2.5 --frequency 90 --border 6 --steps 60 --every 4 --shots 1 --quiet)
 
-# ---- what it writes
+# ---- output
 "$rtm" "${small[@]}" --in-memory --out ref >out
 grep -q '^blocked' out || fail "no table"
 "$rtm" "${small[@]}" --memory 64K --page 4K --json >out.json
@@ -99,7 +99,7 @@ if [ -x "$BUILD_DIR/bin/varve-rtm-mpi" ] && command -v mpirun >/dev/null; then
     fi
 fi
 
-# ---- bad input: what is wrong, and what to change
+# ---- bad input: the error and the remedy
 refused() { # pattern, arguments
     local pattern=$1 rc=0
     shift
@@ -174,7 +174,7 @@ for signal in INT TERM KILL; do
     INT) want=130 ;; TERM) want=143 ;; KILL) want=137 ;;
     esac
     [ $rc -eq $want ] || { cat err; fail "SIG$signal: status $rc"; }
-    # Nothing but the folder, which a kill may leave empty, and then the page of figures.
+    # Only the folder, which a kill may leave empty, and then the page of figures.
     left=$(find run -mindepth 1 ! -path run/history ! -name "varve-stats.$([ $signal != KILL ] || echo "$pid").*")
     [ -z "$left" ] || fail "SIG$signal leaves $left"
     [ -z "$(find /dev/shm -maxdepth 1 -name "varve-stats.$pid.*")" ] || fail "SIG$signal leaves a page in /dev/shm"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve sim scale: the grid, its rows as table, CSV and JSON, and what it refuses.
+# varve sim scale: the grid, its rows as table, CSV and JSON, and refusals.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 tool=(sim scale)
 sizes=$SOURCE_DIR/lab/data/rtm-sizes-30x8.csv

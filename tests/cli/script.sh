@@ -5,7 +5,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 fail() { echo "script: $*" >&2; exit 1; }
 json() { python3 -c "import json, sys; d = json.load(sys.stdin); t = d['threads']; assert $1, d"; }
-# Runs a command that shall end with a status; output in $dir/out and $dir/err.
+# Runs a command and expects a status; output in $dir/out and $dir/err.
 expect() {
     local want=$1 rc=0
     shift
@@ -20,7 +20,7 @@ make() { # KIND OPTION...
     cp "$dir/out" "$dir/script"
 }
 
-# Every kind runs, with options of its own; what the script sets can be overridden.
+# Every kind runs, with options of its own; settings of the script can be overridden.
 make shot --ckpts 12 --order irr --hints swapped --swap 3
 make revolve --ckpts 24 --slots 4
 make sweeps --ckpts 12 --rounds 2 --repeat 2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve sim shot and varve bench shot. All hops are throttled, so that nothing depends on the machine's own bandwidths,
-# and nothing is asked of the times but that they are there and not below the bound.
+# varve sim shot and varve bench shot. All hops are throttled, so that nothing depends on the machine's own bandwidths.
+# Times have to be printed and not below the bound; their values are not checked.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 json() { python3 -c "import json, sys; d = json.load(sys.stdin); o = d['options']; p = d['processes']; assert $1, d"; }
 keys='all(k in d for k in ("checkpoint_gbps", "restore_gbps", "blocked_checkpoint_s", "blocked_restore_s", "bound_s",
@@ -56,19 +56,19 @@ check 'len(p) == 2 and all(x["verified"] for x in p)'
 check 'd["barrier_s"] > 0'
 [ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "bench leaves files behind"
 
-# The line that repeats the run comes first, where it does not disturb.
+# The line that repeats the run comes first.
 grep -q '^varve bench shot .*--ckpts 8' "$dir/err" || fail "no line on standard error"
 expect 0 bench shot --ckpts 2 --size 64K --local "$dir" --rate $rates
 [ "$(grep -c '^varve bench shot ' "$dir/out")" = 1 ] && [ ! -s "$dir/err" ] || fail "the line of a text report"
 
-# A host cache of no whole number of pages gets ready too. The report has the time that opening took.
+# A host cache that is not a whole number of pages gets ready too. The report has the time that opening took.
 expect 0 $bench --ckpts 4 --interval-ms 1 --host-cache 3000001 --device-cache 1100001 --no-bound --rate $rates
 check 'd["host_ready_s"] >= d["open_s"] > 0 and d["ready_s"] is None and d["barrier_s"] == 0'
 expect 0 $bench --ckpts 4 --interval-ms 1 --host-cache 3000001 --at-once --no-bound --rate $rates
 check 'd["host_ready_s"] is None and d["ready_s"] > d["open_s"] > 0'
 
-# Bound as a launcher binds: where the job has the whole machine, the library works on the cores that are left; it
-# does not where who started the launcher has bound that too.
+# Bound as by a launcher: if the job has the whole machine, the library works on the remaining cores. It
+# does not if the launcher itself was bound.
 cpu=$(python3 -c 'import os; c = sorted(os.sched_getaffinity(0)); print(c[0] if len(c) > 1 and len(c) == os.cpu_count() else "")')
 if [ -n "$cpu" ]; then
     export SLURM_CPUS_ON_NODE=100000
@@ -87,7 +87,7 @@ for command in sim bench; do
     check 'd["verified"] is True and d["bound_s"] is None and d["bound_ratio"] is None and o["no-bound"] is True'
 done
 
-# An interrupted run dies of the signal and leaves nothing behind.
+# An interrupted run ends by the signal and leaves no file.
 for signal in INT TERM; do
     # A shell has its background jobs ignore SIGINT; python3 gives it back.
     python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
@@ -131,7 +131,7 @@ refuse 2 "--load needs the disk's bandwidth" --load 2 --no-bound
 refuse 1 "$dir/none.csv: " --sizes "$dir/none.csv" --rate $rates
 refuse 1 "--load needs" --load 2 --local none --rate d2d=4G,d2h=400M,h2d=400M
 
-# A simulated hop without a rate would take no time. What the message proposes can be run.
+# A simulated hop without a rate would take no time. The command that the message proposes works.
 unrated() { # MISSING ARGUMENT...
     local missing=$1
     shift

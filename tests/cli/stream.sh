@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve bench stream and varve sim stream. All hops are throttled; nothing is asked of the times but that they are there,
-# that kernels last at least as long as they were asked to, and that no stream stalls for less than its bound.
+# varve bench stream and varve sim stream. All hops are throttled; times have to be printed, kernels have to last
+# at least as long as requested, and no stream may stall for less than its bound.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 check() { python3 -c "import json, sys; d = json.load(sys.stdin); p = d['streams']; assert $1, d" <"$dir/out" || fail "${2:-$1}"; }
 rates=d2d=20G,d2h=1G,h2d=1G
@@ -17,7 +17,7 @@ expect 0 sim stream --sizes "$SOURCE_DIR/lab/data/rtm-sizes-30x8.csv:3" --scale 
 check "$sound and len(p) == 2"
 expect 0 sim stream $small --host-cache 6M --local /var/tmp --rate $rates,h2f=200M,f2h=200M
 check "$sound and d['machine']['has_disk']"
-# Everything fits: nothing but the copies within the device is left.
+# Everything fits: only the copies within the device remain.
 expect 0 sim stream $small --device-cache 64M
 check 'abs(d["step_s"] - 0.030 - 2 * 6 * 2.25 * 1048576 / 20e9) < 1e-4'
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve top beside running processes: what it prints, what it draws, what it leaves behind.
+# varve top beside running processes: its output, its screen, and the files it leaves.
 set -euo pipefail
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 dir=$(mktemp -d)
@@ -38,7 +38,7 @@ expect 2 --nonsense
 expect 0 --help
 says "usage: varve top" out "top --help"
 
-# A shot that takes as long as is needed: it ends when this test says so. The page is that of the child in which
+# A shot that runs until this test ends it. The page is that of the child in which
 # the experiment runs.
 start() {
     "$VARVE_BIN" bench shot --ckpts 100000 --size 64K --interval-ms 5 --local "$dir/data" --no-bound --device-cache 1M \
@@ -101,7 +101,7 @@ for line in open(sys.argv[1], encoding="utf-8").read().splitlines():
 assert {"varve_up", "varve_tier_used_bytes", "varve_hop_bytes_total", "varve_calls_blocked_seconds_total"} <= families
 P
 
-# On a terminal: drawn, resized, explained, ended by a key and by signals, and everything put back.
+# On a terminal: drawn, resized, explained, ended by a key and by signals, and restored.
 cat >"$dir/drive.py" <<'P'
 import fcntl, os, pty, select, signal, struct, sys, termios, time
 def size(fd, rows, columns):
@@ -169,7 +169,7 @@ at = top.send(b"h")
 top.until(b"What is shown", at)
 at = top.send(b"h")
 top.until(b"MOVER", at)
-# No frame is higher or wider than the window, whatever size that has.
+# No frame is higher or wider than the window, of any size.
 for rows, columns in ((24, 80), (10, 40), (50, 132)):
     at = len(top.out)
     size(top.master, rows, columns)
@@ -197,7 +197,7 @@ for number, keys in ((signal.SIGINT, b"\x03"), (signal.SIGTERM, None), (signal.S
         os.kill(top.pid, number)
     top.ended(-number)
 # Ctrl-Z puts the terminal back too, and fg draws again. (A session leader's group is orphaned and does not stop on
-# SIGTSTP; what is seen here is that it neither dies nor leaves the terminal as it is.)
+# SIGTSTP; this test only checks that it does not die and restores the terminal.)
 top = Top()
 top.until(b"MOVER")
 at = top.send(b"\x1a")
@@ -207,7 +207,7 @@ top.send(b"q")
 top.ended(0)
 P
 BENCH_PID=$pid timeout 300 python3 "$dir/drive.py" || fail "on a terminal"
-# One that can do nothing, or is none, gets text.
+# A terminal without capabilities, or a pipe, gets text.
 TERM=dumb timeout 180 python3 -c 'import os, pty; pty.spawn([os.environ["VARVE_BIN"], "top"])' >"$dir/out" 2>&1 </dev/null
 says "checkpoint " out "top on a dumb terminal"
 ! grep -q $'\033' "$dir/out" || fail "escape sequences on a dumb terminal"

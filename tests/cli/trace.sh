@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A real trace, by bench shot on the emulated device, and all that varve trace makes of it.
+# A real trace, by bench shot on the emulated device, and all outputs of varve trace.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 says() { grep -qF -- "$1" "$dir/err" || { cat "$dir/err"; fail "'$1' is not said"; }; }
@@ -41,7 +41,7 @@ assert set(lanes) == {"application", "d2d", "d2h", "h2d", "h2f", "f2h"} or \
     set(lanes) == {"application", "d2d", "d2h", "h2d", "h2f"}, lanes
 assert lanes["h2f"]["bytes"] >= 1 << 20 and lanes["h2f"]["commit"] > 0, lanes
 
-# The spans of the application cover its time without a gap, and the calls are as long as info says.
+# The spans of the application cover its time without a gap, and the calls are as long as in info.
 rows = list(csv.DictReader(open(dir + "/spans.csv")))
 app = [r for r in rows if r["lane"] == "application" and r["row"] == "0"]
 for a, b in zip(app, app[1:]):
@@ -112,7 +112,7 @@ expect 0 $shot --procs 2 --trace "$dir/many"
 expect 0 $shot --procs 2 --trace "$dir/many.%r"
 for rank in 0 1; do expect 0 trace info "$dir/many.$rank"; done
 
-# Killed: what was written is there, and says that there is no end. One that is damaged says so too.
+# Killed: the written part can be read, and the missing end is reported. Damage is reported, too.
 python3 - "$t" "$dir" <<'PY'
 import sys
 data = open(sys.argv[1], "rb").read()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve sim training: the paper's four points and what is lost to reads, by default parameters; rows as table, CSV, JSON and
-# SVG, and what it refuses.
+# varve sim training: the paper's four points and the time lost to reads, by default parameters; rows as table, CSV, JSON and
+# SVG, and refusals.
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 tool=(sim training)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The binary interface is the recorded one: what docs/compatibility.md promises is not changed by accident.
+# The binary interface is the recorded one, so that the promises of docs/compatibility.md are not broken by accident.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 need abidw
 need abidiff

@@ -30,7 +30,7 @@ def check(entry):
     return run.returncode, run.stderr
 
 
-# A build folder may remember files that are gone.
+# A build folder may list removed files.
 entries = [e for e in json.load(open(sys.argv[1])) if e["file"].endswith(".c") and os.path.exists(e["file"])]
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     results = list(pool.map(check, entries))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Generated documentation is what the generators print now; 'make docs' writes it.
+# Generated documentation equals the present output of the generators; 'make docs' writes it.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 scripts/docs "$BUILD_DIR/bin/varve-docgen" "$dir/new"
 cd "$dir/new"
@@ -9,7 +9,7 @@ done >"$dir/stale"
 [ ! -s "$dir/stale" ] || { cat "$dir/stale"; fail "not up to date; run 'make docs'"; }
 echo "ok, $(find . -type f | wc -l) files"
 
-# Tables of files in the modules' README.md, and names in docs/architecture.md; and the check sees a name that is gone, and a file without a row.
+# Tables of files in the modules' README.md, and names in docs/architecture.md; and the check finds a removed name, and a file without a row.
 need python3
 cd "$SOURCE_DIR"
 python3 tests/lint/readmes.py

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Each installed header compiles alone, as C99 and as C++, with every compiler that is there; what kernels call also as strict
+# Each installed header compiles alone, as C99 and as C++, with every compiler of the machine; headers for kernels also as strict
 # C17 for the emulated device.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 [ -d include/varve ] || skip "no public header yet"
 count=0
 mpi=()
 if command -v mpicc >/dev/null; then
-    # Open MPI and MPICH name the flags in words of their own.
+    # Open MPI and MPICH have different names for the flags.
     read -r -a mpi <<<"$(mpicc -showme:compile 2>/dev/null || mpicc -show 2>/dev/null | tr ' ' '\n' | grep '^-I' | tr '\n' ' ')"
 fi
-# A header of ours may stand on a library that is not there.
+# A header may need a library that is missing here.
 stands_on() { sed -n 's/^#include <\(cereal\|boost\|bitsery\)\(\/[^>]*\)>.*/\1\2/p' "$1" | head -1; }
 for header in include/*.h include/*.hpp include/veloc/*.h include/veloc/*.hpp include/varve/*.h include/varve/detail/*.h include/varve/*.hpp; do
     more=()
@@ -20,7 +20,7 @@ for header in include/*.h include/*.hpp include/veloc/*.h include/veloc/*.hpp in
     fi
     if [[ $header == include/varve/mpi.* ]]; then
         [ ${#mpi[@]} -gt 0 ] || continue
-        # Its own headers are not ours to be strict about.
+        # Warnings in its own headers do not count.
         more=("${mpi[@]/#-I/-isystem}")
     fi
     printf "#include <%s>\nextern int behind_it;\n" "${header#include/}" >"$dir/one.c" # not an empty file, which ISO C forbids

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Dependencies point one way, and no two sources have one name; and the check sees where that is not so.
+# Dependencies point one way, and no two sources have one name; and the check finds violations.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 need nm
 need python3

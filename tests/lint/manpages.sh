@@ -18,7 +18,7 @@ for name in $("$VARVE_BIN" --help | awk '/^  [a-z]/ { print $1 }'); do
 done
 [ -e man/varve.1 ] || missing=1
 [ $missing -eq 0 ] || fail "man pages are missing"
-# Each page is read alone: what it says is not "above", and its first line begins as a name is written.
+# Each page is read alone: it must not refer to text "above", and its first line begins as a name is written.
 ! grep -En '(^|[^.]) as above' "$man"/man3/varve_*.3 || fail "pages that refer to another part of their header"
 ! grep -hA1 '^\.SH NAME' "$man"/man[37]/* | grep -E ' \\- [a-z][A-Z]' || fail "a name in the first line has lost its capital"
 # Without a Python there are no pages of functions, and no folder for them.
@@ -27,5 +27,5 @@ for tool in bash dirname mktemp cp rm mkdir find; do ln -s "$(command -v $tool)"
 PATH=$dir/bin scripts/man "$BUILD_DIR/bin/varve-docgen" "$dir/man" || fail "scripts/man without python3"
 [ -z "$(find "$dir/man" -type d -empty)" ] && [ -e "$dir/man/man1/varve.1" ] || { find "$dir/man"; fail "an empty folder"; }
 need mandoc
-# Pages that are a link to another one are looked at there.
+# Pages that link to another one are checked there.
 grep -L '^\.so ' "$man"/man?/* | xargs -r mandoc -T lint -W warning || fail "malformed man pages"

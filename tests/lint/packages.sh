@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Debian packages can be built, lintian finds nothing, and the recipe for Spack compiles. In a long run the packages are
-# installed in a chroot and tried there, and Varve is built where there is nothing but what README.md requires.
+# installed in a chroot and tried there, and Varve is built with only the packages that README.md requires.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 need python3
 cp packaging/spack/package.py "$dir"

@@ -3,7 +3,7 @@
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 need nm
 [ -d include/varve ] || skip "no public header yet"
-# exports LIBRARY: what it defines for others. declares HEADER ...: what they promise.
+# exports LIBRARY: its exported functions. declares HEADER ...: their functions.
 exports() { nm -D --defined-only "$BUILD_DIR/lib/$1" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort -u; }
 declares() {
     cat "$@" | gcc -fpreprocessed -dD -E - 2>/dev/null | tr '\n' ' ' |
@@ -29,7 +29,7 @@ if grep -v '^varve_' "$dir/exported"; then
 fi
 readelf -d "$BUILD_DIR/lib/libvarve.so" | grep -E 'SONAME.*libvarve\.so\.[0-9]+\]' >/dev/null || fail "no SONAME"
 nm -D --defined-only "$BUILD_DIR/lib/libvarve.so" | grep '@@VARVE_' >/dev/null || fail "no symbol version"
-# A table of functions for libveloc-client is the one thing that no header of ours declares.
+# A table of functions for libveloc-client is the only symbol without a header.
 if [ -e "$BUILD_DIR/lib/libvarve-mpi.so" ]; then
     printf 'VARVE_API int varve_group_ops_mpi(void);\n' >"$dir/table.h"
     agree libvarve-mpi.so include/varve/mpi.h "$dir/table.h"

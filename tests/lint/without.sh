@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Varve can be built without what is optional, and its disk tier, its devices and its topology work then too; and
-# libraries that lie where only the compiler's variables or pkg-config tell are found.
+# Varve can be built without optional libraries, and its disk tier, its devices and its topology work then too; and
+# libraries that only the compiler's variables or pkg-config name are found.
 . "$SOURCE_DIR/tests/lint/common.sh.inc"
 build=$BUILD_DIR/lint-without
 # This build compiles other parts than the other builds, so it is neither optimised nor has debug information, which takes
@@ -25,7 +25,7 @@ grep -qE ' VELOC_Init(@|$)' "$dir/veloc" && fail "VELOC_Init without MPI"
 grep -q 'missing  *UCX' "$dir/doctor" || { cat "$dir/doctor"; fail "doctor says nothing about UCX"; }
 grep -q 'missing  liburing' "$dir/doctor" || { cat "$dir/doctor"; fail "doctor does not say so"; }
 
-# A library that lies elsewhere. Its header is found as the compiler would, or through pkg-config.
+# A library in another place. Its header is found as the compiler would, or through pkg-config.
 header=$(echo '#include <ini.h>' | "${CC:-cc}" -E -x c - | sed -n 's,^# [0-9]* "\(.*/ini\.h\)".*,\1,p' | head -1)
 mkdir -p "$dir/else/include" "$dir/else/pkgconfig"
 cp "$header" "$dir/else/include"

@@ -492,7 +492,7 @@ static const struct opts command = {
     .command = "varve doctor",
     .usage = "[--json] [FOLDER]",
     .about =
-        "Prints what this build and this machine have, what is off because of what is missing,\n"
+        "Prints what this build and this machine have, what is off because parts are missing,\n"
         "and how to get it. O_DIRECT is tried in FOLDER: by default the folder that VARVE_LOCAL\n"
         "names, or the current one.",
     .operands = true,

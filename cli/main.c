@@ -48,7 +48,7 @@ static int run_lab(int argc, char **argv)
 static const struct cli_command commands[] = {
     {"doctor", "what this build and this machine have, what is off, and how to get it", cli_doctor},
     {"probe", "measure this machine and find settings that suit it", cli_probe},
-    {"model", "foretell how long a program will wait for its records", run_lab},
+    {"model", "predict how long a program will wait for its records", run_lab},
     {"bench", "run an experiment and compare it with the least time it could take", run_lab},
     {"sim", "run the same experiment in virtual time", run_lab},
     {"trace", "what a run did and when: timelines, tables, reports", cli_trace},

@@ -251,8 +251,8 @@ static void tell_repair(void *user, const char *folder, const char *path, const 
         json_close(&c->out);
     } else {
         files_progress("repair", 0, 0);
-        printf("%s/%s: damaged, %s%s\n", folder, path,
-               why ? "not repaired: " : "repaired", why ? why : "");
+        printf("%s/%s: damaged, %s%s\n", folder, path, why ? "not repaired: " : "repaired",
+               why ? why : "");
     }
     c->problems++;
 }

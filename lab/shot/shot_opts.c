@@ -353,18 +353,18 @@ static int check_engine(const struct shot_opts *o, char *err, size_t err_size)
     char word[16];
 
     if (o->engine == SHOT_ENGINE_UVM && o->device != VARVE_DEVICE_CUDA)
-        return fail(
-            err, err_size,
-            "--engine uvm needs a real GPU, --device cuda: nothing else has managed memory");
+        return fail(err, err_size,
+                    "--engine uvm needs a GPU with managed memory: use --device cuda");
     if (o->uvm && o->engine != SHOT_ENGINE_UVM)
-        return fail(err, err_size, "--uvm is for --engine uvm");
+        return fail(err, err_size, "--uvm is allowed only with --engine uvm");
     if (o->engine != SHOT_ENGINE_VARVE && !shot_has_device(o))
         return fail(err, err_size, "--engine %s needs a device: cuda or host",
                     word_at(ENGINES, o->engine, word, sizeof(word)));
     if (o->engine == SHOT_ENGINE_FILE && o->local && strcmp(o->local, "none") == 0)
         return fail(err, err_size, "--engine file needs a local disk");
     if (o->calls == SHOT_CALLS_ON && (o->engine != SHOT_ENGINE_VARVE || !shot_has_device(o)))
-        return fail(err, err_size, "--calls on is for the library on a device: cuda or host");
+        return fail(err, err_size,
+                    "--calls on is allowed only with --engine varve and a device: cuda or host");
     if (o->compute == SHOT_COMPUTING_GPU && !shot_has_device(o))
         return fail(err, err_size, "--compute gpu needs a device: cuda or host");
     return 0;
@@ -397,13 +397,12 @@ int shot_args_settle(struct shot_args *p, char *err, size_t err_size)
             err, err_size,
             "--load needs the disk's bandwidth: give --rate h2f=..., or leave out --no-bound");
     if (o->slots && !binomial)
-        return fail(err, err_size, "--slots is for --order binomial");
+        return fail(err, err_size, "--slots is allowed only with --order binomial");
     if (binomial && p->wait == true)
-        return fail(err, err_size,
-                    "--order binomial mixes writes and restores: there is no place for --wait");
+        return fail(err, err_size, "--order binomial mixes writes and restores: leave --wait out");
     if (binomial && o->consume == SHOT_CONSUME_ONCE)
         return fail(err, err_size,
-                    "--order binomial restores versions repeatedly: --consume once cannot be");
+                    "--order binomial restores versions repeatedly: --consume once is not allowed");
     if (o->consume == UNSET)
         o->consume = binomial ? SHOT_CONSUME_KEEP : SHOT_CONSUME_ONCE;
     if (o->compute == UNSET)

@@ -101,15 +101,17 @@ static int settle(struct stream_args *a, char *err, size_t err_size)
     if (rc < 0)
         return rc;
     if (!shot_has_device(o)) {
-        snprintf(err, err_size, "--device: streams need one, expected cuda or host");
+        snprintf(err, err_size, "--device: streams need a device: expected cuda or host");
         return -EINVAL;
     }
     if (VV_MAX(a->plan.forward_ns, a->plan.backward_ns) / group > KERNEL_MAX_NS) {
-        snprintf(err, err_size, "--forward-ms, --backward-ms: at most a second for each object");
+        snprintf(err, err_size,
+                 "--forward-ms, --backward-ms: expected at most a second for each object");
         return -EINVAL;
     }
     if (a->plan.engine != STREAM_ENGINE_VARVE && o->trace) {
-        snprintf(err, err_size, "--trace: only the library records what it does");
+        snprintf(err, err_size,
+                 "--trace is allowed only with --engine varve: baselines record nothing");
         return -EINVAL;
     }
     o->ckpts = a->plan.blocks * (uint32_t)group;

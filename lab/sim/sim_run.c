@@ -1074,7 +1074,7 @@ static int run_groups(struct sim *s, const struct shot_sizes *sizes, struct shot
 static int check_nodes(const struct sim_nodes *nodes, char *err, size_t err_size)
 {
     if (nodes->procs == 0 || nodes->link_procs == 0) {
-        snprintf(err, err_size, "a node has at least one process, and so has a link");
+        snprintf(err, err_size, "--node-gpus, --link-gpus: expected 1 or more");
         return -EINVAL;
     }
     if (nodes->procs % nodes->link_procs != 0) {

@@ -251,17 +251,17 @@ static int set_defaults(struct scale_opts *o)
 static int check(struct scale_opts *o, char *err)
 {
     if (o->procs)
-        return fail(err, "--procs is what --gpus is for here");
+        return fail(err, "--procs is not allowed here: use --gpus");
     if (o->barrier)
-        return fail(err, "--barrier is what --sync is for here");
+        return fail(err, "--barrier is not allowed here: use --sync");
     if (o->hints || o->policy)
-        return fail(err, "--%s is what --series is for here", o->hints ? "hints" : "policy");
+        return fail(err, "--%s is not allowed here: use --series", o->hints ? "hints" : "policy");
     if (shot_args_settle(&o->shot, err, TEXT_BYTES) < 0)
         return -EINVAL;
     if (o->shot.o.order == SHOT_ORDER_BINOMIAL)
-        return fail(err, "--order binomial cannot be simulated here");
+        return fail(err, "--order binomial is not allowed here: expected seq, rev or irr");
     if (o->csv && strcmp(o->csv, "-") == 0 && o->json)
-        return fail(err, "--json and --csv - would print over each other");
+        return fail(err, "--json and --csv - both write to standard output: give --csv a file");
     return sim_check_rates(&o->shot.o, err, TEXT_BYTES);
 }
 

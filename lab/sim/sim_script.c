@@ -55,7 +55,8 @@ int lab_sim_script(int argc, char **argv)
     status = CLI_USAGE;
     if (file.opts.engine != SHOT_ENGINE_VARVE || file.opts.compute != SHOT_COMPUTING_SLEEP ||
         file.opts.calls != SHOT_CALLS_BLOCKING || file.opts.trace) {
-        complain(command, "--engine, --compute, --calls and --trace are for 'varve bench'");
+        complain(command,
+                 "--engine, --compute, --calls and --trace are allowed only with 'varve bench'");
         goto out;
     }
     if (sim_check_rates(&file.opts, err, sizeof(err)) < 0) {
@@ -130,18 +131,18 @@ static int settle(const char *kind, struct make_args *a, char *err, size_t err_s
         return -EINVAL;
     }
     if (a->shot.given_order && a->plan.kind != SHOT_KIND_SHOT) {
-        snprintf(err, err_size, "--order is for 'varve sim make shot'");
+        snprintf(err, err_size, "--order is allowed only with 'varve sim make shot'");
         return -EINVAL;
     }
     if (a->shot.o.procs != 1) {
-        snprintf(err, err_size, "--procs: a script is that of one process, expected --threads");
+        snprintf(err, err_size, "--procs: a script has one process: use --threads");
         return -EINVAL;
     }
     if (a->plan.kind == SHOT_KIND_REVOLVE)
         a->shot.o.order = SHOT_ORDER_BINOMIAL;
     if (a->plan.kind > SHOT_KIND_SWEEPS) { /* puts and gets mix */
         if (a->shot.wait == true) {
-            snprintf(err, err_size, "--wait: there is no place for it between puts and gets");
+            snprintf(err, err_size, "--wait is not allowed: this kind mixes puts and gets");
             return -EINVAL;
         }
         a->shot.wait = false;
@@ -162,7 +163,7 @@ int lab_sim_make(int argc, char **argv)
     if (status >= 0)
         return status;
     if (first + 1 != argc) {
-        complain(make_options.command, "name one kind: " SHOT_KINDS "; see --help");
+        complain(make_options.command, "expected one kind: " SHOT_KINDS "; see --help");
         return CLI_USAGE;
     }
     if (settle(argv[first], &a, err, sizeof(err)) < 0) {

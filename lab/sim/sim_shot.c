@@ -29,7 +29,8 @@ int lab_sim_shot(int argc, char **argv)
         return status;
     if (opts.engine != SHOT_ENGINE_VARVE || opts.compute != SHOT_COMPUTING_SLEEP ||
         opts.calls != SHOT_CALLS_BLOCKING || opts.trace) {
-        complain("--engine, --compute, --calls and --trace are for 'varve bench shot'");
+        complain(
+            "--engine, --compute, --calls and --trace are allowed only with 'varve bench shot'");
         return CLI_USAGE;
     }
     rc = sim_check_rates(&opts, err, sizeof(err));

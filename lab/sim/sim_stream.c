@@ -59,7 +59,8 @@ int lab_sim_stream(int argc, char **argv)
     if (status >= 0)
         return status;
     if (args.plan.engine != STREAM_ENGINE_VARVE || args.shot.o.trace)
-        return complain("--engine and --trace are for 'varve bench stream'", CLI_USAGE);
+        return complain("--engine and --trace are allowed only with 'varve bench stream'",
+                        CLI_USAGE);
     if (sim_check_rates(&args.shot.o, err, sizeof(err)) < 0)
         return complain(err, CLI_USAGE);
     if (output_try(command, args.shot.o.csv) < 0)

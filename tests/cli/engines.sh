@@ -82,12 +82,12 @@ refuse() { # TEXT ARGUMENT...
     expect 2 "$@"
     grep -qF -- "$text" "$dir/err" || { cat "$dir/err"; fail "$*"; }
 }
-refuse "--engine uvm needs a real GPU" bench shot --engine uvm
+refuse "--engine uvm needs a GPU" bench shot --engine uvm
 refuse "--engine ondemand needs a device" bench shot --engine ondemand --device none
 refuse "--engine file needs a local disk" bench shot --engine file --local none
 refuse "--compute gpu needs a device" bench shot --compute gpu --device none
 refuse "--rate: a GPU cannot be throttled" bench shot --device cuda --rate d2h=1G
-refuse "--calls on is for the library" bench shot --calls on --engine ondemand
-refuse "--calls on is for the library" bench shot --calls on --device none
-refuse "are for 'varve bench shot'" sim shot --engine ondemand --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M
+refuse "--calls on is allowed only with --engine varve" bench shot --calls on --engine ondemand
+refuse "--calls on is allowed only with --engine varve" bench shot --calls on --device none
+refuse "are allowed only with 'varve bench shot'" sim shot --engine ondemand --rate d2d=4G,d2h=400M,h2d=400M,h2f=40M,f2h=40M
 exit 0

@@ -50,7 +50,7 @@ refuse() { # TEXT ARGUMENT...
 refuse "--node-gpus: 'x' is not a whole number from 1 to 1024" --node-gpus x
 refuse "--gpus: '0' is not a list of numbers from 1 to 65536" --gpus 0
 refuse "--ckpts: 'x' is not a whole number from 1 to" --ckpts x
-refuse "--procs is what --gpus is for here" --procs=3
+refuse "--procs is not allowed here: use --gpus" --procs=3
 refuse "--size and --sizes exclude each other" --size 1M --sizes "$sizes"
 refuse "unexpected argument 'word'" word
 expect 1 $small --size 8M --csv "$dir/nowhere/rows.csv"

@@ -120,14 +120,14 @@ refuse 2 "$dir/bad:1: unknown option '--nonsense'" 'set nonsense\nput 0 8M\n'
 refuse 2 "$dir/bad:2: --host-cache: 'x' is not a size or a share" 'set page 1M\nset host-cache x\nput 0 8M\n'
 refuse 2 "simulated hops need a rate" 'put 0 8M\n'
 refuse 2 "unknown option '--ckpts'" 'put 0 8M\n' --ckpts 4
-refuse 2 "--engine, --compute, --calls and --trace are for 'varve bench'" 'put 0 8M\n' --trace x --rate $rates
+refuse 2 "--engine, --compute, --calls and --trace are allowed only with 'varve bench'" 'put 0 8M\n' --trace x --rate $rates
 refuse 2 "expected the name of one script" 'put 0 8M\n' other --rate $rates
 expect 1 sim script "$dir/none" --rate $rates
 grep -qF "varve sim script: $dir/none: " "$dir/err" || fail "a file that is not there"
 expect 2 sim make nonsense
 grep -qF "'nonsense' is not a kind, expected one of shot|revolve|sweeps|queue|overlap|activations" "$dir/err" || fail "kind"
 expect 2 sim make queue --order rev
-grep -qF -- "--order is for 'varve sim make shot'" "$dir/err" || fail "--order"
+grep -qF -- "--order is allowed only with 'varve sim make shot'" "$dir/err" || fail "--order"
 expect 2 sim make queue --wait
 expect 2 sim make
 # The set: ways are compared, and one of its cases can be run alone, from its text too.

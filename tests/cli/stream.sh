@@ -56,7 +56,7 @@ fi
 # Wrong options
 says() { grep -q -- "$1" "$dir/err" || { cat "$dir/err"; fail "no message: $1"; }; }
 expect 2 bench stream --device none
-says 'streams need one, expected cuda or host'
+says 'streams need a device: expected cuda or host'
 expect 2 bench stream --forward-ms 2000 --blocks 2
 says 'at most a second for each object'
 expect 2 bench stream --engine pool --trace "$dir/t.vtrace"
@@ -64,7 +64,7 @@ says 'allowed only with --engine varve'
 expect 1 bench stream --engine pool --size 4M --blocks 2 --device-cache 4M --rate $rates
 says 'half of it has to hold the largest object'
 expect 2 sim stream --engine pool --rate $rates
-says "are for 'varve bench stream'"
+says "are allowed only with 'varve bench stream'"
 expect 2 sim stream
 expect 2 bench stream --sizes 1M, --blocks 2 --size 1M
 [ -z "$(find "$dir" -name 'varve-bench-*')" ] || fail "bench leaves files behind"

@@ -4,7 +4,8 @@
 . "$SOURCE_DIR/tests/cli/common.sh.inc"
 cd "$dir"
 unset VARVE_LOCAL VARVE_REMOTE VARVE_CONFIG
-mkdir empty
+mkdir empty pages
+export VARVE_STATS=$dir/pages # not the pages of other processes of this user
 echo text >file.txt
 echo 'put 0 x' >bad.txt
 

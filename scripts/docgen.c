@@ -189,7 +189,7 @@ static void locking_md(void)
         printf("| %d | `VV_RANK_%s` | %s |\n", i + 1, vv_lock_rank_name(i), vv_lock_rank_text(i));
 }
 
-/* What brings each transition about. The table itself is in src/engine/core/states.c. */
+/* The cause of each transition. The table itself is in src/engine/core/states.c. */
 static const struct {
     enum vv_copy_state from, to;
     const char *when;

@@ -16,7 +16,7 @@
 dir=${VARVE_NVME:-/tmp}/varve-$SLURM_JOB_ID
 socket=$dir/sock
 mkdir -m 700 "$dir" 2>/dev/null
-# Of another task of this job, or ours from a moment ago: a folder, no link, of this user, closed to others.
+# The folder may come from another task of this job, or from this one a moment ago: a folder, not a link, of this user, closed to others.
 # (2700: made below a folder that hands its group down.)
 [ -L "$dir" ] || what=$(stat -c '%F %u %a' "$dir" 2>/dev/null)
 case ${what:-none} in
@@ -27,7 +27,7 @@ case ${what:-none} in
     ;;
 esac
 (
-    # Of several tasks on a node one starts it, the others wait for that. The daemon must not keep the lock (9>&-).
+    # One of several tasks on a node starts it, the others wait for that. The daemon must not keep the lock (9>&-).
     flock 9
     varve cached status --socket "$socket" >/dev/null 2>&1 ||
         varve cached --daemon --socket "$socket" --node "$SLURMD_NODENAME" --roots "$VARVE_ROOTS" --cache "$dir/files" \

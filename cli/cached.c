@@ -23,7 +23,7 @@ static void usage(FILE *f)
                "       " COMMAND " status [OPTION]...      hits, bytes and nodes\n"
                "       " COMMAND " preload [OPTION]...     fetch files before they are read\n"
                "       " COMMAND " drain [SECONDS]         give its files to others and stop\n"
-               "       " COMMAND " join NAME HOST:PORT     tell it of another node\n"
+               "       " COMMAND " join NAME HOST:PORT     give it the address of another node\n"
                "       " COMMAND " forget NAME             remove a node, on all nodes\n"
                "       " COMMAND " stop                    stop it; its files stay\n\n");
     opts_wrap(f,

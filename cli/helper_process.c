@@ -58,19 +58,20 @@ static int set_nice(const char *value, void *arg)
 
 static const struct opt options[] = {
     {OPT_TEXT, .name = "name", .arg = "NAME", .at = AT(name),
-     .help = "who uses this name (helper_name) shares it; otherwise the\n"
+     .help = "processes with this helper_name share it; by default the\n"
              "processes of a batch job, or all of the user's"},
     {OPT_SET, .name = "cores", .arg = "LIST", .set = set_cores,
-     .help = "the processors it runs on, such as 30,31; any (any)"},
+     .help = "processors of the helper, such as 30,31; any (any)"},
     {OPT_SET, .name = "nice", .arg = "N", .set = set_nice, .help = "its priority, 0 to 19 (0)",
      .takes = "a whole number from 0 to 19 (for root from -20 on)"},
     {OPT_U32, .name = "threads", .arg = "N", .at = AT(serve.threads), .least = 1, .most = 64,
-     .help = "that read and write, 1 to 64 (4)"},
+     .help = "threads that read and write, 1 to 64 (4)"},
     {OPT_INT, .name = "idle", .arg = "MS", .at = AT(serve.idle_ms), .most = 1000000000,
      .help = "end after so long without a process (never)"},
     {OPT_FLAG, .name = "background", .at = AT(background),
-     .help = "return when it is ready, or another one is"},
-    {OPT_FLAG, .name = "json", .help = "print what it did as a JSON object", .at = AT(json)},
+     .help = "return when this helper, or another one, is ready"},
+    {OPT_FLAG, .name = "json", .help = "print its figures as a JSON object at the end",
+     .at = AT(json)},
 };
 
 static const struct opts command = {

@@ -46,16 +46,16 @@ static int run_lab(int argc, char **argv)
 }
 
 static const struct cli_command commands[] = {
-    {"doctor", "what this build and this machine have, what is off, and how to get it", cli_doctor},
+    {"doctor", "list the parts of this build and machine, and how to get missing ones", cli_doctor},
     {"probe", "measure this machine and find settings that suit it", cli_probe},
     {"model", "predict how long a program will wait for its records", run_lab},
     {"bench", "run an experiment and compare it with the least time it could take", run_lab},
     {"sim", "run the same experiment in virtual time", run_lab},
-    {"trace", "what a run did and when: timelines, tables, reports", cli_trace},
+    {"trace", "the events of a run: timelines, tables, reports", cli_trace},
     {"helper", "read and write files for the processes of a job on this node", cli_helper},
     {"top", "watch running processes: tiers, movers, hits, blocked time", cli_top},
     {"cached", "run the daemon of the dataset cache, and talk to it", cli_cached},
-    {"ring", "where files of a dataset go, and what a failing node moves", run_lab},
+    {"ring", "the places of a dataset's files, and the moves after a failure", run_lab},
     {"ls", "list the histories and versions in a folder", cli_ls},
     {"verify", "check every byte of the checkpoints in a folder, and repair them", cli_verify},
     {"export", "write checkpoints as files of VELOC", cli_export},

@@ -308,7 +308,7 @@ static const struct opt options[] = {
      .given = OPT_GIVEN(struct removal, one_rank),
      .help = "of this rank only; by default of every rank in the folder"},
     {OPT_FLAG, .letter = 'n', .name = "dry-run", .at = AT(dry_run),
-     .help = "only tell what would be removed"},
+     .help = "only print what would be removed"},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
 };
 

@@ -367,7 +367,7 @@ static const struct opts command = {
     .command = "varve top",
     .usage = "[--once | --json | --prometheus] [--interval SECONDS]\n"
              "                 [--stats FOLDER] [PID]",
-    .about = "Shows how processes that use Varve are doing: the process PID, or all of this\n"
+    .about = "Shows the state of processes that use Varve: the process PID, or all of this\n"
              "user. On a terminal it goes on until q is pressed, h explains what is shown;\n"
              "otherwise it prints the same once.",
     .operands = true,

@@ -348,7 +348,7 @@ static const struct opt info_options[] = {
 static const struct opts info_command = {
     .command = "varve trace info",
     .usage = "[--json] FILE",
-    .about = "Tells what a trace is of, what it holds, and where the time went.",
+    .about = "Prints the run and the machine of a trace, its records, and where the time went.",
     .operands = true,
     OPT_LIST(info_options),
 };
@@ -485,8 +485,8 @@ static int trace_export(int argc, char **argv)
 /* ---- the parts ---- */
 
 static const struct cli_command parts[] = {
-    {"info", "what a trace is of, and where the time went", trace_info},
-    {"report", "a page with everything, to be read in a browser", cli_trace_report},
+    {"info", "the run, the machine, and where the time went", trace_info},
+    {"report", "a page for the browser with all of it", cli_trace_report},
     {"export", "a trace as JSON for Perfetto, as SVG or as CSV", trace_export},
     {"script", "its calls, for 'varve sim script' and 'varve bench script'", cli_trace_script},
 };

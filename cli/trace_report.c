@@ -27,7 +27,7 @@ struct report_opts {
 static const struct opt options[] = {
     {OPT_TEXT, .letter = 'o', .name = "output", .arg = "PAGE",
      .at = offsetof(struct report_opts, output),
-     .help = "where to; '-' is standard output (default: FILE with .html for\n"
+     .help = "the page; '-' is standard output (default: FILE with .html for\n"
              "the end of its name)"},
     {OPT_FLAG, .name = "json", .at = offsetof(struct report_opts, json),
      .help = "print the figures of the page as JSON, and write no page unless\n"
@@ -37,11 +37,10 @@ static const struct opt options[] = {
 static const struct opts command = {
     .command = COMMAND,
     .usage = "[OPTION]... FILE",
-    .about =
-        "Makes a page of a trace that can be read and sent around without anything else: what\n"
-        "blocked the application and for how long, against the least that was possible, a\n"
-        "timeline that zooms, every call, how full the tiers were, the pictures that the\n"
-        "application attached, the configuration and the machine.",
+    .about = "Makes a page of a trace, one file that needs no other: what\n"
+             "blocked the application and for how long, against the least that was possible, a\n"
+             "timeline that zooms, every call, how full the tiers were, the pictures that the\n"
+             "application attached, the configuration and the machine.",
     .operands = true,
     OPT_LIST(options),
 };

@@ -102,7 +102,7 @@ static const struct cli_command commands[] = {
     {"model", "foretell how long a program will wait for its records", lab_model},
     {"bench", "run an experiment and compare it with the least time it could take", bench},
     {"sim", "run the same experiment in virtual time", sim},
-    {"ring", "where files of a dataset go, and what a failing node moves", ring},
+    {"ring", "the places of a dataset's files, and the moves after a failure", ring},
 };
 
 int main(int argc, char **argv)

@@ -142,9 +142,9 @@ static const struct opt options[] = {
      .help = "points of the grid that is written (512,512,512)",
      .takes = "X,Y,Z (for example 120,100,80)"},
     {OPT_U64, .name = "element", .arg = "BYTES", .at = AT(element_bytes), .least = 1, .most = 4096,
-     .help = "of one point (4)"},
+     .help = "bytes of one point (4)"},
     {OPT_BYTES, .name = "record", .arg = "SIZE", .at = AT(m.record_bytes), .least = 1,
-     .help = "of the grid, instead of these two"},
+     .help = "bytes of a record, instead of these two"},
     {OPT_U64, .name = "steps", .arg = "N", .at = AT(steps), .least = 1, .most = UINT32_MAX,
      .help = "time steps of each phase (1000)"},
     {OPT_SET, .name = "ratio", .arg = "N,...", .set = set_ratios,
@@ -155,8 +155,8 @@ static const struct opt options[] = {
      .help = "seconds that one step computes (0.1)", .takes = "a number of seconds"},
     {OPT_FLAG, .name = "write-only", .help = "nothing is read back", .at = AT(write_only)},
     {OPT_FLAG, .name = "revolve", .at = AT(revolve),
-     .help = "an adjoint code, which may compute steps again instead of storing\n"
-             "them: which is faster?"},
+     .help = "compare storing the steps of an adjoint code with computing "
+             "them again"},
     {OPT_REAL, .name = "adjoint-time", .arg = "S", .at = AT(adjoint_s), .high = 1e300,
      .given = OPT_GIVEN(struct model_opts, adjoint_given),
      .help = "with --revolve: seconds of one adjoint step (as a step)",
@@ -164,7 +164,7 @@ static const struct opt options[] = {
     {OPT_BYTES, .name = "host-cache", .arg = "SIZE", .at = AT(m.host_bytes),
      .help = "host memory for records (1G)"},
     {OPT_SET, .name = "copy", .arg = "RATE", .set = set_copy,
-     .help = "of a copy in host memory; measured if a folder is",
+     .help = "bandwidth of a copy in host memory; measured if a folder is",
      .takes = "a rate (for example 10G)"},
     {OPT_SET, .name = "layer", .arg = "[SIZE@]WRITE[:READ]", .set = set_layer,
      .help = "a layer below it, fast to slow, up to 4: its capacity (no\n"
@@ -188,7 +188,7 @@ static const struct opts command = {
     .command = COMMAND,
     .usage = "[OPTION]...",
     .about =
-        "Tells how long a program will wait that computes on a grid, writes it every few time\n"
+        "Predicts how long a program will wait that computes on a grid, writes it every few time\n"
         "steps and reads all of it back, before it is run; with --revolve, what an adjoint code\n"
         "gains by computing steps again.",
     OPT_LIST(options),

@@ -252,13 +252,13 @@ static const struct opt options[] = {
      .help = "a quarter of the programs' inputs and of --mosaic, half of --bytes,\n"
              "one run"},
     {OPT_SET, .name = "time-limit", .arg = "S", .set = set_time_limit,
-     .help = "start nothing after so many seconds; exit status 1 if it was reached",
+     .help = "start no run after so many seconds; exit status 1 if it was reached",
      .takes = "a number of seconds"},
     {OPT_FLAG, .name = "resume", .at = AT(resume),
      .help = "keep the rows that are in --out already, and say how many"},
     {OPT_U64, .name = "seed", .arg = "N", .at = AT(seed), .least = 1, .most = UINT32_MAX,
-     .help = "of what is in the files (1)"},
-    {OPT_FLAG, .name = "list", .help = "say what would run, and do nothing", .at = AT(list)},
+     .help = "seed of the content of the files (1)"},
+    {OPT_FLAG, .name = "list", .help = "print the runs, and do nothing", .at = AT(list)},
     {OPT_FLAG, .name = "json", .help = "print one JSON object", .at = AT(json)},
 };
 

@@ -155,7 +155,7 @@ static const struct opt options[] = {
      .at = AT(plan.fast_dir)},
     {OPT_TEXT, .name = "remote", .arg = "FOLDER", .help = "the slow one", .at = AT(plan.slow_dir)},
     {OPT_FLAG, .name = "check", .at = AT(check),
-     .help = "exit 1 if the run is further from the model than it should be"},
+     .help = "exit 1 if the run is too far from the model"},
     {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv),
      .help = "write the rows as CSV; -: to standard output"},
     {OPT_TEXT, .name = "svg", .arg = "FILE", .help = "draw them", .at = AT(svg)},
@@ -168,7 +168,8 @@ static const struct opts command = {
     .about =
         "Runs a program that computes on an array, writes it every few time steps and reads all\n"
         "of it back, with blocking I/O on a slow and on a fast layer, and with a vector that\n"
-        "uses host memory and both; and tells how long it waited, and what the model expects.",
+        "uses host memory and both. Prints how long it waited, and the time that the model "
+        "expects.",
     OPT_LIST(options),
 };
 

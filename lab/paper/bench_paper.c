@@ -195,7 +195,7 @@ static int set_run_limit(const char *s, void *arg)
 
 static const struct opt options[] = {
     {OPT_SET, .name = "out", .arg = "FOLDER", .set = set_out, .takes = TEXT_TAKES,
-     .help = "where to (varve-paper)"},
+     .help = "the folder of the results (varve-paper)"},
     {OPT_FLAG, .name = "short", .at = AT(is_short),
      .help = "60 checkpoints, fewer points, no run started after 450 s"},
     {OPT_SET, .name = "figures", .arg = "LIST", .set = set_figures,
@@ -228,7 +228,7 @@ static const struct opt options[] = {
      .takes = "one of auto, direct, buffered"},
     {OPT_SET, .name = "rate", .arg = "HOP=RATE,...", .set = set_rate, .takes = TEXT_TAKES,
      .help = "throttle hops, as in varve bench shot"},
-    {OPT_U64, .name = "seed", .arg = "N", .help = "of contents and permutations (1)",
+    {OPT_U64, .name = "seed", .arg = "N", .help = "seed of contents and permutations (1)",
      .at = AT(seed)},
     {OPT_FLAG, .name = "bound", .at = AT(bound),
      .help = "measure bandwidths and compute the bound of every run, which\n"

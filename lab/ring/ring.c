@@ -154,7 +154,7 @@ _Static_assert(VV_PLACE_VNODES == 100 && VV_PLACE_REPLICAS_MAX == 8 && VV_PLACE_
 static const struct opts command = {
     .command = COMMAND,
     .usage = "[OPTION]... PATH...",
-    .about = "Tells which nodes keep a file, the first being its owner (its home, under\n"
+    .about = "Prints the nodes that keep a file, the first being its owner (its home, under\n"
              "hrw-bounded), and which would if that one failed. Paths are taken as they are.",
     .operands = true,
     OPT_LIST(options),

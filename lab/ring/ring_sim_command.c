@@ -97,7 +97,7 @@ static const struct opt options[] = {
     {OPT_U32, .name = "limit", .arg = "PERCENT", .at = AT(sim.limit_pct), .least = 100,
      .most = VV_PLACE_LIMIT_MAX, .help = "hrw-bounded: of the mean load (105)"},
     {OPT_U32, .name = "checks", .arg = "N", .at = AT(sim.checks), .least = 1, .most = 1u << 30,
-     .help = "healthy files looked at in a trial (1024); mod: all"},
+     .help = "healthy files checked in a trial (1024); mod: all"},
     {OPT_U64, .name = "seed", .arg = "N", .at = AT(sim.seed), .least = 1,
      .help = "other files, and other nodes that fail (1)"},
     {OPT_U32, .name = "jobs", .arg = "N", .at = AT(sim.jobs), .least = 1, .most = SIM_JOBS_MAX,
@@ -113,7 +113,7 @@ static const struct opts command = {
     .command = COMMAND,
     .usage = "[OPTION]...",
     .about =
-        "Places files on nodes, lets one node fail, many times over, and tells how many nodes\n"
+        "Places files on nodes, lets one node fail, many times over, and prints how many nodes\n"
         "take its files over, how even the load is, and whether healthy files moved.",
     OPT_LIST(options),
 };

@@ -42,7 +42,7 @@ static int set_latency(const char *value, void *args)
 static const struct opt list[] = {
     {OPT_SET, .name = "latency", .arg = "HOP=US,...", .set = set_latency,
      .takes = "HOP=MICROSECONDS,... (such as h2f=50,f2h=80)",
-     .help = "simulated: what each transfer takes besides its bytes (0): d2d h2h d2h h2d h2f f2h"},
+     .help = "simulated: latency of each transfer besides its bytes (0): d2d h2h d2h h2d h2f f2h"},
     {OPT_FLAG, .name = "lp", .at = offsetof(struct shot_args, o.lp),
      .help = "simulated: a linear program as a second bound, by GLPK (up to 96 versions)"},
 };

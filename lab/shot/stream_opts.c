@@ -52,7 +52,7 @@ static int set_backward(const char *value, void *args)
 
 static const struct opt own[] = {
     {OPT_WORD, .name = "engine", WORDS(ENGINES), .at = AT(plan.engine),
-     .help = "what carries the calls out: the library (varve), pinned memory with copies ahead,\n"
+     .help = "engine of the calls: the library (varve), pinned memory with copies ahead,\n"
              "or nothing: all stays in device memory"},
     {OPT_U32, .name = "blocks", .arg = "N", .at = AT(plan.blocks), .least = 1, .most = 1000000,
      .help = "blocks of a step (10): the objects of a list of --sizes, or one object"},

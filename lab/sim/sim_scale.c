@@ -205,7 +205,7 @@ static const struct opt options[] = {
      .help = "ways to run the shot; ondemand: no cache on the GPU\n(" DEFAULT_SERIES ")"},
     {OPT_WORD, .name = "sync", .arg = "barrier|none|both", .at = AT(sync),
      .words = "barrier|none|both",
-     .help = "whether processes wait for each other before every call (both)"},
+     .help = "processes wait for each other before every call, or not (both)"},
     {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv),
      .help = "write the rows as CSV; -: to standard output"},
     {OPT_FLAG, .name = "json", .at = AT(json), .help = "print one JSON object"},

@@ -118,7 +118,7 @@ static const struct opt option_list[] = {
      .help = "threads (2); the result does not depend on it"},
     {OPT_TEXT, .name = "csv", .arg = "FILE", .at = AT(csv), .help = "write one row for each run"},
     {OPT_FLAG, .name = "bars", .at = AT(bars),
-     .help = "how the policy should do, and whether it does; sets --series"},
+     .help = "compare the policy with its goals; sets --series"},
     {OPT_TEXT, .name = "before", .arg = "FILE", .at = AT(before),
      .help = "with --bars: CSV of the same cases by another build, to compare with"},
     {OPT_FLAG, .name = "json", .at = AT(json), .help = "print one JSON object"},
@@ -127,7 +127,7 @@ static const struct opt option_list[] = {
 static const struct opts options = {
     .command = COMMAND,
     .usage = "[OPTION]...",
-    .about = "Runs workloads drawn at random and tells how far they are from the bound.\n"
+    .about = "Runs workloads drawn at random and prints how far they are from the bound.\n"
              "Options (defaults in parentheses):",
     .list = option_list,
     .nr = VV_ARRAY_SIZE(option_list),

@@ -115,7 +115,7 @@ static const struct opts command = {
     .usage = "[OPTION]...",
     .about =
         "Simulates training on nodes that keep the data set on their local disks, while nodes\n"
-        "fail, and tells how much longer it takes than without a failure, by way of coping:",
+        "fail, and prints how much longer it takes than without a failure, for each mode:",
     OPT_LIST(options),
 };
 

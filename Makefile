@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# A thin front for CMake; everything of substance is in CMakeLists.txt and scripts/.
+# A thin layer over CMake; the work is in CMakeLists.txt and scripts/.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 
 .PHONY: all demo setup test test-all test-long gpu-test check-fast bench install uninstall deb abi format clean portable docs
 
-# Configured again each time, so that what was installed since the last time is found.
+# Configures again each time, to find libraries that were installed since the last time.
 all: build/build.ninja
 	@cmake build >build/configure.log || { cat build/configure.log; exit 1; }
 	cmake --build build -j $(JOBS)
 
-# CMake knows best what is missing: only if it is not content does scripts/setup look for what to install.
+# If CMake fails, scripts/setup looks for packages to install.
 build/build.ninja:
 	cmake --preset release || { scripts/setup build && cmake --preset release; }
 
@@ -26,23 +26,23 @@ setup:
 test: setup
 	scripts/test dev
 
-# And under AddressSanitizer and UndefinedBehaviorSanitizer, and the concurrent ones under ThreadSanitizer; and whether
-# the tests find a few of the known faults.
+# And under AddressSanitizer and UndefinedBehaviorSanitizer, and the concurrent ones under ThreadSanitizer; and a few
+# of the known faults, which the tests have to find.
 test-all: test
 	scripts/test builds asan tsan mutants
 
-# The same with far more random cases than a gate can afford, every known fault, whose result goes to
-# lab/results/mutants.md, and every case of the crash matrix, whose result goes to lab/results/crash.md.
+# The same with many more random cases, every known fault (result: lab/results/mutants.md),
+# and every case of the crash matrix (result: lab/results/crash.md).
 test-long:
 	@VARVE_TEST_LONG=1 scripts/setup test
 	VARVE_TEST_LONG=1 VARVE_TEST_TIMEOUT=7200 scripts/test dev builds asan tsan mutants
 	scripts/crash-matrix
 
-# On a machine with a GPU: the tests of devices and of what stands on them, with the CUDA backend.
+# On a machine with a GPU: the tests of devices and of the modules above them, with the CUDA backend.
 gpu-test:
 	@scripts/gpu-test
 
-# Under a minute: what to run before every commit.
+# Run this before every commit: under a minute.
 check-fast: setup
 	cmake --preset dev >/dev/null
 	cmake --build --preset dev -j $(JOBS)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # cmake -DINPUT=file -DOUTPUT=file.c -DNAME=array -P EmbedBytes.cmake
-# Writes a C file that defines the bytes of a file as an array, NAME_bytes, how many there are, and NAME_sha256, the 32
+# Writes a C file that defines the bytes of a file as an array, NAME_bytes, their number, and NAME_sha256, the 32
 # bytes of their hash.
 
 file(READ ${INPUT} hex HEX)

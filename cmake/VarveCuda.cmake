@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Programs written in CUDA, as users of the library write them: lab/bench/*.cu, lab/ooc/ooc_gpu.cu, examples/*.cu and tests/gpu/*.cu. nvcc compiles and links
-# them, with the static runtime, so that they run where only a driver is. Machines without nvcc do without.
+# them, with the static runtime, so that they run on machines with a driver only. Without nvcc they are not built.
 
 if(NOT HAVE_NVCC OR VARVE_SANITIZE)
     return()
@@ -39,7 +39,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
 endif()
 foreach(source ${varve_cuda_benches})
     get_filename_component(name ${source} NAME_WE)
-    # Options, and all of `varve bench blocks` but the kernels; nothing of them is in an example.
+    # The options, and all of `varve bench blocks` except the kernels; examples use neither.
     varve_cuda_program(bench_${name} ${source} ${CMAKE_BINARY_DIR}/bin $<TARGET_FILE:varve_lab> $<TARGET_FILE:varve_tool>)
     add_dependencies(bench_${name} varve_lab varve_tool)
 endforeach()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Finds what Varve links. Required: inih and xxHash. Used when present: liburing, hwloc, ISA-L, MPI,
+# Finds the libraries that Varve links. Required: inih and xxHash. Used when present: liburing, hwloc, ISA-L, MPI,
 # UCX, PETSc, libcurl. The result is the interface library varve_deps. VarveKernels.cmake
 # finds nvcc.
 
@@ -11,14 +11,14 @@ endif()
 add_library(varve_deps INTERFACE)
 target_link_libraries(varve_deps INTERFACE ${CMAKE_DL_LIBS})
 
-# AUTO: used when found. ON: an error when it is not. OFF: not even looked for.
+# AUTO: used if found. ON: an error if it is not found. OFF: not searched.
 foreach(name LIBURING HWLOC ISAL MPI UCX PETSC LIBCURL)
     set(VARVE_WITH_${name} AUTO CACHE STRING "use it: AUTO, ON or OFF")
     set_property(CACHE VARVE_WITH_${name} PROPERTY STRINGS AUTO ON OFF)
 endforeach()
 
-# Where to look besides CMake's own places (CMAKE_PREFIX_PATH among them): where pkg-config says, and where the
-# compiler would look by itself.
+# Folders besides CMake's own (CMAKE_PREFIX_PATH among them): those of pkg-config, and those
+# of the compiler.
 find_package(PkgConfig QUIET)
 
 function(varve_find name header library with module package)
@@ -49,7 +49,7 @@ varve_find(liburing liburing.h uring "${VARVE_WITH_LIBURING}" liburing liburing-
 varve_find(hwloc hwloc.h hwloc "${VARVE_WITH_HWLOC}" hwloc libhwloc-dev)
 varve_find(isal isa-l.h isal "${VARVE_WITH_ISAL}" libisal libisal-dev)
 
-# A static hwloc drags in whatever its builder enabled, so it is used only if a program links with it.
+# A static hwloc needs all libraries that its builder enabled, so it is used only if a program links with it.
 if(VARVE_PORTABLE AND HAVE_HWLOC)
     include(CheckCSourceCompiles)
     set(CMAKE_REQUIRED_INCLUDES ${HWLOC_INCLUDE_DIR})
@@ -76,7 +76,7 @@ if(VARVE_PORTABLE)
     target_link_libraries(varve_deps INTERFACE m)
 endif()
 
-# For libvarve-mpi alone, which is never part of a portable build's promise: an MPI is the machine's.
+# For libvarve-mpi alone, which is never portable: an MPI belongs to the machine.
 set(HAVE_MPI 0)
 if(NOT VARVE_WITH_MPI STREQUAL "OFF")
     if(VARVE_PORTABLE)
@@ -159,7 +159,7 @@ set_property(CACHE VARVE_WITH_FORTRAN PROPERTY STRINGS AUTO ON OFF)
 if(NOT VARVE_WITH_FORTRAN STREQUAL "OFF")
     include(CheckLanguage)
     include(CheckIncludeFile)
-    # It keeps that there was none; one may have been installed since.
+    # The cache says that there was none; one may have been installed since.
     if(NOT CMAKE_Fortran_COMPILER)
         unset(CMAKE_Fortran_COMPILER CACHE)
     endif()

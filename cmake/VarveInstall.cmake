@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 include(CMakePackageConfigHelpers)
 
-# Components of the CMake package: one file of targets each, which is there if the component was built.
+# Components of the CMake package: one file of targets for each component that was built.
 set(varve_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/varve)
 foreach(pair varve:varve_shared veloc-client:varve_veloc mpi:varve_mpi fortran:varve_fortran fortran-mpi:varve_fortran_mpi)
     string(REGEX REPLACE ":.*" "" component ${pair})
@@ -36,7 +36,7 @@ install(FILES packaging/completion/varve.bash DESTINATION ${CMAKE_INSTALL_DATADI
 install(FILES packaging/completion/_varve DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 # Sizes for `varve bench paper`.
 install(FILES lab/data/rtm-sizes-30x8.csv DESTINATION ${CMAKE_INSTALL_DATADIR}/varve)
-# The package for Python, where the system's looks for what is installed below this prefix. It finds the library from there.
+# The package for Python, in the folder where the system's Python looks below this prefix. It finds the library from there.
 if(NOT VARVE_PYTHON_DIR)
     find_program(VARVE_PYTHON python3 HINTS /usr/bin)
     set(found lib/python3/dist-packages)
@@ -51,7 +51,7 @@ if(NOT VARVE_PYTHON_DIR)
 endif()
 install(DIRECTORY python/varve DESTINATION ${VARVE_PYTHON_DIR} FILES_MATCHING PATTERN "*.py" PATTERN py.typed
         PATTERN __pycache__ EXCLUDE)
-# To start from with the dataset cache: copied and changed, not used in place.
+# Examples for the dataset cache: users copy and change them.
 install(FILES examples/epochs.py examples/fwi_numpy.py examples/fwi_torch.py examples/resume.py examples/transformer.py
         examples/kubernetes.yaml docs/examples/varve-cached.service
         DESTINATION ${CMAKE_INSTALL_DATADIR}/varve/examples)
@@ -66,7 +66,7 @@ if(EXISTS ${CMAKE_SOURCE_DIR}/include/varve)
         FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp" ${varve_not_installed})
 endif()
 
-# Man pages: scripts/man puts together what is in man/ and what the headers and tables of settings say.
+# Man pages: scripts/man combines man/ with the headers and the tables of settings.
 file(GLOB varve_man_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/man/*.[157] ${CMAKE_SOURCE_DIR}/include/varve/*.h)
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/man.stamp
     COMMAND ${CMAKE_SOURCE_DIR}/scripts/man $<TARGET_FILE:varve-docgen> ${CMAKE_BINARY_DIR}/man
@@ -87,7 +87,7 @@ endif()
 if(HAVE_ISAL)
     string(APPEND varve_private_libs " -lisal")
 endif()
-# The prefix is found from where the .pc file lies, so that an installed tree can be moved.
+# The prefix follows from the folder of the .pc file, so that an installed tree can be moved.
 file(RELATIVE_PATH VARVE_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" VARVE_PC_PREFIX "${VARVE_PC_PREFIX}")
 configure_file(cmake/varve.pc.in ${CMAKE_BINARY_DIR}/varve.pc @ONLY)

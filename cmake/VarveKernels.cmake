@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Our kernels (src/device/cuda/kernels.cu): compiled to a fatbin and embedded as bytes, where there is an nvcc that
-# works. CUDA is no language of this project, so that nothing is asked of machines without it. Sets HAVE_NVCC, and
-# varve_kernel_sources: what varve_objects compiles besides.
+# works. CUDA is not a language of this project, so machines without it need nothing. Sets HAVE_NVCC, and
+# varve_kernel_sources: more sources for varve_objects.
 #
 # Machine code for the generations in use, and PTX of the newest, from which drivers compile for later ones.
 
@@ -24,7 +24,7 @@ mark_as_advanced(NVCC_PROGRAM)
 set(varve_nvcc_flags -std=c++17 -O3 -I${CMAKE_SOURCE_DIR}/src -gencode arch=compute_80,code=sm_80
     -gencode "arch=compute_90,code=[sm_90,compute_90]" -Xfatbin -compress-all -fatbin)
 
-# An nvcc without a C++ compiler beside it, or too old for these generations, is found and still of no use.
+# An nvcc without a C++ compiler beside it, or too old for these generations, is found, but useless.
 if(NVCC_PROGRAM AND NOT VARVE_NVCC_TRIED STREQUAL NVCC_PROGRAM)
     file(WRITE ${CMAKE_BINARY_DIR}/CMakeFiles/nvcc_works.cu "extern \"C\" __global__ void k(int *p) { *p = 1; }\n")
     execute_process(COMMAND ${NVCC_PROGRAM} ${varve_nvcc_flags} -o ${CMAKE_BINARY_DIR}/CMakeFiles/nvcc_works.fatbin

@@ -18,7 +18,7 @@ endfunction()
 
 if(HAVE_MPI)
     file(GLOB varve_mpi_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/mpi/*.c)
-    # Sets of processors as text: of the base only what stands by itself.
+    # Sets of processors as text: only files of the base without dependencies.
     add_library(varve_mpi SHARED ${varve_mpi_sources} ${CMAKE_SOURCE_DIR}/src/base/cpus.c)
     varve_on_top(varve_mpi varve-mpi ${CMAKE_SOURCE_DIR}/src/mpi/libvarve-mpi.map)
     set_target_properties(varve_mpi PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
@@ -26,7 +26,7 @@ if(HAVE_MPI)
     target_link_libraries(varve_mpi PRIVATE $<BUILD_INTERFACE:MPI::MPI_C>)
 endif()
 
-# Programs linked with VELOC's own library find this one under the same name, so that it has no number.
+# Programs linked with VELOC's own library find this one under the same name, so it has no number.
 file(GLOB varve_veloc_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/veloc/*.c)
 if(NOT HAVE_MPI)
     list(FILTER varve_veloc_sources EXCLUDE REGEX "/init_mpi\\.c$")
@@ -42,7 +42,7 @@ if(HAVE_MPI)
     add_dependencies(varve_veloc varve_mpi)
 endif()
 
-# For tests, which want to see inside under sanitizers.
+# For tests under sanitizers, which need the objects.
 add_library(varve_veloc_static STATIC EXCLUDE_FROM_ALL ${varve_veloc_sources})
 target_link_libraries(varve_veloc_static PUBLIC varve_static m)
 if(HAVE_MPI)

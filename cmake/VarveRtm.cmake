@@ -13,7 +13,7 @@ target_include_directories(rtm PUBLIC ${CMAKE_SOURCE_DIR}/examples/rtm)
 target_link_libraries(rtm PUBLIC varve_static m)
 # CPU and GPU round alike only if neither contracts a product and a sum.
 target_compile_options(rtm PRIVATE -ffp-contract=off)
-# The loops have no threads under ThreadSanitizer (see below), and are most of what it would look at.
+# Under ThreadSanitizer the loops have no threads (see below), and instrumenting them would cost most.
 set(rtm_loop_options -O3)
 if(VARVE_SANITIZE MATCHES "thread")
     list(APPEND rtm_loop_options -fno-sanitize=thread)
@@ -21,7 +21,7 @@ endif()
 set_source_files_properties(${CMAKE_SOURCE_DIR}/examples/rtm/prop_cpu.c PROPERTIES
     COMPILE_OPTIONS "${rtm_loop_options}")
 
-# ThreadSanitizer does not know how OpenMP's threads wait for each other.
+# ThreadSanitizer does not see how OpenMP's threads wait for each other.
 if(NOT VARVE_SANITIZE MATCHES "thread")
     find_package(OpenMP QUIET COMPONENTS C)
 endif()

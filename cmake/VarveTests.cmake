@@ -18,7 +18,7 @@ file(GLOB shell_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/lint/*.sh
 
 set(test_environment "SOURCE_DIR=${CMAKE_SOURCE_DIR}" "BUILD_DIR=${CMAKE_BINARY_DIR}"
     "VARVE_BIN=${CMAKE_BINARY_DIR}/bin/varve" "CC=${CMAKE_C_COMPILER}" "VARVE_SANITIZE=${VARVE_SANITIZE}"
-    # Threads that wait for each other leave the processors to the tests beside them.
+    # Threads that wait for each other yield the processors to other tests.
     "OMP_WAIT_POLICY=passive"
     "UBSAN_OPTIONS=print_stacktrace=1" "ASAN_OPTIONS=detect_stack_use_after_return=1"
     # Crash tests start threads in forked children.
@@ -38,8 +38,8 @@ add_library(varve_testlib STATIC ${helper_files})
 target_include_directories(varve_testlib PUBLIC ${CMAKE_SOURCE_DIR}/tests ${CMAKE_SOURCE_DIR})
 target_link_libraries(varve_testlib PUBLIC varve_lab varve_static m ${CMAKE_DL_LIBS})
 
-# The stand-in for the CUDA driver, which tests load in place of libcuda.so.1: one as new drivers are, one as old
-# ones are. It is no part of what is installed.
+# The stand-in for the CUDA driver, which tests load instead of libcuda.so.1: one like new drivers, one like old
+# ones. It is not installed.
 file(GLOB fake_cuda_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/fake/cuda/*.c)
 foreach(age new old)
     string(REPLACE "new" "" folder ${age})
@@ -60,8 +60,8 @@ target_link_options(varve_fake_cufile PRIVATE -Wl,-soname,libcufile.so.0)
 set_target_properties(varve_fake_cufile PROPERTIES OUTPUT_NAME cufile SUFFIX .so.0
     LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fake/cufile)
 
-# Programs that the shell tests of the preloaded library run: a daemon of one node, and programs that it goes
-# into, which have nothing of ours in them and no sanitizer.
+# Programs that the shell tests of the preloaded library run: a daemon of one node, and programs that it is loaded
+# into, which contain no code of ours and no sanitizer.
 file(GLOB preload_programs CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/preload/*.c ${CMAKE_SOURCE_DIR}/tests/dataset/*.c)
 foreach(file ${preload_programs})
     file(RELATIVE_PATH name ${CMAKE_SOURCE_DIR}/tests ${file})
@@ -116,7 +116,7 @@ foreach(file ${program_files})
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77
         ENVIRONMENT "${test_environment}")
     if(folder STREQUAL "gpu")
-        # Here, without asking for a GPU; scripts/gpu-test runs them on one.
+        # Here without a GPU; scripts/gpu-test runs them on one.
         add_dependencies(t_${target} fake_cuda_new)
         set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake")
     endif()
@@ -156,7 +156,7 @@ foreach(name unit/ckpt/spill_layers unit/vector/vector)
         ENVIRONMENT "${test_environment};VARVE_SPILL=record")
 endforeach()
 
-# cuda.h, to compare our declarations with. Nothing else looks at it.
+# cuda.h, to compare our declarations with; nothing else uses it.
 get_filename_component(nvcc_folder "${NVCC_PROGRAM}" DIRECTORY)
 find_path(CUDA_INCLUDE_DIR cuda.h HINTS ${nvcc_folder}/../include ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda
     PATH_SUFFIXES include)
@@ -174,7 +174,7 @@ foreach(file ${shell_files})
         ENVIRONMENT "${test_environment}")
 endforeach()
 
-# The package for Python, with the Python that the system's modules are of; each file of tests is a program. A library with
+# The package for Python, with the Python of the system's modules; each file of tests is a program. A library with
 # a sanitizer in it cannot be loaded there.
 find_program(VARVE_TEST_PYTHON python3 HINTS /usr/bin)
 file(GLOB python_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/python/test_*.py)
@@ -188,8 +188,8 @@ VARVE_LIBRARY=$<TARGET_SONAME_FILE:varve_shared>;PYTHONPATH=${CMAKE_SOURCE_DIR}/
     endforeach()
 endif()
 
-# The longest begin first, so that none of them is left running alone at the end: in this order, in which those that
-# compute stand between those that wait.
+# The longest begin first, so that none of them runs alone at the end. In this order tests that compute stand between
+# tests that wait.
 set(cost 1000)
 foreach(name lint/without compat/heat compat/petsc lint/portable cli/cached_nodes lint/clang compat/partner crash/matrix cli/ooc
     unit/rtm/identical python/offload cli/report python/examples unit/kirchhoff/identical unit/ckpt/partner unit/ckpt/parity unit/ooc/blocks cli/rtm cli/examples

@@ -165,7 +165,8 @@ static void complain(const struct opts *o, const struct opt *opt, const char *va
     fprintf(stderr, "; see --help\n");
 }
 
-/* A line break within a paragraph is a blank. A line break before an empty line, or before a line that begins with a blank, stays. */
+/* A line break within a paragraph is a blank. It stays before an empty line, or before a line that begins with a
+ * blank. */
 static bool ends_line(const char *text)
 {
     return text[0] == '\n' && (text[1] == '\n' || text[1] == ' ');

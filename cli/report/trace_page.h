@@ -132,8 +132,7 @@ struct trace_bound {
 struct trace_page {
     const char *title;
     const char *command, *when, *where; /* NULL: not known */
-    const char *
-        helpers; /* the processors of the library's threads and the time they took; NULL: not known */
+    const char *helpers; /* processors and time of the library's threads; NULL: not known */
     double wall_s;
     unsigned nr_threads; /* that made calls */
     const char *const *labels;

@@ -117,7 +117,7 @@ struct gfb {
     struct gf_result *result; /* on the device */
     struct vv_stream *stream;
     struct vv_event *event;
-    bool bad; /* an error occurred */
+    bool bad; /* a run failed, or had wrong words */
 };
 
 /* Set by the signal that ends the command. */

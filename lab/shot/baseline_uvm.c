@@ -71,8 +71,8 @@ struct version {
 
 /* The state of a thread towards the driver. */
 struct steps {
-    bool under_way; /* a step or advice */
-    bool advises;   /* or is about to move or to give advice */
+    bool under_way; /* a step or advice is */
+    bool advises;   /* it gives advice, or is about to */
 };
 
 /* Version numbers, first in, first out. */
@@ -108,8 +108,8 @@ struct uvm {
     uint64_t next_put; /* places from here on are prepared; nr: none */
     bool started, busy, stop;
     bool waiting; /* a checkpoint that waits for room */
-    bool copying; /* a call */
-    int error;    /* of a thread: the first call */
+    bool copying; /* a call copies */
+    int error;    /* the first error of a thread */
     struct steps flusher_steps, prefetcher_steps;
     unsigned turns; /* threads that wait for theirs */
 };

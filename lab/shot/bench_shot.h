@@ -19,7 +19,7 @@ struct bench_child {
     bool finished;
     char err[BENCH_TEXT_BYTES];
     double open_s;
-    uint64_t helper_cores;        /* the processors of the library's threads; 0: not bound */
+    uint64_t helper_cores;        /* processors that the library's threads are bound to; 0: none */
     double helper_cpu_s;          /* processor time that they took */
     double host_ready_s;          /* from the beginning of the opening; 0: not waited for */
     struct shot_trace trace;      /* its arrays are in the same mapping */

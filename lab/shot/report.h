@@ -21,12 +21,12 @@ struct shot_proc {
     double wait_s;      /* in SHOT_WAIT_FLUSH, which counts for no call */
     double barrier_s;   /* in SHOT_BARRIER, waiting for other processes: not blocked either */
     double utilisation; /* mean share of the caches that holds live data, 0 to 1 */
-    double
-        first_utilisation; /* of the fastest tier, over time, once it was full; 0: it never was */
-    double open_s;         /* opening the engine; 0: not measured */
-    double host_ready_s;   /* the same, until the host cache was ready; 0: not waited for */
-    uint64_t helper_cores; /* the processors of the library's threads; 0: not bound */
-    double helper_cpu_s;   /* processor time that they took */
+    /* Of the fastest tier, over time, once it was full; 0: it never was. */
+    double first_utilisation;
+    double open_s;            /* opening the engine; 0: not measured */
+    double host_ready_s;      /* the same, until the host cache was ready; 0: not waited for */
+    uint64_t helper_cores;    /* processors that the library's threads are bound to; 0: none */
+    double helper_cpu_s;      /* processor time that they took */
     double rate[SHOT_HOP_NR]; /* bytes/s, measured while it ran; 0: not known */
     bool verified;            /* every byte that came back was right */
     bool no_bound;            /* there is none: it reads versions of another thread */
@@ -77,8 +77,9 @@ struct shot_report {
     double utilisation;
     double first_utilisation;
     double open_s; /* the longest */
-    double
-        ready_s; /* opening, and the first checkpoint; the longest. 0: separate, because the host cache was waited for in between, until host_ready_s */
+    /* Opening and the first checkpoint; the longest. 0: separate, because the host cache was waited for in between,
+     * until host_ready_s. */
+    double ready_s;
     double host_ready_s;
     uint64_t helper_cores; /* of the process that has the fewest */
     double helper_cpu_s;

@@ -322,7 +322,7 @@ static int check_cap(const char *name, const struct shot_cap *cap, char *err, si
                 name, cap->bytes, cap->bytes, cap->bytes);
 }
 
-/* Numbers of a wrong unit. */
+/* Numbers whose unit was probably left out. */
 static int check_units(const struct shot_opts *o, char *err, size_t err_size)
 {
     int rc = check_cap("device-cache", &o->device_cache, err, err_size);

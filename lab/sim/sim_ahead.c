@@ -12,7 +12,7 @@ struct item {
 };
 
 struct stream {
-    struct item *head, *tail; /* the end of the first, if `busy` */
+    struct item *head, *tail; /* the first one runs if `busy` */
     bool busy;
     uint64_t end_ns;
 };

@@ -76,7 +76,7 @@ struct thread {
     /* Running ahead: all calls of the thread, and the host's present one; NULL: none. */
     struct call *calls, *call;
     size_t ncalls;
-    uint64_t end_ns; /* the end of all entries of the stream; UINT64_MAX: not known */
+    uint64_t end_ns; /* the end of all entries of the stream; UINT64_MAX: not yet known */
 };
 
 struct proc {

@@ -222,9 +222,8 @@ struct summary {
     double median, p95, worst;             /* blocked over bound */
     double one_median, one_p95, one_worst; /* the same less one object */
     size_t over_110, over_150; /* cases above 1.1 and 1.5 times the bound and one object */
-    size_t
-        better; /* cases in which the first series is worse than this by more than 5% and one object */
-    double lost; /* the largest such difference, without the object */
+    size_t better; /* cases in which the first series is worse by more than 5% and one object */
+    double lost;   /* the largest such difference, without the object */
 };
 
 static double quantile(const double *sorted, size_t n, double q)

@@ -46,10 +46,9 @@ static void cases_repeat(void)
  * loss in many cases, the counts a loss in one class of them.
  */
 struct limits {
-    double mean;  /* blocked time over the bound, geometric */
-    uint32_t far; /* cases above 1.1 times the bound and one object */
-    uint32_t
-        behind; /* cases in which all hints take more than 1.05 times as long as this, and one object */
+    double mean;     /* blocked time over the bound, geometric */
+    uint32_t far;    /* cases above 1.1 times the bound and one object */
+    uint32_t behind; /* cases in which all hints take more than 1.05 times this, and one object */
 };
 
 struct series {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The C++ interface of VELOC, on Varve: programs written for it are compiled with this header and linked with
- * -lveloc-client, unchanged. It stands on the functions of veloc.h, and is in this header alone.
+ * The C++ interface of VELOC, on Varve. Programs written for VELOC are compiled with this header and linked with
+ * -lveloc-client, unchanged. The header is a complete wrapper of veloc.h.
  *
  *     veloc::client_t *ckpt = veloc::get_client(MPI_COMM_WORLD, "veloc.cfg");
  *     ckpt->mem_protect(0, field, count, sizeof(double));
@@ -11,10 +11,10 @@
  *     ckpt->checkpoint("state", step);
  *     delete ckpt;
  *
- * Functions tell by their result whether they succeeded; why one failed is printed to the standard error stream. One
- * thread at a time. What each call does is in docs/veloc.md and veloc(7), by the name of the function of veloc.h. A
- * process has one client at a time: regions and observers are those of the client. veloc/cereal.hpp, veloc/boost.hpp
- * and veloc/bitsery.hpp make serializers of those libraries.
+ * The result of a function says if it succeeded; the reason of a failure is printed to the standard error stream. One
+ * thread at a time may make calls. docs/veloc.md and veloc(7) describe each call, under the name of the function in
+ * veloc.h. A process has one client at a time, which owns the regions and observers. veloc/cereal.hpp,
+ * veloc/boost.hpp and veloc/bitsery.hpp make serializers with those libraries.
  */
 #ifndef VELOC_HPP
 #define VELOC_HPP
@@ -53,21 +53,21 @@ class client_t {
     /* Ends the client as VELOC_Finalize(0) does: collective, and before MPI_Finalize. */
     virtual ~client_t() = 0;
 
-    /* ---- what checkpoints consist of ---- */
+    /* ---- content of checkpoints ---- */
 
     /* Declares `count` elements of `base_size` bytes, in host or device memory, as region `id` of all checkpoints, or
-     * of those called `name`: a name that has regions of its own uses those alone. An id in use gets a new
-     * declaration, and false is returned. */
+     * of those called `name`: a name that has regions of its own uses only these. An id in use gets the new
+     * declaration, and the result is false. */
     virtual bool mem_protect(int id, void *ptr, std::size_t count, std::size_t base_size,
                              const std::string &name = default_mem_group()) = 0;
-    /* The same for what `s` writes when a checkpoint is made, and `d` reads when one is restored. */
+    /* The same for a region that `s` writes when a checkpoint is made, and `d` reads when one is restored. */
     virtual bool mem_protect(int id, const serializer_t &s, const deserializer_t &d,
                              const std::string &name = default_mem_group()) = 0;
     /* False: there is no such region. */
     virtual bool mem_unprotect(int id, const std::string &name = default_mem_group()) = 0;
     virtual void mem_clear(const std::string &name = default_mem_group()) = 0;
-    /* VELOC_OBSERVE_CKPT_END: called by checkpoint_end and checkpoint when a checkpoint has ended well, on the same
-     * thread. One for each type; false: it takes the place of another one. */
+    /* Registers an observer. VELOC_OBSERVE_CKPT_END: checkpoint_end and checkpoint call it when a checkpoint has
+     * succeeded, on the same thread. Each type has one observer; false: it replaced another one. */
     virtual bool register_observer(int type, const observer_t &obs) = 0;
 
     /* The path under which the application itself writes or reads its file; empty: VELOC_Route_file failed. */
@@ -100,10 +100,10 @@ class client_t {
 
 inline client_t::~client_t() = default;
 
-/* What is below this line is not part of the interface. */
+/* Everything below this line is internal. */
 namespace detail {
 
-/* A stream into a growing buffer. Positions can be asked for and, within what was written, set. */
+/* A stream into a growing buffer. Its position can be read and, within the written part, set. */
 class out_buffer : public std::streambuf {
   public:
     std::string bytes;
@@ -143,7 +143,7 @@ class out_buffer : public std::streambuf {
     std::size_t at = 0;
 };
 
-/* A stream out of a buffer. */
+/* A stream that reads from a buffer. */
 class in_buffer : public std::streambuf {
   public:
     explicit in_buffer(std::string &bytes)
@@ -170,8 +170,8 @@ class in_buffer : public std::streambuf {
     }
 };
 
-/* A program may end without deleting its client: what it has checkpointed goes where it belongs all the same. MPI may be
- * over by then, and is done without. */
+/* Finalizes at the end of a program that did not delete its client, so that its checkpoints still reach their
+ * destination. MPI may be finalized by then and is not used. */
 struct life {
     bool open = false, hooked = false;
     static life &get()
@@ -206,7 +206,7 @@ class client final : public client_t {
     };
     using regions_t = std::map<int, region_t>;
 
-    /* Regions as the library below has them, for one call: those of a checkpoint's name. */
+    /* Declares regions to veloc.h under a checkpoint's name, for one call. */
     class declared {
         std::string name;
         std::map<int, std::string> serialized;
@@ -226,7 +226,7 @@ class client final : public client_t {
             return VELOC_Region_protect(id, r.ptr, r.count, r.base_size, name.c_str()) ==
                    VELOC_SUCCESS;
         }
-        /* As they are written now, or room for as many. */
+        /* A region with its serialized bytes, or with room for that number of bytes. */
         bool add(int id, std::string &&bytes)
         {
             std::string &held = serialized[id] = std::move(bytes);
@@ -369,7 +369,7 @@ class client final : public client_t {
     bool checkpoint(const std::string &of, int v) override
     {
         declared now(of);
-        /* Without any region it fails, and has begun as on the other processes. */
+        /* Without any region the checkpoint fails, but only after its collective beginning. */
         if (!declare_all(now, VELOC_CKPT_ALL, {}, of))
             (void)VELOC_Region_clear(of.c_str());
         return VELOC_Checkpoint(of.c_str(), v) == VELOC_SUCCESS && ended(of, v);
@@ -460,8 +460,8 @@ class client final : public client_t {
 
 } // namespace detail
 
-/* A client of this process by itself, under a number of its own. Throws std::runtime_error; why is printed to the
- * standard error stream. The caller deletes it; at the end of the program what is left of it is brought to an end. */
+/* A client for this process by itself, under a number of its own. Throws std::runtime_error; the reason is printed to
+ * the standard error stream. The caller deletes it; otherwise it is finalized at the end of the program. */
 inline client_t *get_client(unsigned int id, const std::string &cfg_file)
 {
     if (VELOC_Init_single(id, cfg_file.c_str()) != VELOC_SUCCESS)
@@ -470,8 +470,8 @@ inline client_t *get_client(unsigned int id, const std::string &cfg_file)
 }
 
 #if defined(MPI_VERSION) && !defined(VELOC_NO_MPI)
-/* Collective. The processes of `comm` checkpoint and restart as a group, each by its rank. The same holds; MPI_Finalize
- * comes after the client was deleted. */
+/* The same, collective: the processes of `comm` checkpoint and restart as a group, each by its rank. Delete the client
+ * before MPI_Finalize. */
 inline client_t *get_client(MPI_Comm comm, const std::string &cfg_file)
 {
     if (VELOC_Init(comm, cfg_file.c_str()) != VELOC_SUCCESS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blocks inside kernels: <varve/blocks.h> says what they are. A kernel takes the items of its round
- * one by one, looks cells up, and leaves an item alone when a cell is not there:
+ * Blocks inside kernels: <varve/blocks.h> describes them. A kernel takes the items of its round one by
+ * one, looks cells up, and leaves an item undone when a cell is not there:
  *
  *     __global__ void gather(struct varve_blocks_view v, const struct point *p, float *sum)
  *     {
@@ -19,11 +19,12 @@
  *         }
  *     }
  *
- * An item asks for all cells that it can before it gives up, as above: then one round brings them
- * all. A cell outside of the array is an error of the run; the lookup gives 0, so the kernel goes on.
+ * An item looks up all cells that it can before it gives up, as above: then one round brings all of
+ * them. A cell outside of the array is an error of the run; the lookup returns 0, so the kernel
+ * continues.
  *
- * The same source compiles as C for the emulated device, after `#define VARVE_EMULATE 1` before this
- * header; without nvcc and without that the functions are not declared. <varve/detail/device_dual.h> tells more.
+ * The same source compiles as C for the emulated device if VARVE_EMULATE is defined as 1 before this
+ * header. Without nvcc and VARVE_EMULATE the functions are not declared. See <varve/detail/device_dual.h>.
  */
 #ifndef VARVE_BLOCKS_DEVICE_H
 #define VARVE_BLOCKS_DEVICE_H
@@ -32,21 +33,21 @@
 
 /* Argument of a kernel, by value, for one round. Only `items` is for the kernel itself. */
 struct varve_blocks_view {
-    uint32_t items; /* to be done in this round */
+    uint32_t items; /* number of items of this round */
     uint32_t cell_bytes;
     uint64_t cells[3];
     uint32_t shift[3]; /* a block has 1 << shift cells along each axis */
     uint32_t nr[3];    /* blocks along each axis */
     uint64_t block_bytes;
     const unsigned char *slots;
-    const uint32_t *map;         /* the slot of each block, and 1 more; 0: it is not there */
-    uint64_t *used;              /* a bit for each slot that this round has used */
+    const uint32_t *map;         /* for each block its slot + 1; 0: it is not there */
+    uint64_t *used;              /* one bit for each slot: used in this round */
     uint32_t round;              /* no two rounds of an array have the same number */
-    const unsigned char *memory; /* all blocks, in host memory; NULL: not for this round */
-    uint64_t *need;              /* a bit for each block that this round has asked for */
+    const unsigned char *memory; /* all blocks, in host memory; NULL: not in this round */
+    uint64_t *need;              /* one bit for each block: requested in this round */
     uint32_t *counts;            /* VARVE_BLOCKS_*_COUNT of this round */
-    uint64_t *missing;           /* in host memory: round << 32 | block, and 1 more */
-    const uint32_t *todo;        /* which items; NULL: all from 0 on */
+    uint64_t *missing;           /* in host memory: round << 32 | (block + 1) */
+    const uint32_t *todo;        /* numbers of the items; NULL: all from 0 on */
     uint32_t *undone;            /* items for another round */
 };
 
@@ -54,12 +55,12 @@ enum {
     VARVE_BLOCKS_MISSING_COUNT,
     VARVE_BLOCKS_UNDONE_COUNT,
     VARVE_BLOCKS_OUTSIDE_COUNT,
-    VARVE_BLOCKS_OUTSIDE_CELL = 4 /* the first of them: x, y and z, 64 bits each */
+    VARVE_BLOCKS_OUTSIDE_CELL = 4 /* the first such cell: x, y and z, 64 bits each */
 };
 
 #ifdef VARVE_D_CODE
 
-/* The block that a thread looked at last: neighbours are mostly in the same. */
+/* The block that a thread used last: neighbouring cells are mostly in the same one. */
 struct varve_blocks_cursor {
     uint64_t block;
     const unsigned char *at; /* NULL: it is not there */
@@ -77,16 +78,16 @@ VARVE_D_FN uint32_t varve_blocks_item(const struct varve_blocks_view *v, uint32_
     return v->todo ? v->todo[i] : i;
 }
 
-/* The item is to be done again, in the next round. Once for an item. */
+/* Leaves the item for the next round. Call it once for an item. */
 VARVE_D_FN void varve_blocks_again(const struct varve_blocks_view *v, uint32_t item)
 {
     uint32_t at = varve_d_add32_dev(&v->counts[VARVE_BLOCKS_UNDONE_COUNT], 1);
 
-    if (at < v->items) /* the run fails otherwise: some item was given back twice */
+    if (at < v->items) /* otherwise an item was given back twice, and the host fails the run */
         v->undone[at] = item;
 }
 
-/* Asks for a block, unless this round has. The host sees the word at once. */
+/* Requests a block, unless this round has done so. The host sees the word at once. */
 VARVE_D_FN void varve_blocks_ask(const struct varve_blocks_view *v, uint64_t block)
 {
     uint64_t bit = UINT64_C(1) << block % 64, *word = &v->need[block / 64];
@@ -99,7 +100,7 @@ VARVE_D_FN void varve_blocks_ask(const struct varve_blocks_view *v, uint64_t blo
         varve_d_store64_sys(&v->missing[at], (uint64_t)v->round << 32 | (block + 1));
 }
 
-/* Where a block is, NULL: nowhere, and it has been asked for. */
+/* Address of a block. NULL: it is not there, and has been requested. */
 VARVE_D_FN const unsigned char *varve_blocks_find(const struct varve_blocks_view *v, uint64_t block)
 {
     uint32_t slot = varve_d_acquire32_dev(&v->map[block]);
@@ -117,7 +118,7 @@ VARVE_D_FN const unsigned char *varve_blocks_find(const struct varve_blocks_view
     return NULL;
 }
 
-/* A cell is outside of the array: the run is to fail, and its error to name one. */
+/* Records a cell outside of the array: the run fails, and its error names the first such cell. */
 VARVE_D_FN void varve_blocks_outside(const struct varve_blocks_view *v, uint64_t x, uint64_t y,
                                      uint64_t z)
 {
@@ -154,7 +155,7 @@ VARVE_D_FN const void *varve_blocks_cell(const struct varve_blocks_view *v,
     return c->at + ((((z << v->shift[1]) + y) << v->shift[0]) + x) * v->cell_bytes;
 }
 
-/* Cells of 4 and 8 bytes: whether it was there. */
+/* Look up cells of 4 and 8 bytes. True if the cell was there. */
 VARVE_D_FN int varve_blocks_f32(const struct varve_blocks_view *v, struct varve_blocks_cursor *c,
                                 uint64_t x, uint64_t y, uint64_t z, float *ret_value)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels on the emulated device, in their place on the stream: for programs whose kernels compile as
- * C as well (<varve/detail/device_dual.h>), so that they run and can be tested where there is no GPU.
+ * Kernels on the emulated device, in stream order. For programs whose kernels also compile as C
+ * (<varve/detail/device_dual.h>), so that they run and can be tested without a GPU.
  *
- * Functions such as varve_blocks_run ask the application to launch a kernel on a stream. The kernel begins
- * when all work that was put on the stream before has ended. varve_emulate is the launch:
+ * Functions such as varve_blocks_run call the application to launch a kernel on a stream. The kernel begins
+ * when all earlier work of the stream has ended. varve_emulate launches it:
  *
  *     static void gather(void *arg) { ... one thread of the kernel ... }
  *     static void grid(void *arg) { (void)varve_emu_launch(64, 8, 2, 1, gather, arg); }
@@ -23,11 +23,11 @@ extern "C" {
 struct CUstream_st;
 
 /*
- * Puts a kernel on a stream of the emulated device and returns at once: kernel(arg) is called on a
- * thread of the device when its turn has come. It must not call the library, and `arg` stays valid
- * until it has ended. The stream is one that a function of the library has asked to launch on, or NULL, the
- * legacy default one. Kernels of different streams begin in the order in which their turns come, and run one
- * after another.
+ * Puts a kernel on a stream of the emulated device and returns at once. kernel(arg) is called on a thread
+ * of the device when the earlier work of the stream has ended. It must not call the library, and `arg`
+ * stays valid until it has ended. The stream is one that the library passed to the application for a
+ * launch, or NULL, the legacy default stream. Kernels run one at a time, those of different streams in the
+ * order in which they become ready.
  *   -EINVAL   no context, no kernel, or a stream that the device does not have
  *   -ENODEV   the context has no device, or it is lost
  *   -ENOTSUP  its device is a real one

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPU files, in kernels: opening, reading, writing and mapping files inside device code. The host's
- * part is <varve/gpufile.h>; a kernel links nothing. The functions are there when nvcc compiles, and in C
- * for the emulated device after `#define VARVE_EMULATE 1`, before this header; otherwise only the types.
+ * GPU files in kernels: opening, reading, writing and mapping files inside device code. The host's part
+ * is <varve/gpufile.h>; a kernel links no library. The functions are declared when nvcc compiles, and in C
+ * for the emulated device if VARVE_EMULATE is defined as 1 before this header; otherwise only the types
+ * are.
  *
- * Groups. A file is opened by a group of threads, a block or a warp, and every call on it is made by
- * all threads of that group at once, with the same arguments. Results are the same in all of them.
- * Each thread has its own struct varve_gfile, and keeps it from opening to closing. Blocks that read
- * by warps have a multiple of 32 threads. When a call returns, the whole group may use the bytes.
- * Calls do not wait for the group before they begin: threads that still use a buffer, or write what is
- * to be written from it, are waited for (__syncthreads, __syncwarp) before a call reads or writes it.
+ * Groups. A group of threads, a block or a warp, opens a file together. All threads of the group make
+ * every call on the file at once, with the same arguments, and get the same result. Each thread has its
+ * own struct varve_gfile, and keeps it from opening to closing. Blocks that read by warps have a multiple
+ * of 32 threads. When a call returns, the whole group may use the bytes. Calls do not wait for the group
+ * before they begin: synchronize (__syncthreads, __syncwarp) before a call reads or writes a buffer that
+ * other threads may still use or fill.
  *
  *     __global__ void sum(const __grid_constant__ struct varve_gfs fs, uint32_t id, ...)
  *     {
@@ -21,24 +22,25 @@
  *         }
  *     }
  *
- * Reading. Bytes come from the page cache on the GPU, or into it: from the file's mapping, if the host
- * has mapped it, or from a server of the library. A group that reads on has the next bytes asked for
- * before it wants them. varve_gmap gives a page of the cache itself, without a copy.
+ * Reading. Bytes come from the page cache on the GPU. Missing pages are filled from the file's mapping, if
+ * the host has mapped it, or by a server of the library. For a group that reads sequentially, the next
+ * bytes are requested before it needs them. varve_gmap returns a page of the cache itself, without a copy.
  *
- * Writing. varve_gwrite returns when a server has written the bytes to the file, so that every read
- * that begins later sees them; varve_gsync when they are on the disk. Two groups that write the same
- * bytes at once, or one that reads what another is writing, get either. A write that has failed with
- * -ETIMEDOUT or -ENOTCONN may still be made, as long as there are servers or when there are again: after others,
- * then, that were made since. Reads of its bytes get either until the group that wrote has read, mapped or
- * written the file again, or a group has opened a file with what it left behind, and found that the answer has come.
+ * Writing. varve_gwrite returns when a server has written the bytes to the file, so that every read that
+ * begins later sees them; varve_gsync returns when they are on the disk. If two groups write the same
+ * bytes at once, or one reads what another is writing, the result is the old or the new bytes. A write
+ * that has failed with -ETIMEDOUT or -ENOTCONN may still be made, by a running server or one that is
+ * started later, and then after other writes made since. Reads of its bytes return old or new ones until
+ * the answer has come and was seen: by the group that wrote, when it next reads, maps or writes the file,
+ * or by a group that opens a file with the same stream.
  *
- * Errors. Negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
- * file has become shorter, -EMFILE more files open than streams, -ENOTCONN no servers, -ETIMEDOUT none
- * answered in time, -EBUSY no page could be had in that time to be mapped, since others are, -EACCES not
- * opened for writing, -EFBIG written beyond 2^63 - 1, -ENAMETOOLONG a path of 4096 bytes and more, and
- * what the system says to open, read and write. No call waits longer than the time that the file system
- * was opened with, for each request that it makes; after -ETIMEDOUT calls on that file that need a server
- * say so at once, until the answer has come after all.
+ * Errors are negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
+ * file has become shorter, -EMFILE more files open than streams, -ENOTCONN no servers, -ETIMEDOUT no
+ * answer in time, -EBUSY no page became free in time for mapping because others are mapped, -EACCES not
+ * opened for writing, -EFBIG a write beyond 2^63 - 1, -ENAMETOOLONG a path of 4096 bytes or more, and the
+ * system's errors of open, read and write. No call waits longer than the `timeout_ms` of the file system
+ * for each request that it makes. After -ETIMEDOUT, calls on that file that need a server fail with
+ * -ETIMEDOUT at once until the answer has come.
  */
 #ifndef VARVE_GPUFILE_DEVICE_H
 #define VARVE_GPUFILE_DEVICE_H
@@ -66,11 +68,11 @@ VARVE_D_FN struct varve_g_team varve_g_group(const struct varve_gfile *f)
     return t;
 }
 
-/* Which threads handle a page: the group, if it is a warp, if pages are large, or with readahead of one
- * size; otherwise each warp of the group. */
+/* How a group divides pages into teams. The whole group is one team if it is a warp, if pages are large,
+ * or with readahead of fixed size; otherwise each warp is a team. */
 struct varve_g_share {
     struct varve_g_team team;
-    uint32_t index, teams; /* which of how many, that have every so manieth page */
+    uint32_t index, teams; /* team `index` takes pages index, index + teams, ... */
 };
 
 VARVE_D_FN struct varve_g_share varve_g_page_share(const struct varve_gfile *f)
@@ -93,7 +95,7 @@ struct varve_g_found {
     uint64_t failed;  /* an errno, not negative; 0: none */
 };
 
-/* All that teams of the group have found. Also a barrier of the group. */
+/* Combines what the teams of the group have found. Also a barrier of the group. */
 VARVE_D_FN struct varve_g_found varve_g_gather(const struct varve_gfile *f, uint32_t rank,
                                                struct varve_g_found mine)
 {
@@ -116,35 +118,37 @@ VARVE_D_FN struct varve_g_found varve_g_gather(const struct varve_gfile *f, uint
     return mine;
 }
 
-struct varve_g_told {
+struct varve_g_passed {
     struct varve_g_source src;
     int rc;
 };
 
-/* Passes what the first thread has got to all threads. */
-VARVE_D_FN int varve_g_tell_source(const struct varve_gfile *f, int rc, struct varve_g_source *src)
+/* Passes the first thread's result to all threads. */
+VARVE_D_FN int varve_g_broadcast_source(const struct varve_gfile *f, int rc,
+                                        struct varve_g_source *src)
 {
     struct varve_g_team t = varve_g_group(f);
-    VARVE_D_SHARED(struct varve_g_told, told);
+    VARVE_D_SHARED(struct varve_g_passed, passed);
 
     if (f->by_block) {
         if (f->rank == 0) {
-            told->rc = rc;
-            told->src = *src;
+            passed->rc = rc;
+            passed->src = *src;
         }
         varve_d_sync_block();
-        rc = told->rc;
-        *src = told->src;
+        rc = passed->rc;
+        *src = passed->src;
         varve_d_sync_block();
         return rc;
     }
-    rc = (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
+    rc = (int)(int64_t)varve_g_broadcast(&t, (uint64_t)(int64_t)rc);
     if (rc)
         return rc;
-    src->ptr = (const unsigned char *)(uintptr_t)varve_g_tell(&t, (uint64_t)(uintptr_t)src->ptr);
-    src->pages = varve_g_tell(&t, src->pages);
-    src->clock = varve_g_tell(&t, src->clock);
-    src->mapped = (uint32_t)varve_g_tell(&t, src->mapped);
+    src->ptr =
+        (const unsigned char *)(uintptr_t)varve_g_broadcast(&t, (uint64_t)(uintptr_t)src->ptr);
+    src->pages = varve_g_broadcast(&t, src->pages);
+    src->clock = varve_g_broadcast(&t, src->clock);
+    src->mapped = (uint32_t)varve_g_broadcast(&t, src->mapped);
     return 0;
 }
 
@@ -152,11 +156,11 @@ VARVE_D_FN int varve_g_tell_source(const struct varve_gfile *f, int rc, struct v
 
 enum { VARVE_G_DONE = 0, VARVE_G_MISSED = 1 };
 
-/* A page that others keep taking, or filling with what turns out to be old, is tried for so often in the cache,
- * and then passes it by. */
+/* Attempts to get a page through the cache while other groups keep evicting it, or filling it with outdated
+ * bytes. After that the page bypasses the cache. */
 enum { VARVE_G_TRIES = 16 };
 
-/* Waits until a pinned frame has been filled, and returns it; or -EAGAIN: its bytes are out of date, or
+/* Waits until a pinned frame has been filled, and returns it; -EAGAIN: its bytes are out of date; or
  * -ETIMEDOUT. One thread. */
 VARVE_D_FN int64_t varve_g_settle(const struct varve_gfile *f, uint32_t frame)
 {
@@ -178,7 +182,8 @@ VARVE_D_FN int64_t varve_g_settle(const struct varve_gfile *f, uint32_t frame)
     return frame;
 }
 
-/* The page pinned, as above; or -ENOENT. `there`: its frame, if that is pinned already. One thread. */
+/* Pins the page and returns its frame, as above; -ENOENT: it is not in the cache. `there`: its frame, if
+ * that is pinned already. One thread. */
 VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page, uint32_t there)
 {
     if (there == VARVE_G_NONE)
@@ -186,8 +191,8 @@ VARVE_D_FN int64_t varve_g_pin(const struct varve_gfile *f, uint64_t page, uint3
     return there == VARVE_G_NONE ? -ENOENT : varve_g_settle(f, there);
 }
 
-/* A frame linked for the page; -EEXIST: another was, and is `ret_there` unless it is just going; -EBUSY: none
- * can be had. */
+/* Links a frame for the page and returns it. -EEXIST: another frame is linked for it, which is stored in
+ * `ret_there` unless it is being evicted; -EBUSY: no frame is available. */
 VARVE_D_FN int64_t varve_g_new_frame(const struct varve_gfile *f, uint64_t page,
                                      uint32_t *ret_there)
 {
@@ -211,8 +216,8 @@ VARVE_D_FN void varve_g_count(struct varve_gfile *f, const struct varve_g_source
         f->bypassed_bytes += bytes;
 }
 
-/* The page's bytes to a frame, and [lo, hi) of them to dst as well, unless that is NULL. How many there
- * are. */
+/* Copies the page's bytes to a frame, and [lo, hi) of them to dst as well, unless that is NULL. Returns the
+ * number of bytes of the page. */
 VARVE_D_FN uint32_t varve_g_fill_bytes(const struct varve_gfile *f, const struct varve_g_team *t,
                                        uint32_t frame, uint64_t page, uint32_t lo, uint32_t hi,
                                        unsigned char *dst, const unsigned char *from)
@@ -233,7 +238,7 @@ VARVE_D_FN uint32_t varve_g_fill_bytes(const struct varve_gfile *f, const struct
     return valid;
 }
 
-/* Fills a frame that is linked and BUSY, and gives bytes [lo, hi) of the page to dst. `keep`: it
+/* Fills a frame that is linked and BUSY, and copies bytes [lo, hi) of the page to dst. `keep`: the frame
  * stays pinned. */
 VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t, uint32_t frame,
                              uint64_t page, uint32_t lo, uint32_t hi, unsigned char *dst,
@@ -244,10 +249,10 @@ VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t
 
     if (t->rank != 0)
         return;
-    /* The bytes may have been requested before a write that has ended since; then no other group may
-     * use them, not even groups that have found the page already and wait. A write that ends after this
-     * look finds the page, which is linked. The same for the page in which the file ends, as far as
-     * this group knows: others may know of more bytes in it, which were written since. */
+    /* The bytes may have been requested before a write that has ended since. Then no other group may
+     * use them, not even groups that have already found the page and wait. A write that ends after this
+     * check finds the page, because it is linked. The same applies to the page at the end of the file
+     * as this group sees it: other groups may have written more bytes in it since. */
     if (f->flags & VARVE_G_WRITABLE &&
         (valid < 1u << fs->page_shift || varve_g_written(f, page, src->clock))) {
         varve_g_forget(fs, f->file, page);
@@ -259,10 +264,11 @@ VARVE_D_FN void varve_g_fill(struct varve_gfile *f, const struct varve_g_team *t
 }
 
 /*
- * Bytes [lo, hi) of a page to dst, unless that is NULL. `from`: where the page is, if it is not in the
- * cache; NULL: it is looked for among the windows known to the device, and MISSED if it is not there.
- * `ret_frame`, unless NULL, gets its frame, which stays pinned. All threads of the team. DONE, MISSED
- * or a negative errno; -EAGAIN, with `ret_frame` alone: others were always faster.
+ * Copies bytes [lo, hi) of a page to dst, unless that is NULL. `from`: source of the page if it is not in
+ * the cache; NULL: the windows known to the device are searched, and the result is MISSED if it is not in
+ * them. `ret_frame`, unless NULL, gets the page's frame, which stays pinned. Called by all threads of the
+ * team. Returns DONE, MISSED or a negative errno; -EAGAIN, with `ret_frame` only: every attempt lost a race
+ * with another group.
  */
 VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t, uint64_t page,
                             uint32_t lo, uint32_t hi, unsigned char *dst,
@@ -277,7 +283,7 @@ VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t,
     for (;;) {
         if (t->rank == 0)
             frame = varve_g_pin(f, page, there);
-        frame = (int64_t)varve_g_tell(t, (uint64_t)frame);
+        frame = (int64_t)varve_g_broadcast(t, (uint64_t)frame);
         if (frame >= 0) {
             if (dst)
                 varve_g_copy(t, dst, fs->data + ((uint64_t)frame << fs->page_shift) + lo, hi - lo);
@@ -295,10 +301,11 @@ VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t,
         if (frame != -ENOENT && frame != -EAGAIN)
             return (int)frame;
         if (!from) {
-            /* One thread looks: another may see the window appear a moment later. */
+            /* Only one thread looks: a second one might see the window appear a moment later. */
             if (t->rank == 0)
                 from = varve_g_mapped(f, page, 0, &pages);
-            from = (const unsigned char *)(uintptr_t)varve_g_tell(t, (uint64_t)(uintptr_t)from);
+            from =
+                (const unsigned char *)(uintptr_t)varve_g_broadcast(t, (uint64_t)(uintptr_t)from);
             if (!from)
                 return VARVE_G_MISSED;
         }
@@ -306,7 +313,7 @@ VARVE_D_FN int varve_g_page(struct varve_gfile *f, const struct varve_g_team *t,
             frame = (f->pass_by || tries > VARVE_G_TRIES) && !ret_frame
                         ? -EBUSY
                         : varve_g_new_frame(f, page, &there);
-        frame = (int64_t)varve_g_tell(t, (uint64_t)frame);
+        frame = (int64_t)varve_g_broadcast(t, (uint64_t)frame);
         if (frame >= 0) {
             varve_g_fill(f, t, (uint32_t)frame, page, lo, hi, dst, src, from, ret_frame != NULL);
             break;
@@ -338,8 +345,8 @@ struct varve_g_piece {
     unsigned char *dst;
 };
 
-/* A frame that was VALID and had the key of the page, pinned. Only after the next varve_d_acquire_all_dev
- * is it known whether it still had the key then. One lane. */
+/* Pins and returns a frame that was VALID and had the key of the page. The caller has to check the key again
+ * after the next varve_d_acquire_all_dev: it may have changed before the pin. One lane. */
 VARVE_D_FN uint32_t varve_g_find_early(const struct varve_gfs *fs, uint32_t file, uint64_t page)
 {
     uint32_t f =
@@ -360,7 +367,7 @@ VARVE_D_FN uint32_t varve_g_find_early(const struct varve_gfs *fs, uint32_t file
     return VARVE_G_NONE;
 }
 
-/* Where page i of the piece begins in it, and the bytes of it that are wanted. */
+/* Offset of page i in the piece, and the bytes of the page that are wanted. */
 VARVE_D_FN void varve_g_piece_part(const struct varve_gfile *f, const struct varve_g_piece *p,
                                    uint32_t i, uint32_t *ret_lo, uint32_t *ret_hi,
                                    unsigned char **ret_dst)
@@ -373,8 +380,9 @@ VARVE_D_FN void varve_g_piece_part(const struct varve_gfile *f, const struct var
     *ret_dst = p->dst + (at + *ret_lo - p->off);
 }
 
-/* Copies those of a warp's pages (index, index + teams and so on, below n) that are in the cache: each lane looks
- * for one, all copy, and two fences serve for all of them. One bit for each page that was there. */
+/* Copies those of a warp's pages (index, index + teams, ..., below n) that are in the cache. Each lane looks
+ * up one page, all lanes copy, and two fences serve all pages. Returns one bit for each page that was
+ * there. */
 VARVE_D_FN uint64_t varve_g_piece_hits(struct varve_gfile *f, const struct varve_g_share *s,
                                        const struct varve_g_piece *p, uint32_t n)
 {
@@ -417,16 +425,16 @@ VARVE_D_FN uint64_t varve_g_piece_hits(struct varve_gfile *f, const struct varve
     return found;
 }
 
-/* True if warps take frames for many pages at once, fill and then link them: the file is not written, and
- * every stream has frames for all pages of a piece. */
+/* True if warps may take frames for many pages at once, fill them and then link them: the file is not
+ * writable, and every stream has frames for all pages of a piece. */
 VARVE_D_FN int varve_g_fills_many(const struct varve_gfile *f, const struct varve_g_team *t)
 {
     return !t->block && !f->fs->replace && !(f->flags & VARVE_G_WRITABLE) &&
            (uint64_t)f->fs->n_streams * VARVE_G_CHUNK_PAGES <= f->fs->n_frames;
 }
 
-/* Where page i of the piece is, `first` being the one that the source begins with; without a place of its
- * own, where it is mapped, as far as the device knows; or NULL. */
+/* Address of page i of the piece; `first` is the first page of the source. If the source has no address, the
+ * page's mapping, as far as the device has it; or NULL. */
 VARVE_D_FN const unsigned char *varve_g_piece_from(const struct varve_gfile *f,
                                                    const struct varve_g_piece *p, uint32_t i,
                                                    uint32_t first, const struct varve_g_source *src)
@@ -437,7 +445,7 @@ VARVE_D_FN const unsigned char *varve_g_piece_from(const struct varve_gfile *f,
                     : varve_g_mapped(f, p->first + i, 0, &pages);
 }
 
-/* Page i of the piece into a frame that is FREE, or NONE, and to the caller. A warp. */
+/* Copies page i of the piece into a frame that is FREE, or NONE, and to the caller. Called by a warp. */
 VARVE_D_FN void varve_g_piece_fill(struct varve_gfile *f, const struct varve_g_team *t,
                                    const struct varve_g_piece *p, uint32_t i, uint32_t frame,
                                    const struct varve_g_source *src, const unsigned char *from)
@@ -456,10 +464,9 @@ VARVE_D_FN void varve_g_piece_fill(struct varve_gfile *f, const struct varve_g_t
         varve_g_count(f, src, bytes, frame != VARVE_G_NONE);
 }
 
-/* Fills the wanted pages of a warp in [first, end), which were not in the cache: each lane takes a
- * frame, all copy, each lane links one, so that the warp waits once and not for
- * each page. Two groups that want a page at once may both get it. One bit for each page that there was a
- * place for. */
+/* Fills the wanted pages of a warp in [first, end), which were not in the cache. Each lane takes a frame, all
+ * lanes copy, each lane links one frame, so that the warp waits once and not for each page. Two groups that
+ * want a page at the same time may both fetch it. Returns one bit for each page that had a source. */
 VARVE_D_FN uint64_t varve_g_piece_many(struct varve_gfile *f, const struct varve_g_share *s,
                                        const struct varve_g_piece *p, uint32_t first, uint32_t end,
                                        uint64_t wanted, const struct varve_g_source *src)
@@ -492,8 +499,8 @@ VARVE_D_FN uint64_t varve_g_piece_many(struct varve_gfile *f, const struct varve
     return filled;
 }
 
-/* Those of this thread's team's pages in [first, end) that are wanted: from the cache, or into it from the
- * source. Out of line, since hits have no use for it. */
+/* Copies the wanted pages of this thread's team in [first, end) from the cache, or from the source through
+ * the cache. Out of line, because hits do not need it. */
 VARVE_D_COLD struct varve_g_found varve_g_piece_pages(struct varve_gfile *f,
                                                       const struct varve_g_piece *p, uint32_t first,
                                                       uint32_t end, uint64_t wanted,
@@ -523,8 +530,8 @@ VARVE_D_COLD struct varve_g_found varve_g_piece_pages(struct varve_gfile *f,
     return found;
 }
 
-/* The pages that are not in the cache and not mapped, as far as the device knows: one run after
- * another is got from the host. */
+/* Gets the pages that are neither in the cache nor mapped, as far as the device knows, from the host, one
+ * run after another. */
 VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve_g_piece *p,
                                        uint64_t missing)
 {
@@ -540,7 +547,7 @@ VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve
             ;
         if (f->rank == 0)
             rc = varve_g_get(f, p->first + first, last - first + 1, &src);
-        rc = varve_g_tell_source(f, rc, &src);
+        rc = varve_g_broadcast_source(f, rc, &src);
         if (rc)
             return rc;
         if (f->rank == 0 && !src.mapped)
@@ -548,7 +555,7 @@ VARVE_D_COLD int varve_g_piece_missing(struct varve_gfile *f, const struct varve
         if (src.pages > last - first + 1)
             src.pages = last - first + 1;
         found = varve_g_piece_pages(f, p, first, first + (uint32_t)src.pages, missing, &src);
-        /* No thread reads the window any more when the first one requests the next. */
+        /* All threads must have finished reading the window before the first one requests the next. */
         found = varve_g_gather(f, varve_g_page_share(f).team.rank, found);
         if (found.failed)
             return -(int)found.failed;
@@ -578,9 +585,9 @@ VARVE_D_FN int varve_g_piece_read(struct varve_gfile *f, const struct varve_g_pi
     return found.missing ? varve_g_piece_missing(f, p, found.missing) : 0;
 }
 
-/* Decides whether this read continues the one before, and sets what follows from it. The first read of a
- * handle counts as continuing if it begins the file, or is large: a group that reads much at once mostly goes on, and
- * all groups of a kernel begin at the same time, when the link has nothing else to do. */
+/* Decides if this read continues the previous one, and updates readahead. The first read of a handle counts
+ * as sequential if it is at the start of the file, or large: a group that reads much at once mostly
+ * continues, and all groups of a kernel begin at the same time, when the link is idle. */
 VARVE_D_FN void varve_g_follow(struct varve_gfile *f, uint64_t off, uint64_t bytes)
 {
     if (off == f->next || (f->next == VARVE_G_NOWHERE &&
@@ -595,21 +602,21 @@ VARVE_D_FN void varve_g_follow(struct varve_gfile *f, uint64_t off, uint64_t byt
                  (f->fs->bypass == 0 && f->run && f->bytes > f->fs->cache_bytes);
 }
 
-/* Looks what has become of a file that kernels write: how long it is, and whether a write of this group that was
- * given up has been made, whose pages are not to be found then. */
+/* Updates the view of a file that kernels write: its length. If a write of this group that timed out has been
+ * made meanwhile, its pages are removed from the cache. */
 VARVE_D_FN void varve_g_renew(struct varve_gfile *f)
 {
     struct varve_g_team t = varve_g_group(f);
 
     if (f->rank == 0)
         (void)varve_g_part_idle(f, 0);
-    f->bytes = varve_g_tell(&t, varve_d_acquire64_dev(&f->fs->grown[f->file]));
+    f->bytes = varve_g_broadcast(&t, varve_d_acquire64_dev(&f->fs->grown[f->file]));
 }
 
 /*
  * Reads up to `bytes` at `off` of the file into dst, which is memory of the device or of the block.
- * The count of bytes, fewer only where the file ends; or a negative errno, and then dst holds
- * anything.
+ * Returns the count of bytes, which is smaller only at the end of the file; or a negative errno, and then
+ * the content of dst is undefined.
  */
 VARVE_D_FN int64_t varve_gread(struct varve_gfile *f, uint64_t off, void *dst, uint64_t bytes)
 {
@@ -639,10 +646,10 @@ VARVE_D_FN int64_t varve_gread(struct varve_gfile *f, uint64_t off, void *dst, u
 }
 
 /*
- * Gives the page of the cache that holds byte `off`: `ret_ptr` points to that byte, `ret_bytes` follow
- * in the same page. It stays where it is until varve_gunmap. 0 or a negative errno. One open file can
- * have all pages of the cache mapped, but for those that other open files have mapped, and up to 32
- * of each of these.
+ * Maps the page of the cache that has byte `off`: `ret_ptr` points to that byte, and `ret_bytes` bytes of
+ * the page can be read from there. The page stays in place until varve_gunmap. Returns 0 or a negative
+ * errno. One open file can map all pages of the cache, except those that other open files have mapped and
+ * up to 32 more of each of these.
  */
 VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_ptr,
                           uint64_t *ret_bytes)
@@ -668,7 +675,7 @@ VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_
             rc = varve_g_is_late(fs, start, varve_d_now_ns()) ? -EBUSY
                                                               : varve_g_get(f, page, 1, &src);
         }
-        rc = varve_g_tell_source(f, rc, &src);
+        rc = varve_g_broadcast_source(f, rc, &src);
         if (rc == -EBUSY)
             return rc;
         if (rc == 0 && f->rank == 0 && !src.mapped)
@@ -701,7 +708,7 @@ VARVE_D_FN void varve_gunmap(struct varve_gfile *f, const void *ptr)
 
 /* ---- requests of other kinds ---- */
 
-/* One request in part 0 of a window that is made free for it, and its answer. First thread. */
+/* Frees a window, sends one request in its part 0 and returns the answer. First thread. */
 VARVE_D_COLD int varve_g_call(struct varve_gfile *f, uint32_t op, uint64_t off, uint32_t bytes)
 {
     int rc = varve_g_ready(f);
@@ -713,7 +720,8 @@ VARVE_D_COLD int varve_g_call(struct varve_gfile *f, uint32_t op, uint64_t off, 
     return rc ? rc : varve_g_wait(f, 0);
 }
 
-/* The write that part 0 was sent may be made later than now: who sees its answer makes readers see that. */
+/* Records that the write sent in part 0 may be made later: the thread that sees its answer then invalidates
+ * its pages. */
 VARVE_D_FN void varve_g_late_write(const struct varve_gfile *f, uint64_t off, uint32_t bytes)
 {
     struct varve_g_stream *s = &f->fs->streams[f->stream];
@@ -723,8 +731,9 @@ VARVE_D_FN void varve_g_late_write(const struct varve_gfile *f, uint64_t off, ui
     s->late_file = f->file;
 }
 
-/* Writes `bytes` from src to the file, which was registered for writing. The count of bytes, or a
- * negative errno; then part of them may have been written, and after -ETIMEDOUT and -ENOTCONN may still be. */
+/* Writes `bytes` from src to the file, which was registered for writing. Returns the count of bytes, or a
+ * negative errno. After an error part of them may have been written, and after -ETIMEDOUT and -ENOTCONN may
+ * still be written later. */
 VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const void *src,
                                   uint64_t bytes)
 {
@@ -744,7 +753,7 @@ VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const voi
             if (rc == 0)
                 rc = varve_g_part_wait(f, 0);
         }
-        rc = (int64_t)varve_g_tell(&t, (uint64_t)rc);
+        rc = (int64_t)varve_g_broadcast(&t, (uint64_t)rc);
         if (rc)
             return rc;
         varve_g_push(t.rank, t.size, varve_g_stage(f, 0), (const unsigned char *)src + done, n);
@@ -760,14 +769,14 @@ VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const voi
             if (rc >= 0)
                 varve_d_max64_dev(&f->fs->grown[f->file], off + done + n);
         }
-        rc = (int64_t)varve_g_tell(&t, (uint64_t)rc);
+        rc = (int64_t)varve_g_broadcast(&t, (uint64_t)rc);
         if (rc < 0)
             return rc;
     }
     return (int64_t)bytes;
 }
 
-/* Returns when all that was written to the file, by any group, is on the disk. */
+/* Returns when all bytes written to the file so far, by any group, are on the disk. */
 VARVE_D_COLD int varve_gsync(struct varve_gfile *f)
 {
     struct varve_g_team t = varve_g_group(f);
@@ -778,11 +787,11 @@ VARVE_D_COLD int varve_gsync(struct varve_gfile *f)
         varve_g_window_drop(f, 0);
         rc = varve_g_call(f, VARVE_G_SYNC, 0, 0);
     }
-    return (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
+    return (int)(int64_t)varve_g_broadcast(&t, (uint64_t)(int64_t)rc);
 }
 
-/* Says how the file, or bytes of it, will be used: enum varve_gadvice. Advice is never needed for
- * correct results. 0 or -EINVAL. */
+/* Declares how the file, or bytes of it, will be used: enum varve_gadvice. Advice never changes results.
+ * Returns 0 or -EINVAL. */
 VARVE_D_COLD int varve_gadvise(struct varve_gfile *f, int advice, uint64_t off, uint64_t bytes)
 {
     struct varve_g_team t = varve_g_group(f);
@@ -886,18 +895,18 @@ VARVE_D_FN void varve_g_start(const struct varve_gfs *fs, enum varve_gscope scop
     f->requests = f->requested_bytes = f->waits_ns = 0;
 }
 
-VARVE_D_FN int varve_g_tell_open(struct varve_gfile *f, int rc)
+VARVE_D_FN int varve_g_broadcast_open(struct varve_gfile *f, int rc)
 {
     struct varve_g_team t = varve_g_group(f);
 
-    rc = (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
+    rc = (int)(int64_t)varve_g_broadcast(&t, (uint64_t)(int64_t)rc);
     if (rc)
         return rc;
-    f->file = (uint32_t)varve_g_tell(&t, f->file);
-    f->stream = (uint32_t)varve_g_tell(&t, f->stream);
-    f->flags = (uint32_t)varve_g_tell(&t, f->flags);
-    f->bytes = varve_g_tell(&t, f->bytes);
-    f->windows = varve_g_tell(&t, f->windows);
+    f->file = (uint32_t)varve_g_broadcast(&t, f->file);
+    f->stream = (uint32_t)varve_g_broadcast(&t, f->stream);
+    f->flags = (uint32_t)varve_g_broadcast(&t, f->flags);
+    f->bytes = varve_g_broadcast(&t, f->bytes);
+    f->windows = varve_g_broadcast(&t, f->windows);
     return 0;
 }
 
@@ -907,7 +916,7 @@ VARVE_D_FN uint32_t varve_g_place(enum varve_gscope scope)
                                  : varve_d_block() * varve_d_warps() + varve_d_warp();
 }
 
-/* Opens a file that the host has registered. 0 or a negative errno. */
+/* Opens a file that the host has registered. Returns 0 or a negative errno. */
 VARVE_D_COLD int varve_gopen(const struct varve_gfs *fs, uint32_t id, enum varve_gscope scope,
                              struct varve_gfile *f)
 {
@@ -922,15 +931,14 @@ VARVE_D_COLD int varve_gopen(const struct varve_gfs *fs, uint32_t id, enum varve
         if (rc == 0)
             rc = varve_g_take_stream(f, varve_g_place(scope));
     }
-    return varve_g_tell_open(f, rc);
+    return varve_g_broadcast_open(f, rc);
 }
 
-/* Opens a file by its path, as the host would with varve_gpufs_register: `flags` are those, without
- * MAP. The file stays registered after it was closed, until the host unregisters it. One for reading that has
- * grown or shrunk since it was opened last gets another number, and as many files as the option `files` allows
- * can be registered: who follows a file that grows registers it on the host for each kernel, and
- * unregisters the number that it had before. 0 or a negative errno; -EMFILE: as many are registered, or no
- * stream is left. */
+/* Opens a file by its path, like varve_gpufs_register on the host: `flags` are the same, without MAP. The file
+ * stays registered after it is closed, until the host unregisters it. A file for reading whose size has
+ * changed since it was last opened gets another number, and the number of registered files is limited by the
+ * option `files`. To follow a growing file, register it on the host for each kernel, and unregister its old
+ * number. Returns 0 or a negative errno; -EMFILE: `files` are registered, or no stream is left. */
 VARVE_D_COLD int varve_gopen_path(const struct varve_gfs *fs, const char *path, int flags,
                                   enum varve_gscope scope, struct varve_gfile *f)
 {
@@ -959,19 +967,19 @@ VARVE_D_COLD int varve_gopen_path(const struct varve_gfs *fs, const char *path, 
                 varve_g_give_stream(f);
         }
     }
-    return varve_g_tell_open(f, rc);
+    return varve_g_broadcast_open(f, rc);
 }
 
-/* The size of the file, as far as this group knows it. */
+/* The size of the file, as last seen by this group. */
 VARVE_D_FN uint64_t varve_gsize(const struct varve_gfile *f)
 {
     return f->bytes;
 }
 
-/* Closes a file, whatever it returns. 0, or -ENODATA: it had been mapped, and has become shorter since, so that
- * bytes that were read may be out of date; or the error that kept a server from checking this, -ETIMEDOUT, or
- * -EBADF: the host has unregistered the file. Without servers it is 0, and the host gets the error when it
- * unregisters the file. */
+/* Closes a file; it is closed with every result. Returns 0; -ENODATA: the file has become shorter since it was
+ * mapped, so that bytes that were read may be out of date; -ETIMEDOUT or another error: no server could check
+ * this; -EBADF: the host has unregistered the file. Without servers the result is 0, and the host gets the
+ * error when it unregisters the file. */
 VARVE_D_COLD int varve_gclose(struct varve_gfile *f)
 {
     struct varve_g_stream *s = &f->fs->streams[f->stream];
@@ -995,13 +1003,13 @@ VARVE_D_COLD int varve_gclose(struct varve_gfile *f)
         varve_g_window_drop(f, 1);
         if (f->windows && !f->late) {
             rc = varve_g_call(f, VARVE_G_STAT, 0, 0);
-            /* Mapped files need no servers, and then the host finds out when it closes them. */
+            /* Mapped files need no servers; without them the host detects the change when it closes the file. */
             if (rc == -ENOTCONN)
                 rc = 0;
         }
         varve_g_give_stream(f);
     }
-    return (int)(int64_t)varve_g_tell(&t, (uint64_t)(int64_t)rc);
+    return (int)(int64_t)varve_g_broadcast(&t, (uint64_t)(int64_t)rc);
 }
 
 #endif

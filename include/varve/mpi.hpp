@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve::vector<T> among the processes of an MPI job: with this header set_comm, reduce and
- * all_reduce of varve/vector.hpp can be called. Programs link libvarve-mpi too.
+ * varve::vector<T> in an MPI job. Include this header to call set_comm, reduce and all_reduce of
+ * varve/vector.hpp. Programs also link libvarve-mpi.
  *
  *     varve::vector<double> v(field, n);
  *     v.set_comm(MPI_COMM_WORLD);
  *     v.all_reduce(MPI_SUM);
  *
- * T is a number that MPI knows, or mpi_type<T> is specialised for it. They throw what
- * varve_vector_reduce_mpi returns.
+ * T is a number type that MPI has, or mpi_type<T> is specialised for it. An error of
+ * varve_vector_reduce_mpi is thrown.
  */
 #ifndef VARVE_MPI_HPP
 #define VARVE_MPI_HPP
@@ -20,7 +20,7 @@
 
 namespace varve {
 
-/* The type of MPI that stands for T. */
+/* The MPI datatype of T. */
 template <class T> struct mpi_type;
 
 #define VARVE_MPI_TYPE(t, datatype)  \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables inside kernels: <varve/tables.h> says what they are. A kernel takes the items of its batch one
- * by one, and reads their tables:
+ * Tables inside kernels: <varve/tables.h> describes them. A kernel takes the items of its batch one by
+ * one, and reads their tables:
  *
  *     __global__ void migrate(struct varve_tables_view v, float *sum)
  *     {
@@ -18,11 +18,11 @@
  *         }
  *     }
  *
- * An element beyond the end of its table is an error of the run; the lookup gives 0, so the kernel goes
- * on. With flat tables t.at is a plain pointer to t.bytes bytes, aligned to 256.
+ * An element beyond the end of its table is an error of the run; the lookup returns 0, so the kernel
+ * continues. With flat tables t.at is a plain pointer to t.bytes bytes, aligned to 256.
  *
- * The same source compiles as C for the emulated device, after `#define VARVE_EMULATE 1` before this
- * header; without nvcc and without that the functions are not declared. <varve/detail/device_dual.h> tells more.
+ * The same source compiles as C for the emulated device if VARVE_EMULATE is defined as 1 before this
+ * header. Without nvcc and VARVE_EMULATE the functions are not declared. See <varve/detail/device_dual.h>.
  */
 #ifndef VARVE_TABLES_DEVICE_H
 #define VARVE_TABLES_DEVICE_H
@@ -31,10 +31,10 @@
 
 enum { VARVE_TABLES_CHUNK_SHIFT = 16 };
 
-/* Where a table is. */
+/* Place of a table. */
 struct varve_tables_ref {
     uint64_t bytes;
-    uint64_t at; /* flat: where in the cache; chunked: where its chunks begin in the list */
+    uint64_t at; /* flat: offset in the cache; chunked: index of its first entry in `chunks` */
     uint32_t table;
     uint32_t unused;
 };
@@ -44,13 +44,13 @@ struct varve_tables_view {
     uint32_t items;
     uint32_t item_bytes;
     const unsigned char *cache;
-    const uint32_t *item;  /* the number of each */
-    const uint32_t *first; /* of items + 1: where its tables begin in `uses` */
-    const uint32_t *uses;  /* which of `refs` */
+    const uint32_t *item;  /* the number of each item */
+    const uint32_t *first; /* items + 1 entries: where the tables of each item begin in `uses` */
+    const uint32_t *uses;  /* indices into `refs` */
     const struct varve_tables_ref *refs;
     const uint32_t *chunks;    /* NULL: tables are flat */
-    const unsigned char *meta; /* item_bytes of each */
-    uint32_t *outside;         /* how often a kernel has read beyond the end of a table */
+    const unsigned char *meta; /* item_bytes for each item */
+    uint32_t *outside;         /* number of reads beyond the end of a table */
 };
 
 #ifdef VARVE_D_CODE
@@ -58,7 +58,7 @@ struct varve_tables_view {
 /* A table as a kernel uses it. */
 struct varve_table {
     uint64_t bytes;
-    const unsigned char *at; /* flat: all of it; chunked: NULL */
+    const unsigned char *at; /* flat: the table; chunked: NULL */
     const uint32_t *chunks;
     uint32_t table; /* its number */
 };
@@ -68,13 +68,13 @@ VARVE_D_FN uint32_t varve_tables_item(const struct varve_tables_view *v, uint32_
     return v->item[i];
 }
 
-/* The bytes that the item passed. Aligned to 16 bytes if item_bytes is a multiple of that. */
+/* The bytes that the item passes to the kernel. Aligned to 16 bytes if item_bytes is a multiple of 16. */
 VARVE_D_FN const void *varve_tables_meta(const struct varve_tables_view *v, uint32_t i)
 {
     return v->meta + (uint64_t)i * v->item_bytes;
 }
 
-/* How many tables the item has. */
+/* Number of tables of the item. */
 VARVE_D_FN uint32_t varve_tables_count(const struct varve_tables_view *v, uint32_t i)
 {
     return v->first[i + 1] - v->first[i];
@@ -88,8 +88,8 @@ VARVE_D_FN struct varve_table varve_tables_none(const struct varve_tables_view *
     return t;
 }
 
-/* The k-th table of the i-th item of the batch. One that there is none of has no bytes, and is an error
- * of the run. */
+/* The k-th table of the i-th item of the batch. If it does not exist, the result has no bytes, and the run
+ * fails. */
 VARVE_D_FN struct varve_table varve_tables_get(const struct varve_tables_view *v, uint32_t i,
                                                uint32_t k)
 {
@@ -106,7 +106,8 @@ VARVE_D_FN struct varve_table varve_tables_get(const struct varve_tables_view *v
     return t;
 }
 
-/* The address of element `index` of `size` bytes (1, 2, 4, 8 or 16); NULL: the table ends before. */
+/* The address of element `index` of `size` bytes (1, 2, 4, 8 or 16). NULL: it is beyond the table's
+ * end. */
 VARVE_D_FN const void *varve_tables_element(const struct varve_tables_view *v,
                                             const struct varve_table *t, uint64_t index,
                                             uint32_t size)
@@ -124,7 +125,7 @@ VARVE_D_FN const void *varve_tables_element(const struct varve_tables_view *v,
            (at & ((UINT64_C(1) << VARVE_TABLES_CHUNK_SHIFT) - 1));
 }
 
-/* Elements of 4 and 8 bytes: whether the table has it. */
+/* Look up elements of 4 and 8 bytes. True if the table has the element. */
 VARVE_D_FN int varve_tables_f32(const struct varve_tables_view *v, const struct varve_table *t,
                                 uint64_t index, float *ret_value)
 {

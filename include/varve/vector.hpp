@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Vectors for C++11: varve::vector<T> is used like std::vector<T> and writes and reads itself. All of
- * it is in this header, on top of varve/vector.h, which says what the calls do; libvarve is what a
- * program links.
+ * Vectors for C++11: varve::vector<T> is used like std::vector<T>, and writes and reads records. This
+ * header is a complete wrapper of varve/vector.h, which documents the calls. Programs link libvarve.
  *
  *     varve::context ctx(varve::options().set("host_cache", "4G").set("local", "scratch"));
  *     varve::store field(ctx, "field", varve::order::lifo, varve::consume::once);
@@ -10,19 +9,19 @@
  *     for (t = 0; t < steps; t++) { step(v); v.write(t); }
  *     for (t = steps; t-- > 0;) { v.read(t); image(v); }
  *
- * T is trivially copyable: what is written is its bytes.
+ * T is trivially copyable: records contain its bytes.
  *
- * Lives. context and store are handles that may be copied; a vector keeps its store, and that its
- * context, so that they may be destroyed in any order. The last one closes the context, and a destructor
- * cannot report an error of closing: call close() to get it. A vector that was moved from is
+ * Lifetimes. context and store are handles that may be copied. A vector keeps its store, and a store its
+ * context, so they may be destroyed in any order. Destroying the last of them closes the context. A
+ * destructor cannot report an error of closing: call close() to get it. A vector that was moved from is
  * empty and may be used again; one that was made without a store is empty, and may be assigned to.
  *
  * Exceptions. Calls that fail throw varve::error, with the negative errno of the C function and the
- * library's text; at() throws std::out_of_range. A call that throws has changed nothing, but for
- * read(), as varve_vector_read says, and assigning a range whose iterators throw or can be passed once
- * only, which leaves some of its elements. Destructors throw nothing.
+ * library's text; at() throws std::out_of_range. A call that throws has changed nothing, with two
+ * exceptions: read(), see varve_vector_read, and assigning a range whose iterators throw or can be passed
+ * only once, which leaves some of its elements. Destructors throw nothing.
  *
- * Iterators are pointers. They, and references to elements, are void when the vector grows beyond its
+ * Iterators are pointers. They, and references to elements, are invalid after the vector grows beyond its
  * capacity, and after read(), write_move() and shrink_to_fit().
  */
 #ifndef VARVE_VECTOR_HPP
@@ -48,7 +47,7 @@
 
 namespace varve {
 
-/* The error of a call of the library. */
+/* The error of a library call. */
 class error : public std::runtime_error {
   public:
     error(int err, const std::string &text) : std::runtime_error(text), err_(err)
@@ -100,7 +99,7 @@ struct context_state {
     }
 };
 
-/* An open history. Its context may have been closed under it, and then it is gone. */
+/* An open history. If its context was closed, `h` is invalid. */
 struct store_state {
     std::shared_ptr<context_state> context;
     struct varve_history *h;
@@ -122,20 +121,20 @@ template <class T, class Op> struct mpi_calls;
 
 } // namespace detail
 
-/* Options of a context: the defaults, environment included, and what is set. */
+/* Options of a context: the defaults, including the environment, changed by set() and load(). */
 class options {
   public:
     options()
     {
         detail::check(varve_opts_init(&opts_, sizeof(opts_)), nullptr);
     }
-    /* By its key of the configuration: set("host_cache", "4G"). */
+    /* Sets an option by its configuration key: set("host_cache", "4G"). */
     options &set(const std::string &key, const std::string &value)
     {
         detail::check(varve_opts_set(&opts_, key.c_str(), value.c_str()), nullptr);
         return *this;
     }
-    /* From an INI file. */
+    /* Reads an INI file. */
     options &load(const std::string &path)
     {
         detail::check(varve_opts_load(&opts_, path.c_str()), nullptr);
@@ -164,13 +163,13 @@ class context {
     {
         open(opts.get());
     }
-    /* Takes over a context that was opened elsewhere (varve_open_mpi): it is closed here. */
+    /* Takes ownership of a context that was opened elsewhere (varve_open_mpi), and closes it. */
     explicit context(struct varve_ctx *ctx) : s_(std::make_shared<detail::context_state>(ctx))
     {
     }
 
-    /* Closes it for every handle, and tells of what went wrong. It stays open, -EBUSY, while a
-     * vector has memory. */
+    /* Closes the context for every handle, and throws the error of closing. It stays open, -EBUSY, while
+     * a vector has memory. */
     void close()
     {
         int rc = varve_close(get());
@@ -201,7 +200,7 @@ class context {
     std::shared_ptr<detail::context_state> s_;
 };
 
-/* A history of records: see varve/ckpt.h for what its calls do. */
+/* A history of records: varve/ckpt.h documents its calls. */
 class store {
   public:
     store() noexcept
@@ -237,7 +236,7 @@ class store {
     {
         check(varve_discard(get(), id));
     }
-    /* Waits until a record has reached a level, or all of them the context's. */
+    /* wait: until a record has reached a level. flush: until all records have reached the context's. */
     void wait(std::uint64_t id, level l, int timeout_ms = -1)
     {
         check(varve_wait(get(), id, static_cast<enum varve_level>(l), timeout_ms));
@@ -276,7 +275,7 @@ class store {
         check(rc);
         return true;
     }
-    /* Closes it for every handle, and tells of what went wrong. It stays open, -EBUSY, while a
+    /* Closes the store for every handle, and throws the error of closing. It stays open, -EBUSY, while a
      * vector of it has memory. */
     void close()
     {
@@ -306,7 +305,7 @@ class store {
                                     : "there is no store: give the vector one when it is made");
         return s_->h;
     }
-    /* Throws what a C function returned, if that is an error. */
+    /* Throws if `rc`, the result of a C function, is an error. */
     void check(int rc) const
     {
         if (rc)
@@ -383,7 +382,7 @@ template <class T> class vector {
         varve_vector_free(v_);
     }
 
-    /* The elements of another; the store is kept, if there is one. */
+    /* Copies the elements of another vector; keeps this vector's store, if it has one. */
     vector &operator=(const vector &other)
     {
         if (this == &other)
@@ -393,7 +392,7 @@ template <class T> class vector {
         assign(other.begin(), other.end());
         return *this;
     }
-    /* All that the other has, its store included. */
+    /* Takes the elements and the store of the other vector. */
     vector &operator=(vector &&other) noexcept
     {
         if (this != &other) {
@@ -533,13 +532,13 @@ template <class T> class vector {
             return;
         }
         size_type old = size();
-        T none = T(); /* may throw, and so before anything has changed */
+        T none = T(); /* may throw: done before anything changes */
         grow(n);
         fill(old, none);
     }
     void resize(size_type n, const T &value)
     {
-        T copy = value; /* it may be one of ours */
+        T copy = value; /* it may be an element of this vector */
         size_type old = size();
         grow(n);
         fill(old, copy);
@@ -579,7 +578,7 @@ template <class T> class vector {
         clear();
         resize(n, copy);
     }
-    /* The elements are not the vector's own. */
+    /* The elements must not be the vector's own. */
     template <class It, class = typename std::iterator_traits<It>::iterator_category>
     void assign(It first, It last)
     {
@@ -592,7 +591,7 @@ template <class T> class vector {
 
     /* ---- records ---- */
 
-    /* As varve_vector_write, _write_move and _read; timeout_ms as there. */
+    /* Same as varve_vector_write, _write_move and _read, with the same timeout_ms. */
     void write(std::uint64_t id, int timeout_ms = -1) const
     {
         store_.check(varve_vector_write_for(made(), id, timeout_ms));
@@ -621,7 +620,7 @@ template <class T> class vector {
         detail::mpi_calls<T, Op>::all_reduce(*this, op);
     }
 
-    /* ---- what it stands on ---- */
+    /* ---- the store and the vector of the C API ---- */
 
     const store &get_store() const noexcept
     {
@@ -675,7 +674,7 @@ template <class T> class vector {
         for (size_type i = 0; i < n; ++first)
             (*this)[i++] = *first;
     }
-    /* A constructor that throws has no destructor behind it. */
+    /* After a constructor throws, no destructor runs: free the vector here. */
     template <class Fn> void filled(Fn fn)
     {
         try {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Regions of veloc.hpp that Bitsery writes and reads:
  *     client->mem_protect(0, veloc::bitsery::serializer(x), veloc::bitsery::deserializer(x));
- * `x` stays where it is as long as it is protected. */
+ * `x` must not move while it is protected. */
 #ifndef VELOC_BITSERY_HPP
 #define VELOC_BITSERY_HPP
 
@@ -29,7 +29,7 @@ template <typename T> std::function<void(std::ostream &)> serializer(T &data)
     };
 }
 
-/* False: what is there is not what was written. */
+/* The result is false if the bytes are not those of a `T`. */
 template <typename T> std::function<bool(std::istream &)> deserializer(T &data)
 {
     T *const what = &data;

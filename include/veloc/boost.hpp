@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Regions of veloc.hpp that Boost.Serialization writes and reads; programs link with -lboost_serialization:
  *     client->mem_protect(0, veloc::boost::serializer(x), veloc::boost::deserializer(x));
- * `x` stays where it is as long as it is protected. */
+ * `x` must not move while it is protected. */
 #ifndef VELOC_BOOST_HPP
 #define VELOC_BOOST_HPP
 
@@ -20,7 +20,7 @@ using namespace ::boost;
 
 template <typename T> std::function<void(std::ostream &)> serializer(T &data)
 {
-    /* Boost asks for const, so that an object that is tracked does not change while it is written. */
+    /* Boost requires const: a tracked object must not change while it is written. */
     const T *const what = &data;
     return [what](std::ostream &out) {
         ::boost::archive::binary_oarchive archive(out);
@@ -28,7 +28,7 @@ template <typename T> std::function<void(std::ostream &)> serializer(T &data)
     };
 }
 
-/* False: what is there is not what was written. */
+/* The result is false if the bytes are not those of a `T`. */
 template <typename T> std::function<bool(std::istream &)> deserializer(T &data)
 {
     T *const what = &data;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Regions of veloc.hpp that cereal writes and reads:
  *     client->mem_protect(0, veloc::cereal::serializer(x), veloc::cereal::deserializer(x));
- * `x` stays where it is as long as it is protected. */
+ * `x` must not move while it is protected. */
 #ifndef VELOC_CEREAL_HPP
 #define VELOC_CEREAL_HPP
 
@@ -26,7 +26,7 @@ template <typename T> std::function<void(std::ostream &)> serializer(T &data)
     };
 }
 
-/* False: what is there is not what was written. */
+/* The result is false if the bytes are not those of a `T`. */
 template <typename T> std::function<bool(std::istream &)> deserializer(T &data)
 {
     T *const what = &data;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The constants of VELOC's interface: of veloc.h and veloc.hpp. */
+/* Constants of VELOC's interface, for veloc.h and veloc.hpp. */
 #ifndef VELOC_DEFS_H
 #define VELOC_DEFS_H
 
@@ -10,7 +10,7 @@
 #define VELOC_FAILURE (-1)
 #endif
 
-/* Room for a path that VELOC_Route_file returns, and for the text of VELOC_Get_trf_metrics. */
+/* Size of the buffers for a path from VELOC_Route_file and for the text of VELOC_Get_trf_metrics. */
 #define VELOC_MAX_NAME (1024)
 
 #define VELOC_RECOVER_ALL  (0)
@@ -21,7 +21,7 @@
 #define VELOC_CKPT_SOME (1)
 #define VELOC_CKPT_REST (2)
 
-/* What an observer of veloc.hpp hears of. */
+/* Types of observers of veloc.hpp. */
 #define VELOC_OBSERVE_CKPT_END (0)
 
 #endif

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device code in two worlds: one source that runs on a GPU and, for tests, in threads.
+ * Device code for two targets: one source that runs on a GPU and, for tests, in threads.
  *
- * Code that includes this header and keeps to the functions below compiles as CUDA device code, and,
- * with VARVE_EMULATE defined, as C: every thread of a block is a thread of the process then, a block
- * has a real barrier and memory of its own, and atomics are the processor's. So sanitizers see
- * whatever a protocol does, without a GPU. Without either the header declares nothing.
+ * Code that includes this header and uses only the functions below compiles as CUDA device code and, with
+ * VARVE_EMULATE defined, as C. In C every thread of a block is a thread of the process, a block has a real
+ * barrier and memory of its own, and atomics are the processor's, so that sanitizers check a protocol
+ * without a GPU. With neither nvcc nor VARVE_EMULATE the header declares nothing.
  *
- * Warps. A warp has VARVE_D_WARP threads: 32 on a GPU, 2 in the emulation, which is enough for a
- * race between lanes to show. Functions named _warp are called by all threads of a warp at once,
- * those named _block by all threads of a block.
+ * Warps. A warp has VARVE_D_WARP threads: 32 on a GPU, 2 in the emulation, which is enough to show a race
+ * between lanes. All threads of a warp call functions named _warp at once, all threads of a block those
+ * named _block.
  *
- * Memory. _dev is for memory that this device alone uses, _sys for memory that the processor reads or
- * writes too. Words in host memory have one writer each: there is no read-modify-write of scope
- * _sys, since links do not promise it. Barriers of a warp or block order the memory of those who
- * take part, so that one thread may acquire or release for all of them.
+ * Memory. _dev is for memory that only this device uses, _sys for memory that the processor reads or
+ * writes too. Words in host memory have one writer each: there is no read-modify-write of scope _sys,
+ * because links do not guarantee it. Barriers of a warp or block order the memory of all its threads, so
+ * that one thread may acquire or release for all of them.
  *
  * Time. varve_d_now_ns is a clock that all blocks share.
  */
@@ -28,7 +28,7 @@
 
 #define VARVE_D_CODE 1
 #define VARVE_D_FN   static __device__ __forceinline__
-/* For what is rare: kept out of line, so that it takes no registers from what is not. */
+/* For rarely called functions: out of line, so that they take no registers from the common path. */
 #define VARVE_D_COLD static __device__ __noinline__ __attribute__((unused))
 #define VARVE_D_WARP 32u
 
@@ -37,7 +37,7 @@
     __shared__ type name##_shared_; \
     type *const name = &name##_shared_
 
-/* ---- who am I ---- */
+/* ---- indices of this thread ---- */
 
 VARVE_D_FN unsigned varve_d_thread(void)
 {
@@ -59,7 +59,7 @@ VARVE_D_FN unsigned varve_d_blocks(void)
     return gridDim.x * gridDim.y * gridDim.z;
 }
 
-/* ---- barriers, and what goes with them ---- */
+/* ---- barriers, shuffles and votes ---- */
 
 VARVE_D_FN void varve_d_sync_block(void)
 {
@@ -71,7 +71,7 @@ VARVE_D_FN void varve_d_sync_warp(void)
     __syncwarp();
 }
 
-/* The value that thread `lane` of the warp passes. */
+/* Returns the value that thread `lane` of the warp passes. */
 VARVE_D_FN uint32_t varve_d_shfl32_warp(uint32_t v, unsigned lane)
 {
     return __shfl_sync(0xffffffffu, v, (int)lane);
@@ -160,8 +160,8 @@ VARVE_D_FN void varve_d_fence_sys(void)
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* Many words with one fence: those of a group that acquire come before varve_d_acquire_all_dev, those
- * that release after varve_d_release_all_dev. */
+/* Many words with one fence: loads that acquire come before varve_d_acquire_all_dev, stores that release
+ * come after varve_d_release_all_dev. */
 VARVE_D_RMW(varve_d_add32_early_dev, "atom.add.relaxed.gpu.u32", 32, "r")
 VARVE_D_RMW(varve_d_add32_late_dev, "atom.add.relaxed.gpu.u32", 32, "r")
 VARVE_D_STORE(varve_d_store32_late_dev, "st.relaxed.gpu.u32", 32, "r")
@@ -186,7 +186,7 @@ VARVE_D_FN uint64_t varve_d_now_ns(void)
     return t;
 }
 
-/* About so long, at most 1 ms. */
+/* Pauses for about `ns`, at most 1 ms. */
 VARVE_D_FN void varve_d_pause(unsigned ns)
 {
     __nanosleep(ns);
@@ -196,7 +196,7 @@ VARVE_D_FN void varve_d_pause(unsigned ns)
 
 typedef ulonglong2 varve_d_v16;
 
-/* From memory that is read once: the processor's, or pages of a cache of ours. */
+/* Loads from memory that is read once: the processor's, or pages of the library's cache. */
 VARVE_D_FN varve_d_v16 varve_d_load16(const void *p)
 {
     return __ldcs((const ulonglong2 *)p);
@@ -221,7 +221,7 @@ VARVE_D_FN unsigned varve_d_lane(void)
     return varve_d_thread() % VARVE_D_WARP;
 }
 
-/* Which warp of the block this is, and how many there are. */
+/* The index of this warp in its block, and the number of warps. */
 VARVE_D_FN unsigned varve_d_warp(void)
 {
     return varve_d_thread() / VARVE_D_WARP;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device code in threads: what varve/detail/device_dual.h offers, on the processor. Only that header includes
- * it, where VARVE_EMULATE is defined.
+ * Device code in threads: implements varve/detail/device_dual.h on the processor. Only that header includes
+ * this one, if VARVE_EMULATE is defined.
  *
  * Launching. varve_emu_launch runs a function of one argument as a kernel, and returns when it has ended:
  *
  *     varve_emu_launch(blocks, threads, resident, seed, kernel, argument);
  *
- * is kernel<<<blocks, threads>>>(argument). A block has 64 threads at most, a multiple of a warp's, which
- * has 2 here. Of the blocks `resident` run at once, or all with 0; each thread of them is a thread of the
- * process, which takes the next block when all threads of its block have ended the last one, as a
- * GPU does. What depends on chance begins with `seed`.
+ * is kernel<<<blocks, threads>>>(argument). A block has 64 threads at most, a multiple of the warp size,
+ * which is 2 here. `resident` blocks run at once, or all with 0. Each of their threads is a thread of the
+ * process, which takes the next block when all threads of its block have ended the previous one, as on a
+ * GPU. `seed` seeds the random numbers.
  *
- * Delays. With varve_emu_jitter set, which is 0, so many of 1000 atomic operations by chance make their thread
- * give way, so that one run sees orders that would otherwise be rare.
+ * Delays. varve_emu_jitter, 0 by default, is the number of atomic operations in 1000, chosen at random, that
+ * yield the processor, so that one run sees interleavings that would otherwise be rare.
  *
  * Compiling. C11 and later, strict or not; strict C99 needs _POSIX_C_SOURCE. Programs are linked with -pthread
- * where the system keeps threads apart.
+ * on systems with a separate thread library.
  *
  * Everything is static: kernels and the code that launches them are in one file.
  */
@@ -52,11 +52,11 @@ struct varve_emu_shared {
     void *ptr;
 };
 
-/* As many as are resident; each runs one block after another. */
+/* A place for a resident block; it runs one block after another. */
 struct varve_emu_block {
     unsigned index, blocks, threads;
     struct varve_emu_barrier barrier, warp[VARVE_EMU_THREADS_MAX / VARVE_D_WARP];
-    uint64_t slot[VARVE_EMU_THREADS_MAX]; /* what threads of a warp pass to each other */
+    uint64_t slot[VARVE_EMU_THREADS_MAX]; /* values that threads of a warp exchange */
     pthread_mutex_t lock;                 /* of `shared` */
     struct varve_emu_shared shared[VARVE_EMU_SHARED_MAX];
     struct varve_emu_grid *grid;
@@ -95,7 +95,7 @@ VARVE_D_FN void varve_emu_barrier_fini(struct varve_emu_barrier *b)
     pthread_cond_destroy(&b->changed);
 }
 
-/* Most come together soon: giving way a few times costs less than to sleep and be woken. */
+/* Threads mostly arrive soon after one another: yielding a few times costs less than sleeping. */
 enum { VARVE_EMU_PATIENCE = 16 };
 
 VARVE_D_FN void varve_emu_barrier_wait(struct varve_emu_barrier *b)
@@ -103,7 +103,7 @@ VARVE_D_FN void varve_emu_barrier_wait(struct varve_emu_barrier *b)
     unsigned turn = __atomic_load_n(&b->turn, __ATOMIC_RELAXED), i;
 
     if (__atomic_add_fetch(&b->arrived, 1, __ATOMIC_ACQ_REL) == b->n) {
-        __atomic_store_n(&b->arrived, 0, __ATOMIC_RELAXED); /* before anybody can come again */
+        __atomic_store_n(&b->arrived, 0, __ATOMIC_RELAXED); /* before any thread can arrive again */
         pthread_mutex_lock(&b->lock);
         __atomic_store_n(&b->turn, turn + 1, __ATOMIC_RELEASE);
         pthread_cond_broadcast(&b->changed);
@@ -132,7 +132,7 @@ VARVE_D_FN void varve_emu_perhaps(void)
         sched_yield();
 }
 
-/* ---- who am I ---- */
+/* ---- indices of this thread ---- */
 
 VARVE_D_FN unsigned varve_d_thread(void)
 {
@@ -154,7 +154,7 @@ VARVE_D_FN unsigned varve_d_blocks(void)
     return varve_emu_self->block->blocks;
 }
 
-/* ---- barriers, and what goes with them ---- */
+/* ---- barriers, shuffles and votes ---- */
 
 VARVE_D_FN void varve_d_sync_block(void)
 {
@@ -194,8 +194,8 @@ VARVE_D_FN uint32_t varve_d_ballot_warp(int v)
     return bits;
 }
 
-/* The memory of a block that belongs to `key`. What a block before left in it is spoilt, not
- * cleared: memory of a block starts undefined. */
+/* The block's memory for `key`. The content that an earlier block left is overwritten with junk, not with
+ * zeros: memory of a block starts undefined. */
 VARVE_D_FN void *varve_emu_shared(const void *key, size_t bytes)
 {
     struct varve_emu_block *b = varve_emu_self->block;
@@ -216,7 +216,7 @@ VARVE_D_FN void *varve_emu_shared(const void *key, size_t bytes)
     }
     pthread_mutex_unlock(&b->lock);
     if (!ptr)
-        abort(); /* more than 16 places, or no memory: a kernel that no GPU would have started */
+        abort(); /* more than 16 places, or no memory: no GPU would have started such a kernel */
     return ptr;
 }
 
@@ -290,7 +290,7 @@ VARVE_D_FN uint64_t varve_d_max64_dev(uint64_t *p, uint64_t v)
     return old;
 }
 
-/* ThreadSanitizer does not see fences. Protocols say what they mean in loads and stores. */
+/* ThreadSanitizer does not see fences: protocols express ordering in loads and stores. */
 VARVE_D_FN void varve_d_fence_dev(void)
 {
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
@@ -323,7 +323,7 @@ VARVE_D_FN uint64_t varve_d_now_ns(void)
 #if defined(CLOCK_MONOTONIC)
     clock_gettime(CLOCK_MONOTONIC, &t);
 #elif defined(TIME_UTC)
-    timespec_get(&t, TIME_UTC); /* strict C has no clock but that of the day, which may be set */
+    timespec_get(&t, TIME_UTC); /* strict C has only the time of day, which may be set back */
 #else
 #error "emulated kernels in strict C99 need _POSIX_C_SOURCE 200809L, defined before any header"
 #endif
@@ -383,9 +383,9 @@ VARVE_D_FN void *varve_emu_thread_main(void *arg)
 
 /*
  * Runs fn(arg) in `blocks` blocks of `threads` threads, 64 at most and a multiple of VARVE_D_WARP,
- * `resident` blocks at once, 0: all; and returns when all have ended. `seed`: what chance begins with, for
- * varve_emu_jitter. -EINVAL: no blocks, or threads that make no sense; -ENOMEM. Where a thread cannot be
- * started the process ends: the rest of its block would wait for ever.
+ * `resident` blocks at once, 0: all. Returns when all have ended. `seed` seeds the random numbers of
+ * varve_emu_jitter. -EINVAL: no blocks, or an invalid number of threads; -ENOMEM. If a thread cannot be
+ * started, the process aborts: the rest of its block would wait for ever.
  */
 VARVE_D_FN int varve_emu_launch(unsigned blocks, unsigned threads, unsigned resident, uint64_t seed,
                                 void (*fn)(void *), void *arg)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPU files, inside: the page cache on the GPU. Included by varve/gpufile_device.h.
+ * GPU files, internal: the page cache on the GPU. Included by varve/gpufile_device.h.
  *
- * A team handles one page at a time: a warp, or a whole block where pages are large. Its first thread
- * does what needs one thread; all of them copy.
+ * A team handles one page at a time. It is a warp, or a whole block if pages are large. Its first thread
+ * does the work of a single thread; all threads copy.
  *
- * Invariants. A frame that is linked into the table is BUSY or VALID, and its key does not change
- * while it is pinned. A group links a frame only when it has the bytes to fill it, so that waiting
- * for a BUSY frame is waiting for a copy, never for a server. Pages of a file that is not written may
- * be filled before they are linked, which makes them VALID at once: a warp does so with one page for
- * each lane. A frame is taken from its last use by one compare and swap that fails if it is pinned;
- * what streams keep about frames only says where to try. Looking up takes no lock: it may follow links that change under it, and then either pins the
- * right frame, which the key tells, or finds nothing; what is found missing is looked for once
- * more under the bucket's lock before it is linked.
+ * Invariants. A frame that is linked into the table is BUSY or VALID, and its key does not change while
+ * it is pinned. A group links a frame only when it has the bytes to fill it, so that a wait for a BUSY
+ * frame is a wait for a copy, never for a server. Pages of a file that is not writable may be filled
+ * before they are linked, which makes them VALID at once: a warp does this with one page for each lane.
+ * One compare and swap evicts a frame; it fails if the frame is pinned. The lists of streams only say
+ * which frames to try. A lookup takes no lock: links may change while it follows them. It then either pins
+ * the right frame, which the key confirms, or finds nothing. A page that was not found is searched once
+ * more under the bucket's lock before a frame is linked for it.
  */
 #ifndef VARVE_GPUFILE_CACHE_H
 #define VARVE_GPUFILE_CACHE_H
@@ -32,7 +32,7 @@
 
 struct varve_g_team {
     uint32_t rank, size;
-    uint32_t block; /* the whole block, and not a warp of it */
+    uint32_t block; /* 1: the whole block; 0: a warp */
 };
 
 VARVE_D_FN void varve_g_sync(const struct varve_g_team *t)
@@ -44,7 +44,7 @@ VARVE_D_FN void varve_g_sync(const struct varve_g_team *t)
 }
 
 /* Returns on every thread the value that the first one passes. */
-VARVE_D_FN uint64_t varve_g_tell(const struct varve_g_team *t, uint64_t v)
+VARVE_D_FN uint64_t varve_g_broadcast(const struct varve_g_team *t, uint64_t v)
 {
     VARVE_D_SHARED(uint64_t, slot);
 
@@ -60,11 +60,10 @@ VARVE_D_FN uint64_t varve_g_tell(const struct varve_g_team *t, uint64_t v)
 
 /* ---- copying ---- */
 
-enum { VARVE_G_DEPTH = 8 }; /* loads of 16 bytes that a thread has under way */
+enum { VARVE_G_DEPTH = 8 }; /* loads of 16 bytes that a thread has in flight */
 
-/* n pieces of 16 bytes from src to a, and pieces [lo, hi) of them to b as well, from its start on;
- * either may be NULL. Called once for a page, and out of line: what it needs in registers is of no use
- * to anybody else. */
+/* Copies n pieces of 16 bytes from src to a, and pieces [lo, hi) of them to the start of b as well; a or b
+ * may be NULL. Called once for a page, and out of line, so that its registers do not burden the callers. */
 VARVE_D_COLD void varve_g_pull(uint32_t rank, uint32_t size, unsigned char *a, unsigned char *b,
                                uint32_t lo, uint32_t hi, const unsigned char *src, uint32_t n)
 {
@@ -98,7 +97,7 @@ VARVE_D_COLD void varve_g_pull(uint32_t rank, uint32_t size, unsigned char *a, u
     }
 }
 
-/* Any bytes to any place, in the widest words that both sides allow. */
+/* Copies bytes of any alignment, in the widest words that both sides allow. */
 VARVE_D_COLD void varve_g_copy_any(uint32_t rank, uint32_t size, unsigned char *dst,
                                    const unsigned char *src, uint64_t bytes)
 {
@@ -134,7 +133,7 @@ VARVE_D_FN void varve_g_copy(const struct varve_g_team *t, unsigned char *dst,
         varve_g_copy_any(t->rank, t->size, dst, src, bytes);
 }
 
-/* From the caller's memory, which may be that of the block, to where the processor reads it. */
+/* Copies from the caller's memory, which may be block memory, to memory that the processor reads. */
 VARVE_D_COLD void varve_g_push(uint32_t rank, uint32_t size, unsigned char *dst,
                                const unsigned char *src, uint64_t bytes)
 {
@@ -148,8 +147,8 @@ VARVE_D_COLD void varve_g_push(uint32_t rank, uint32_t size, unsigned char *dst,
 
 /* ---- the table ---- */
 
-/* The file is in both halves: a product carries upwards alone, and the lowest bits of the hash, which are
- * those that tables use, come from bits 17 and 32 on. */
+/* The file enters both halves: a product carries upwards only, and the lowest bits of the hash, which tables
+ * use, come from bits 17 and 32 upwards. */
 VARVE_D_FN uint32_t varve_g_hash(uint32_t file, uint64_t page)
 {
     uint64_t h = (page ^ ((uint64_t)file << 32 | file)) * UINT64_C(0x9e3779b97f4a7c15);
@@ -162,8 +161,8 @@ VARVE_D_FN int varve_g_try_lock(uint32_t *lock)
     return varve_d_cas32_acquire_dev(lock, 0, 1) == 0;
 }
 
-/* One thread of a warp. Lanes of one that lock at once try, and vote on trying again: one that waited here
- * for another might keep that from going on. */
+/* Called by one thread of a warp. Lanes that lock at the same time must try, and vote on trying again: a lane
+ * that waited here for another lane could block that lane for ever. */
 VARVE_D_FN void varve_g_lock(uint32_t *lock)
 {
     while (!varve_g_try_lock(lock))
@@ -185,8 +184,8 @@ VARVE_D_FN void varve_g_unpin(const struct varve_gfs *fs, uint32_t frame)
     varve_d_add32_release_dev(&fs->frames[frame].word, (uint32_t) - (int32_t)VARVE_G_PIN);
 }
 
-/* The frame of a page, pinned, BUSY or VALID; or VARVE_G_NONE, perhaps wrongly: links changed, or its chain
- * is long. Who wants to link one then learns of it from varve_g_link. One thread. */
+/* Pins and returns the frame of a page, BUSY or VALID. VARVE_G_NONE may be wrong, if links changed or the
+ * chain is long: varve_g_link then finds the frame. One thread. */
 VARVE_D_FN uint32_t varve_g_find(const struct varve_gfs *fs, uint32_t file, uint64_t page)
 {
     uint32_t f =
@@ -199,7 +198,7 @@ VARVE_D_FN uint32_t varve_g_find(const struct varve_gfs *fs, uint32_t file, uint
         if (varve_g_is(fr, file, page)) {
             uint32_t old = varve_d_add32_acquire_dev(&fr->word, VARVE_G_PIN);
 
-            /* The key is looked at once more: before the pin the frame may have changed hands. */
+            /* Check the key again: the frame may have been reused before it was pinned. */
             if ((old & VARVE_G_STATE) != VARVE_G_FREE && varve_g_is(fr, file, page))
                 return f;
             varve_g_unpin(fs, f);
@@ -222,12 +221,12 @@ VARVE_D_FN void varve_g_unlink_locked(const struct varve_gfs *fs, struct varve_g
         at = &fs->frames[f].next;
     varve_d_store32_dev(at, varve_d_load32_dev(&fr->next));
     fr->linked = 0;
-    /* Pairs with the acquire in varve_g_bucket_of, which takes no lock of a frame without a key: who sees
-     * that it has none may link it elsewhere. */
+    /* Pairs with the acquire in varve_g_bucket_of, which takes no lock for a frame without a key: a thread
+     * that sees no key may link the frame elsewhere. */
     varve_d_release32_dev(&fr->file, VARVE_G_NONE);
 }
 
-/* Takes the frame from its last use. True: it is FREE now, and may still have a key. */
+/* Claims a frame that is not pinned. True: it is now FREE, and may still have a key. */
 VARVE_D_FN int varve_g_claim(const struct varve_gfs *fs, uint32_t frame)
 {
     uint32_t *at = &fs->frames[frame].word;
@@ -238,7 +237,7 @@ VARVE_D_FN int varve_g_claim(const struct varve_gfs *fs, uint32_t frame)
             varve_d_cas32_acquire_dev(at, VARVE_G_FAILED, VARVE_G_FREE) == VARVE_G_FAILED);
 }
 
-/* The bucket of the key of a frame that was claimed; NULL: it has none. */
+/* The bucket for the key of a claimed frame; NULL: it has no key. */
 VARVE_D_FN struct varve_g_bucket *varve_g_bucket_of(const struct varve_gfs *fs, uint32_t frame)
 {
     struct varve_g_frame *fr = &fs->frames[frame];
@@ -249,7 +248,7 @@ VARVE_D_FN struct varve_g_bucket *varve_g_bucket_of(const struct varve_gfs *fs, 
     return &fs->buckets[varve_g_hash(file, varve_d_load64_dev(&fr->page)) & (fs->n_buckets - 1)];
 }
 
-/* A frame that was claimed loses its key. One thread. */
+/* Removes the key of a claimed frame. One thread. */
 VARVE_D_COLD void varve_g_clear(const struct varve_gfs *fs, uint32_t frame)
 {
     struct varve_g_bucket *b = varve_g_bucket_of(fs, frame);
@@ -272,7 +271,7 @@ VARVE_D_FN uint32_t varve_g_find_locked(const struct varve_gfs *fs, const struct
     return f;
 }
 
-/* Gives a FREE frame the page as its key, and puts it into the chain. The bucket is locked. */
+/* Sets the key of a FREE frame to the page, and puts it into the chain. The bucket is locked. */
 VARVE_D_FN void varve_g_link_locked(const struct varve_gfs *fs, struct varve_g_bucket *b,
                                     uint32_t frame, uint32_t file, uint64_t page)
 {
@@ -284,9 +283,9 @@ VARVE_D_FN void varve_g_link_locked(const struct varve_gfs *fs, struct varve_g_b
     varve_d_store32_dev(&fr->next, varve_d_load32_dev(&b->head));
 }
 
-/* Links a FREE frame as that of the page, BUSY and pinned. The frame; or the one that has come before, pinned,
- * BUSY or VALID; or VARVE_G_NONE: that one is just being taken from the page. In both of these cases
- * the frame is left VALID and not linked. One thread. */
+/* Links a FREE frame for the page, BUSY and pinned, and returns it. If another frame is already linked, that
+ * one is pinned and returned, BUSY or VALID; or VARVE_G_NONE if it is just being evicted. In both of these
+ * cases the given frame becomes VALID and is not linked. One thread. */
 VARVE_D_COLD uint32_t varve_g_link(const struct varve_gfs *fs, uint32_t frame, uint32_t file,
                                    uint64_t page)
 {
@@ -298,13 +297,13 @@ VARVE_D_COLD uint32_t varve_g_link(const struct varve_gfs *fs, uint32_t frame, u
     f = varve_g_find_locked(fs, b, file, page);
     if (f == VARVE_G_NONE) {
         varve_g_link_locked(fs, b, frame, file, page);
-        /* Pairs with the pin in varve_g_find: who sees it BUSY sees its key. */
+        /* Pairs with the pin in varve_g_find: a thread that sees it BUSY sees its key. */
         varve_d_add32_release_dev(&fr->word, VARVE_G_BUSY + VARVE_G_PIN);
         varve_d_store32_dev(&b->head, frame);
         varve_g_unlock(&b->lock);
         return frame;
     }
-    /* The thread that claimed it unlinks it after this one, so that its key is right until then. */
+    /* The thread that claimed it needs the bucket's lock to unlink it, so its key is valid here. */
     if ((varve_d_add32_acquire_dev(&fs->frames[f].word, VARVE_G_PIN) & VARVE_G_STATE) ==
         VARVE_G_FREE) {
         varve_g_unpin(fs, f);
@@ -315,8 +314,9 @@ VARVE_D_COLD uint32_t varve_g_link(const struct varve_gfs *fs, uint32_t frame, u
     return f;
 }
 
-/* Links FREE frames, one of each lane or VARVE_G_NONE, that have the bytes of their pages already: VALID, not
- * pinned. Where another has come before, the frame is left VALID and not linked. All lanes. */
+/* Links FREE frames, one of each lane or VARVE_G_NONE, that already have the bytes of their pages: VALID, not
+ * pinned. If another frame is already linked for a page, the frame becomes VALID and is not linked. Called by
+ * all lanes. */
 VARVE_D_COLD void varve_g_link_warp(const struct varve_gfs *fs, uint32_t frame, uint32_t file,
                                     uint64_t page)
 {
@@ -329,8 +329,8 @@ VARVE_D_COLD void varve_g_link_warp(const struct varve_gfs *fs, uint32_t frame, 
                 varve_g_link_locked(fs, b, frame, file, page);
                 varve_d_store32_dev(&b->head, frame);
             }
-            /* Pairs with the pin in varve_g_find, and with the next who locks: who sees the frame VALID
-             * sees its key and its bytes. Until then it is FREE, and passed by. */
+            /* Pairs with the pin in varve_g_find, and with the next lock of the bucket: a thread that sees
+             * the frame VALID sees its key and its bytes. Until then it is FREE, and skipped. */
             varve_d_release_all_dev();
             varve_d_add32_late_dev(&fs->frames[frame].word, VARVE_G_VALID);
             varve_d_store32_late_dev(&b->lock, 0);
@@ -339,7 +339,7 @@ VARVE_D_COLD void varve_g_link_warp(const struct varve_gfs *fs, uint32_t frame, 
     } while (varve_d_ballot_warp(left));
 }
 
-/* The page is not to be found any more; those who have it pinned keep it. One thread. */
+/* Removes the page from the table; threads that have it pinned keep it. One thread. */
 VARVE_D_COLD void varve_g_forget(const struct varve_gfs *fs, uint32_t file, uint64_t page)
 {
     struct varve_g_bucket *b = &fs->buckets[varve_g_hash(file, page) & (fs->n_buckets - 1)];
@@ -353,12 +353,12 @@ VARVE_D_COLD void varve_g_forget(const struct varve_gfs *fs, uint32_t file, uint
 }
 
 /* ---- frames to fill ----
- * Frames come in extents, which belong to streams. A stream takes fresh extents while there are any,
- * and then goes round its own, the least recently taken frame first. One that has less than its
+ * Frames come in extents, which belong to streams. A stream takes unused extents while there are any, and
+ * then reuses its own in a circle, the least recently taken frame first. A stream that has less than its
  * share takes extents from streams that have more, or that are not in use. */
 
-/* An extent of another stream, its least recently used. The caller holds its own stream's
- * lock, and only tries those of others. */
+/* Takes the least recently used extent of another stream. The caller holds its own stream's lock, and only
+ * tries the locks of others. */
 VARVE_D_COLD uint32_t varve_g_steal(const struct varve_gfs *fs, uint32_t me, uint32_t share)
 {
     uint32_t i, e, cur, have, at = varve_g_hash(me, varve_d_now_ns());
@@ -389,7 +389,7 @@ VARVE_D_COLD uint32_t varve_g_steal(const struct varve_gfs *fs, uint32_t me, uin
     return VARVE_G_NONE;
 }
 
-/* Puts an extent behind `cur`, which is the last that was taken from, if the stream has any. It is locked. */
+/* Inserts an extent after `cur`, the extent in use, if the stream has one. The stream is locked. */
 VARVE_D_FN void varve_g_add_extent(const struct varve_gfs *fs, struct varve_g_stream *s,
                                    uint32_t cur, uint32_t e)
 {
@@ -404,7 +404,7 @@ VARVE_D_FN void varve_g_add_extent(const struct varve_gfs *fs, struct varve_g_st
     varve_d_store32_dev(&s->extents, have + 1);
 }
 
-/* The extent that comes after `cur` in the stream, which is locked. */
+/* The extent after `cur` in the stream. The stream is locked. */
 VARVE_D_COLD uint32_t varve_g_next_extent(const struct varve_gfs *fs, uint32_t me, uint32_t cur)
 {
     struct varve_g_stream *s = &fs->streams[me];
@@ -424,7 +424,8 @@ VARVE_D_COLD uint32_t varve_g_next_extent(const struct varve_gfs *fs, uint32_t m
     return e;
 }
 
-/* A stream whose frames are pinned takes an extent beyond its share: any that others have, but their last. */
+/* For a stream whose frames are all pinned: takes an extent beyond its share, any of another stream except its
+ * last one. */
 VARVE_D_COLD void varve_g_take_more(const struct varve_gfs *fs, uint32_t me)
 {
     struct varve_g_stream *s = &fs->streams[me];
@@ -442,7 +443,7 @@ VARVE_D_COLD void varve_g_take_more(const struct varve_gfs *fs, uint32_t me)
     varve_g_unlock(&s->lock);
 }
 
-/* A frame of the stream, claimed, or VARVE_G_NONE: all that were tried are pinned. Any lanes at once. */
+/* Claims and returns a frame of the stream. VARVE_G_NONE: all that were tried are pinned. Any lanes at once. */
 VARVE_D_FN uint32_t varve_g_take_own(const struct varve_gfs *fs, uint32_t stream)
 {
     struct varve_g_stream *s = &fs->streams[stream];
@@ -458,7 +459,7 @@ VARVE_D_FN uint32_t varve_g_take_own(const struct varve_gfs *fs, uint32_t stream
             continue;
         }
         if (varve_d_cas32_dev(&s->lock, 0, 1) != 0) {
-            varve_d_pause(100); /* another warp of the block is about to get one */
+            varve_d_pause(100); /* another warp of the block is about to take an extent */
             waits++;
             tries--;
             continue;
@@ -493,7 +494,7 @@ VARVE_D_FN uint32_t varve_g_take_global(const struct varve_gfs *fs)
     return f;
 }
 
-/* A FREE frame without a key, or VARVE_G_NONE. One thread. */
+/* Returns a FREE frame without a key, or VARVE_G_NONE. One thread. */
 VARVE_D_COLD uint32_t varve_g_take(const struct varve_gfs *fs, uint32_t stream)
 {
     uint32_t frame;
@@ -506,7 +507,7 @@ VARVE_D_COLD uint32_t varve_g_take(const struct varve_gfs *fs, uint32_t stream)
     return frame;
 }
 
-/* The same for each lane that wants one. All lanes, each stream with a queue of its own. */
+/* The same for each lane with `want`. Called by all lanes; each stream has its own queue. */
 VARVE_D_COLD uint32_t varve_g_take_warp(const struct varve_gfs *fs, uint32_t stream, int want)
 {
     uint32_t frame = want ? varve_g_take_own(fs, stream) : VARVE_G_NONE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPU files, inside: the memory that kernels and servers share. Programs include
- * varve/gpufile_device.h and look at none of this.
+ * GPU files, internal: the memory that kernels and servers share. Programs include
+ * varve/gpufile_device.h and do not use this header.
  *
  * Device memory holds the page cache: frames, their descriptors, the hash table that finds them, the
  * streams (what an open file of one group of threads owns), counters, and a copy of the table of
@@ -9,14 +9,14 @@
  * requests, a mailbox for each part of each stream, the staging memory, the table of files and the
  * table of windows. Every word there has one writer at a time.
  *
- * A request is 16 bytes in two halves of 8, each with a bit that changes with every lap of the ring, so
- * that a server knows from either half alone whether it is there, once the request a lap earlier has
- * been read: one of two laps earlier looks the same. Its answer is one word of 8 bytes: the request's number
- * in its mailbox, the count of bytes or the error, and how often windows were mapped so far.
+ * A request is 16 bytes in two halves of 8, each with a bit that changes with every lap of the ring. So a
+ * server sees from either half alone that it has arrived, provided the request one lap earlier was read:
+ * the bit is the same two laps apart. The answer is one word of 8 bytes: the request's number in its mailbox,
+ * the count of bytes or the error, and how often windows were mapped so far.
  *
- * Words of the host that all groups would look at for every request are kept out of the way of requests:
- * a load across the link takes about a microsecond, and loads of the same word by many groups do not
- * overlap. What they would say comes with the answers instead.
+ * A request must not read words in host memory that all groups share: a load across the link takes about a
+ * microsecond, and loads of the same word by many groups do not overlap. Answers carry this information
+ * instead.
  */
 #ifndef VARVE_GPUFILE_LAYOUT_H
 #define VARVE_GPUFILE_LAYOUT_H
@@ -40,8 +40,8 @@ enum varve_g_op {
     VARVE_G_WRITE,
     VARVE_G_SYNC,
     VARVE_G_OPEN, /* the path is in the part's staging memory; the answer is the number of the file */
-    VARVE_G_STAT,     /* whether the file, if mapped, is as long as it was: 0, or -ENODATA */
-    VARVE_G_READ_PAGE /* READ of a window that has one page, to its place among those */
+    VARVE_G_STAT,     /* checks a mapped file: 0, or -ENODATA if it has become shorter */
+    VARVE_G_READ_PAGE /* READ of a window of one page, into page_staging */
 };
 
 struct varve_g_request {
@@ -50,17 +50,17 @@ struct varve_g_request {
     uint32_t op, stream, part, number, file;
 };
 
-/* An entry of the ring. Synchronization: written by the one group that drew its ticket, or if that gave up by
- * the one server that drew it, and read by that server; stores of the halves release, loads acquire. With slots, entry 16 s + p belongs to
- * part p of stream s, its bit for the lap is the lowest of the request's number, and one server has it
- * for good. */
+/* An entry of the ring. Synchronization: written by the one group that drew its ticket or, if that group gave
+ * up, by the one server that drew it; read by that server; stores of the halves release, loads acquire. With
+ * slots, entry 16 s + p belongs to part p of stream s, its lap bit is the lowest bit of the request's number,
+ * and it always belongs to the same server. */
 struct varve_g_entry {
     uint64_t half[2];
     uint64_t read; /* laps that a server has read. Writer: that server */
     uint64_t
-        skip; /* laps, if the group that drew the ticket gave up: the last of those. Writer: it */
-    /* One server at a time looks at a line. The link delivers stores in order, and one to a line that
-     * several processors are reading holds up all that come after it. */
+        skip; /* last lap (counted from 1) whose group gave up its ticket. Writer: that group */
+    /* Padding, so that one server at a time polls a cache line. The link delivers stores in order, and a
+     * store to a line that several processors are reading delays all later ones. */
     uint64_t pad[4];
 };
 
@@ -74,10 +74,10 @@ struct varve_g_entry {
 #define VARVE_G_MAPS_MASK        0xffffffu
 
 /* ---- the page cache ----
- * A frame is FREE for its owner to fill, BUSY while it is filled, VALID, or FAILED: what it was filled with
- * turned out to be old; and pinned by so many. Its word changes by additions alone, so that a pin that
+ * A frame is FREE (its owner may fill it), BUSY (being filled), VALID, or FAILED (its bytes turned out to be
+ * outdated), and has a count of pins. Pinning changes its word only by additions, so that a pin that
  * comes too late can be taken back.
- *   FREE -> BUSY     linked into the table, pinned by who fills it
+ *   FREE -> BUSY     linked into the table, pinned by the thread that fills it
  *   BUSY -> VALID    filled
  *   BUSY -> FAILED   and taken out of the table first
  *   VALID, FAILED -> FREE  by compare and swap, when it is not pinned
@@ -106,25 +106,25 @@ struct varve_g_bucket {
     uint32_t lock, head;
 };
 
-/* ---- a stream: what one group owns while it has a file open, and leaves to the next ---- */
+/* ---- a stream: state of one group while it has a file open; the next group inherits it ---- */
 struct varve_g_stream {
     uint64_t cursor; /* extent << 32 | frames taken of it */
     uint32_t taken;  /* a group has it */
     uint32_t lock;   /* of the fields below, and of the links of its extents */
     uint32_t extents;
-    uint32_t stuck; /* one bit for each part whose answer was given up. Owner: the group */
+    uint32_t stuck; /* one bit for each part whose answer timed out. Owner: the group */
     uint8_t number[VARVE_G_PARTS];  /* of the last request of each part. Owner: the group */
-    uint64_t ticket[VARVE_G_PARTS]; /* which it drew. Owner: the group */
-    /* A write in part 0 whose answer was given up. Owner: the group */
+    uint64_t ticket[VARVE_G_PARTS]; /* of the last request of each part. Owner: the group */
+    /* A write in part 0 whose answer timed out. Owner: the group */
     uint64_t late_off;
-    uint32_t late_bytes, late_file; /* bytes 0: none */
+    uint32_t late_bytes, late_file; /* late_bytes 0: none */
     uint64_t hits, misses, mapped_bytes, served_bytes, bypassed_bytes, requests, requested_bytes,
         waits_ns;
 };
 
-/* Device memory that all groups change. Each on a line of its own. */
+/* Device memory that all groups change. Each field has a cache line of its own. */
 struct varve_g_shared {
-    uint64_t ticket; /* the next of the ring */
+    uint64_t ticket; /* next ticket of the ring */
     uint64_t pad0[15];
     uint64_t clock; /* of writes */
     uint64_t pad1[15];
@@ -136,7 +136,7 @@ struct varve_g_shared {
     uint64_t pad3[15];
 };
 
-/* Host memory: a file. Written before its word is. */
+/* Host memory: a file. The other fields are written before `word`. */
 struct varve_g_file {
     uint64_t
         word; /* flags (varve_gfile_flags) | 0x80 open, or 0. Synchronization: release, acquire */
@@ -147,12 +147,12 @@ struct varve_g_file {
 #define VARVE_G_FILE_OPEN 0x80u
 #define VARVE_G_WRITABLE  2u
 
-/* As in varve/gpufile.h, which kernels need not include. */
-/* FIXED and SLOTS are not set by the public API: measurements compare with them. */
+/* Same values as in varve/gpufile.h, which kernels need not include. */
+/* FIXED and SLOTS are for measurements; the public API does not set them. */
 enum { VARVE_G_ADAPTIVE, VARVE_G_FIXED, VARVE_G_AHEAD_OFF };
 enum { VARVE_G_TICKETS, VARVE_G_SLOTS };
 
-/* Host memory: what concerns all. */
+/* Host memory that concerns all groups. */
 struct varve_g_host {
     uint64_t servers; /* running */
     uint64_t maps;    /* how often a window was mapped, modulo 2^24 */
@@ -169,19 +169,19 @@ struct varve_gfs {
     uint32_t *extent_next; /* links of the extents of a stream, a ring */
     uint64_t *ring_done;   /* laps of each entry of the ring that were answered */
     uint64_t *versions;    /* by hash of the page: the clock of its last write */
-    uint64_t *grown;       /* bytes of each file, as far as kernels wrote */
-    uint64_t *windows;     /* what was seen of host_windows: an address; or, odd, how many mappings
-                              there had been when it was not there, doubled; or 0 */
+    uint64_t *grown;       /* for each file, the end of what kernels wrote */
+    uint64_t *windows;     /* cached entries of host_windows: an address; or an odd number, 2 * the
+                              count of mappings at which it was not mapped, + 1; or 0 */
     unsigned char *data;   /* of the frames */
     /* host memory, by the device's addresses */
     struct varve_g_entry *ring;
     uint64_t *mailboxes;    /* VARVE_G_PARTS of each stream */
     unsigned char *staging; /* two windows of each stream */
-    /* A page for each of them: random reads use no more of a window, and pages close together are found
-     * faster than pages that are a window apart, on both sides of the link. NULL: not done. */
+    /* One page for each window. Random reads use only one page of a window, and on both sides of the link
+     * pages close together are accessed faster than pages a window apart. NULL: not used. */
     unsigned char *page_staging;
     const struct varve_g_file *files;
-    const uint64_t *host_windows; /* where each is, by the device's addresses; 0: not mapped */
+    const uint64_t *host_windows; /* device address of each window; 0: not mapped */
     const struct varve_g_host *host;
 
     uint64_t timeout_ns;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPU files, inside: asking servers for bytes, and readahead. Included by varve/gpufile_device.h.
+ * GPU files, internal: requests to servers, and readahead. Included by varve/gpufile_device.h.
  *
- * All of this is done by the first thread of the group that has the file open, and by it alone; what it
- * learns it tells the others. A stream has two windows of staging memory, of eight parts each. A part
- * has at most one request under way: its memory belongs to the server from the time the request
- * is sent until its answer is seen. A group that gave up waiting leaves the part `stuck`: it is not
- * used until the answer has come after all. Until then the group asks for nothing and waits for nothing, so that
- * a kernel does not wait for each of its requests where servers hang.
+ * Only the first thread of the group that has the file open runs these functions; it passes results to the
+ * others. A stream has two windows of staging memory, of eight parts each. A part has at most one request
+ * in flight: its memory belongs to the server from the time the request is sent until its answer is
+ * seen. When a group stops waiting for an answer, the part is `stuck`: it is not used until the answer
+ * has come. Until then the group sends no request and does not wait, so that a kernel does not wait again for
+ * each of its requests when servers hang.
  */
 #ifndef VARVE_GPUFILE_REQUEST_H
 #define VARVE_GPUFILE_REQUEST_H
@@ -16,33 +16,33 @@
 
 #include <varve/detail/gpufile_cache.h>
 
-/* Bytes [off, off + bytes) of the file, asked for in parts. */
+/* Bytes [off, off + bytes) of the file, requested in parts. */
 struct varve_g_window {
     uint64_t off;
-    uint64_t clock; /* of writes, when it was asked for */
-    uint64_t known; /* bytes of the file, as far as was known then */
+    uint64_t clock; /* of writes, at the time of the request */
+    uint64_t known; /* size of the file as known at that time */
     uint32_t bytes; /* 0: empty */
-    uint32_t asked; /* bits of parts under way */
-    uint32_t error; /* a part has failed: negative errno, as it was answered */
+    uint32_t asked; /* bits of parts in flight */
+    uint32_t error; /* a part has failed: negative errno, as in its answer */
 };
 
-/* An open file, of one group of threads. Each thread has one, and calls with it; the windows and what
- * readahead knows are the first thread's. */
+/* An open file of one group of threads. Each thread has one, and passes it to calls; only the first thread
+ * uses the windows and the state of readahead. */
 struct varve_gfile {
     const struct varve_gfs *fs;
-    uint64_t bytes;   /* of the file, as far as is known */
+    uint64_t bytes;   /* size of the file, as last seen */
     uint64_t windows; /* first of its mapped windows, plus 1 */
     uint32_t file, stream, flags;
     uint32_t by_block;
     uint32_t rank, size; /* of this thread in the group, and its threads */
 
-    uint64_t next;  /* where the next read would go on; VARVE_G_NOWHERE: nothing was read */
-    uint32_t run;   /* reads that went on where the one before ended */
-    uint32_t ahead; /* bytes of the last window asked for */
+    uint64_t next;  /* end of the last read; VARVE_G_NOWHERE: nothing was read */
+    uint32_t run;   /* number of reads that continued the previous one */
+    uint32_t ahead; /* bytes of the last window requested */
     uint32_t advice, pass_by;
     uint32_t last; /* the window used last */
-    uint32_t maps; /* how often windows had been mapped, as far as is known */
-    int32_t late;  /* an answer did not come: why, a negative errno; or 0 */
+    uint32_t maps; /* number of mappings so far, as last seen */
+    int32_t late;  /* an answer did not come: the reason, a negative errno; or 0 */
     struct varve_g_window window[2];
 
     /* Figures, reported at closing. */
@@ -55,8 +55,8 @@ enum varve_gadvice {
     VARVE_GADV_SEQUENTIAL, /* windows as large as they get, from the start */
     VARVE_GADV_RANDOM,     /* no readahead */
     VARVE_GADV_NOREUSE,    /* bytes go to the caller and not to the cache */
-    VARVE_GADV_WILLNEED,   /* ask for the first of these bytes now */
-    VARVE_GADV_DONTNEED    /* these pages may go */
+    VARVE_GADV_WILLNEED,   /* request the first of these bytes now */
+    VARVE_GADV_DONTNEED    /* these pages may be evicted */
 };
 
 #ifdef VARVE_D_CODE
@@ -71,13 +71,13 @@ VARVE_D_FN unsigned char *varve_g_stage(const struct varve_gfile *f, uint32_t wi
     return f->fs->staging + ((size_t)f->stream * 2 + window) * f->fs->readahead_bytes;
 }
 
-/* True if a window of this size is kept among single pages. */
+/* True if a window of this size is kept in page_staging. */
 VARVE_D_FN int varve_g_one_page(const struct varve_gfs *fs, uint32_t bytes)
 {
     return fs->page_staging && bytes >> fs->page_shift <= 1;
 }
 
-/* Where the bytes of a window are. */
+/* Address of the bytes of a window. */
 VARVE_D_FN const unsigned char *varve_g_window_at(const struct varve_gfile *f, uint32_t w)
 {
     const struct varve_gfs *fs = f->fs;
@@ -87,14 +87,14 @@ VARVE_D_FN const unsigned char *varve_g_window_at(const struct varve_gfile *f, u
     return varve_g_stage(f, w);
 }
 
-/* True if a wait that began at `start` has taken too long by now. A clock that is set back does not count as late. */
+/* True if a wait that began at `start` has timed out. A clock that was set back does not count as late. */
 VARVE_D_FN int varve_g_is_late(const struct varve_gfs *fs, uint64_t start, uint64_t now)
 {
     return (int64_t)(now - start) > (int64_t)fs->timeout_ns;
 }
 
-/* Makes readers see that these pages change: clocks go on, so that what was asked for before is
- * old, and pages in the cache are not found any more. First thread. */
+/* Invalidates pages after a write: their clocks advance, so that bytes requested before are outdated, and the
+ * pages are removed from the cache's table. First thread. */
 VARVE_D_COLD void varve_g_touch(const struct varve_gfs *fs, uint32_t file, uint64_t off,
                                 uint64_t bytes)
 {
@@ -119,7 +119,7 @@ VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
     if (VARVE_G_ANSWER_NUMBER(v) != s->number[part])
         return 0;
     s->stuck &= ~(1u << part);
-    /* A write that was given up has been made after all, perhaps since others have read its pages. */
+    /* A write that had timed out has been made, and others may have read its pages before. */
     if (part == 0 && s->late_bytes) {
         varve_g_touch(f->fs, s->late_file, s->late_off, s->late_bytes);
         if ((int32_t)(uint32_t)v == (int32_t)s->late_bytes)
@@ -129,7 +129,7 @@ VARVE_D_COLD int varve_g_part_idle(const struct varve_gfile *f, uint32_t part)
     return 1;
 }
 
-/* Waits until the ring has room for the ticket: the request one lap before was answered, or at least
+/* Waits until the ring has room for the ticket: the request one lap earlier was answered, or at least
  * read. */
 VARVE_D_FN int varve_g_wait_room(const struct varve_gfs *fs, uint64_t ticket)
 {
@@ -145,9 +145,8 @@ VARVE_D_FN int varve_g_wait_room(const struct varve_gfs *fs, uint64_t ticket)
     return 0;
 }
 
-/* 0 if a request may be sent, or a negative errno. A group that found no servers looks again whether there are
- * any, and a group that has timed out whether its outstanding answers have come; other groups look at
- * neither. */
+/* Returns 0 if a request may be sent, or a negative errno. A group that found no servers checks again for
+ * servers, and a group that has timed out checks for its outstanding answers; other groups check neither. */
 VARVE_D_COLD int varve_g_ready(struct varve_gfile *f)
 {
     uint32_t part;
@@ -161,8 +160,8 @@ VARVE_D_COLD int varve_g_ready(struct varve_gfile *f)
     return 0;
 }
 
-/* Waits for an answer that is owed to this part: servers that have come back give those that others left
- * behind. 0 or a negative errno. */
+/* Waits for an outstanding answer to this part: servers that were started again also answer older requests.
+ * Returns 0 or a negative errno. */
 VARVE_D_COLD int varve_g_part_wait(const struct varve_gfile *f, uint32_t part)
 {
     uint64_t start = varve_d_now_ns();
@@ -183,7 +182,7 @@ VARVE_D_FN int varve_g_draw(const struct varve_gfs *fs, uint64_t *ret_ticket)
     uint64_t ticket = varve_d_add64_dev(&fs->shared->ticket, 1);
 
     if (varve_g_wait_room(fs, ticket) != 0) {
-        /* The server that waits for this ticket has to know that nothing will come. */
+        /* Tell the server that waits for this ticket that no request will come. */
         varve_d_store64_sys(&fs->ring[(uint32_t)ticket & (fs->n_ring - 1)].skip,
                             ticket / fs->n_ring + 1);
         return -ETIMEDOUT;
@@ -192,7 +191,7 @@ VARVE_D_FN int varve_g_draw(const struct varve_gfs *fs, uint64_t *ret_ticket)
     return 0;
 }
 
-/* Sends one request. The part is idle. 0 or -ETIMEDOUT. */
+/* Sends one request. The part must be idle. Returns 0 or -ETIMEDOUT. */
 VARVE_D_COLD int varve_g_send(struct varve_gfile *f, uint32_t op, uint32_t part, uint64_t offset,
                               uint32_t bytes)
 {
@@ -212,8 +211,8 @@ VARVE_D_COLD int varve_g_send(struct varve_gfile *f, uint32_t op, uint32_t part,
         lap = ticket / fs->n_ring % 2 ? 0 : VARVE_G_LAP_BIT;
     else
         lap = s->number[part] % 2 ? VARVE_G_LAP_BIT : 0;
-    /* Pairs with the server's acquire: what the group read from this part, or wrote to it, has
-     * happened before the server touches it. */
+    /* Pairs with the server's acquire: the group's reads and writes of this part happen before the server
+     * touches it. */
     varve_d_release64x2_sys(fs->ring[at].half,
                             lap | (uint64_t)op << 60 | (uint64_t)f->stream << 46 |
                                 (uint64_t)part << 42 | (uint64_t)s->number[part] << 34 |
@@ -224,11 +223,11 @@ VARVE_D_COLD int varve_g_send(struct varve_gfile *f, uint32_t op, uint32_t part,
     return 0;
 }
 
-/* How long to rest before looking again, having waited for so long. Looking goes across the link, where
- * the bytes are: who has waited long looks seldom, and where many wait, all look seldom, so that
- * they do not take from the link what they wait for. With up to a few hundred streams the first look
- * comes at once, and the rest is a quarter of the time waited; with thousands, which wait for longer
- * anyway, it begins at 8 ns for each of them and ends at 20. */
+/* Back-off: the pause before polling again, after having waited for `waited`. Polls cross the link, and
+ * compete with the bytes that the group waits for. So the pause grows with the time waited and with the
+ * number of active streams. With up to a few hundred streams the first poll comes at once, and the pause
+ * is a quarter of the time waited. With thousands, which wait longer anyway, it begins at 8 ns for each stream
+ * and ends at 20. */
 VARVE_D_FN unsigned varve_g_rest(uint64_t waited, unsigned active)
 {
     uint64_t least = active > 256 ? 8 * active : 100, most = active > 800 ? 20 * active : 16000;
@@ -237,8 +236,8 @@ VARVE_D_FN unsigned varve_g_rest(uint64_t waited, unsigned active)
     return (unsigned)(rest < least ? least : rest > most ? most : rest);
 }
 
-/* True if the answer of a part has come; *ret: its bytes, or a negative errno. The bytes have arrived when
- * the answer has. */
+/* True if the answer of a part has come; *ret: its bytes, or a negative errno. The bytes arrive before the
+ * answer. */
 VARVE_D_FN int varve_g_answered(struct varve_gfile *f, uint32_t part, int *ret)
 {
     const struct varve_gfs *fs = f->fs;
@@ -255,8 +254,8 @@ VARVE_D_FN int varve_g_answered(struct varve_gfile *f, uint32_t part, int *ret)
     return 1;
 }
 
-/* Waits for the answer of a part. Bytes, or a negative errno; after -ETIMEDOUT and -ENOTCONN the part
- * is stuck. A handle that has waited in vain looks once only. */
+/* Waits for the answer of a part. Returns its bytes, or a negative errno; after -ETIMEDOUT and -ENOTCONN the
+ * part is stuck. A handle that has timed out before only checks once. */
 VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
 {
     const struct varve_gfs *fs = f->fs;
@@ -266,7 +265,7 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
     int rc = f->late, got = 0;
 
     while (VARVE_G_ANSWER_NUMBER(varve_d_load64_sys(varve_g_mailbox(f, part))) != s->number[part]) {
-        /* After an error the mailbox was looked at once more: servers answer before they go. */
+        /* The mailbox was checked once more after the error: servers answer before they stop. */
         if (rc) {
             s->stuck |= 1u << part;
             f->late = rc;
@@ -283,14 +282,14 @@ VARVE_D_COLD int varve_g_wait(struct varve_gfile *f, uint32_t part)
             varve_d_pause(varve_g_rest(now - start, active));
     }
     f->waits_ns += now - start;
-    (void)varve_g_answered(f, part, &got); /* once more, in order */
+    (void)varve_g_answered(f, part, &got); /* read the word again, with acquire */
     return got;
 }
 
 /* ---- windows ---- */
 
-/* Waits for the parts under way that hold any of bytes [lo, hi) of the window; with `once`, looks at
- * them: 1, one is not there. 0 or a negative errno. */
+/* Waits for the parts in flight that have any of bytes [lo, hi) of the window. With `once`, only checks them,
+ * and returns 1 if one has not arrived. Returns 0 or a negative errno. */
 VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t lo, uint32_t hi,
                                      int once)
 {
@@ -319,15 +318,14 @@ VARVE_D_COLD int varve_g_window_wait(struct varve_gfile *f, uint32_t w, uint32_t
     return (int)(int32_t)win->error;
 }
 
-/* Empties a window, so that its memory may be used again. An answer that does not come makes its part
- * stuck. */
+/* Empties a window, so that its memory may be reused. If an answer does not come, its part becomes stuck. */
 VARVE_D_COLD void varve_g_window_drop(struct varve_gfile *f, uint32_t w)
 {
     (void)varve_g_window_wait(f, w, 0, f->window[w].bytes, 0);
     f->window[w].bytes = f->window[w].asked = f->window[w].error = 0;
 }
 
-/* Asks for [off, off + bytes) into window w, which is empty. */
+/* Requests [off, off + bytes) into window w, which is empty. */
 VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t off, uint32_t bytes)
 {
     struct varve_g_window *win = &f->window[w];
@@ -343,7 +341,7 @@ VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t 
     win->bytes = bytes;
     win->known = f->bytes;
     win->asked = win->error = 0;
-    /* Before the requests: what is written later must make what they bring look old. */
+    /* Read the clock before sending the requests: a later write must make their bytes outdated. */
     win->clock = varve_d_acquire64_dev(&f->fs->shared->clock);
     for (part = 0; rc == 0 && part * split < bytes; part++) {
         uint32_t n = bytes - part * split < split ? bytes - part * split : split;
@@ -357,10 +355,10 @@ VARVE_D_COLD int varve_g_window_ask(struct varve_gfile *f, uint32_t w, uint64_t 
     return rc;
 }
 
-/* ---- which pages come from where ---- */
+/* ---- sources of pages ---- */
 
-/* Where the device finds a mapped page, and how many pages from there are mapped in one piece; NULL:
- * it is not. `look`: in host memory as well, if anything was mapped since somebody looked. */
+/* Device address of a mapped page, and the number of pages that are mapped contiguously from there; NULL:
+ * not mapped. `look`: also check the table in host memory, if windows were mapped since the last check. */
 VARVE_D_FN const unsigned char *varve_g_mapped(const struct varve_gfile *f, uint64_t page, int look,
                                                uint64_t *ret_pages)
 {
@@ -398,7 +396,7 @@ VARVE_D_FN int varve_g_in_window(const struct varve_gfile *f, uint32_t w, uint64
     return win->bytes && off >= win->off && off - win->off < win->bytes;
 }
 
-/* How large a window at `off` should be, `need` bytes of it being wanted now. */
+/* Size of a window at `off`, with `need` bytes of it wanted now. */
 VARVE_D_FN uint32_t varve_g_window_bytes(const struct varve_gfile *f, uint64_t off, uint32_t need)
 {
     const struct varve_gfs *fs = f->fs;
@@ -416,8 +414,8 @@ VARVE_D_FN uint32_t varve_g_window_bytes(const struct varve_gfile *f, uint64_t o
     return (uint32_t)(bytes < left ? bytes : left);
 }
 
-/* While a group reads on, requests the window after the one in use before it is needed. A failure is
- * reported when the window is needed. Where there is nothing to wait for, the other threads copy meanwhile. */
+/* While a group reads sequentially, requests the window after the current one before it is needed. A failure
+ * is reported when the window is needed. If there is nothing to wait for, the other threads copy meanwhile. */
 VARVE_D_COLD void varve_g_ahead(struct varve_gfile *f)
 {
     uint32_t w = f->last, bytes;
@@ -433,8 +431,9 @@ VARVE_D_COLD void varve_g_ahead(struct varve_gfile *f)
         f->ahead = bytes;
 }
 
-/* Bytes of a page from a window asked for before it was written are not used; nor is the page in which the
- * file ended then, if it has grown: what follows in it may be a hole that no write has touched. */
+/* The number of pages from `page` on that may be used. A page is not used if it was written after the window
+ * was requested; nor is the page at the end of the file at that time, if the file has grown since: the rest of
+ * that page may be a hole that no write has touched. */
 VARVE_D_FN uint64_t varve_g_fresh(const struct varve_gfile *f, uint32_t w, uint64_t page,
                                   uint64_t n)
 {
@@ -449,7 +448,7 @@ VARVE_D_FN uint64_t varve_g_fresh(const struct varve_gfile *f, uint32_t w, uint6
     return i;
 }
 
-/* Pages that varve_g_get has found. */
+/* Pages found by varve_g_get. */
 struct varve_g_source {
     const unsigned char *ptr; /* of the first page */
     uint64_t pages;           /* from there on, one at least */
@@ -457,13 +456,14 @@ struct varve_g_source {
     uint32_t mapped;
 };
 
-/* The window that page `page` of the file is in; requests it if there is none. Waits for the `want` pages from there,
- * and returns how many of them it has. `alone`: for that page and nothing else. 0 or a negative errno; then
+/* Finds the window with page `page` of the file, or requests one. Waits for the `want` pages from there, and
+ * returns how many of them it has. `alone`: request only that page. Returns 0 or a negative errno, after which
  * the window is empty.
  *
- * A window asked for here has what was written before the caller's read began: all of it may be given to the
- * caller, though written since. Of an older one only what was not; -EAGAIN: that is nothing, and the next
- * call asks again. What was written since is no page of the cache either way: varve_g_fill sees to that. */
+ * A window requested here has all bytes written before the caller's read began, so the caller may use all of
+ * it, even pages written since. Of an older window only pages that were not written since may be used;
+ * -EAGAIN: there are none, and the next call requests them again. In both cases varve_g_fill keeps pages
+ * written since out of the cache. */
 VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64_t want, int alone,
                                     uint32_t *ret_w, uint64_t *ret_pages)
 {
@@ -479,7 +479,7 @@ VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64
     }
     asked = w == 2;
     if (asked) {
-        /* One that nothing is under way to, if there is one, and the older of them. */
+        /* The window without requests in flight, if there is one, else the older one. */
         w = f->window[!f->last].asked && !f->window[f->last].asked ? f->last : !f->last;
         varve_g_window_drop(f, w);
         bytes =
@@ -512,9 +512,9 @@ VARVE_D_COLD int varve_g_window_get(struct varve_gfile *f, uint64_t page, uint64
     return rc || left ? rc : -EAGAIN;
 }
 
-/* Pages from `page` on, `want` of them wanted now, wherever they come from; fewer may be given, but
- * one at least. 0 or a negative errno. Waits. The caller passes the result to the other threads, then calls
- * varve_g_ahead. */
+/* Gets pages from `page` on, `want` of them wanted now, from a mapping or a server; there may be fewer, but at
+ * least one. Returns 0 or a negative errno. Waits. The caller passes the result to the other threads, then
+ * calls varve_g_ahead. */
 VARVE_D_COLD int varve_g_get(struct varve_gfile *f, uint64_t page, uint64_t want,
                              struct varve_g_source *ret)
 {

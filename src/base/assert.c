@@ -11,7 +11,7 @@ static void stop(const char *file, int line, const char *text)
     abort();
 }
 
-/* Synchronization: atomic, relaxed; a handler is installed before the threads it concerns start. */
+/* Synchronization: atomic, relaxed; a handler is installed before the threads that use it start. */
 static _Atomic(vv_assert_handler) current = stop;
 
 vv_assert_handler vv_assert_set_handler(vv_assert_handler handler)

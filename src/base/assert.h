@@ -7,12 +7,11 @@
 #ifndef VV_BASE_ASSERT_H
 #define VV_BASE_ASSERT_H
 
-/* Called with a description of what was found broken. The default one writes it to standard error
- * and aborts. A handler that returns lets the program go on, which only tests of the checkers
- * themselves should want. */
+/* Called with a description of the failed assertion. The default handler writes it to standard error
+ * and aborts. If a handler returns, the program continues; only tests of the checkers use this. */
 typedef void (*vv_assert_handler)(const char *file, int line, const char *text);
 
-/* Replaces the handler; NULL restores the default. Returns the former one. Any thread. */
+/* Replaces the handler; NULL restores the default. Returns the previous one. Any thread. */
 vv_assert_handler vv_assert_set_handler(vv_assert_handler handler);
 
 void vv_assert_fail(const char *file, int line, const char *text);

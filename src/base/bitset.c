@@ -41,7 +41,7 @@ void vvi_bitset_raise(struct vv_bitset *set, uint64_t word)
         uint64_t before = set->level[k][word / 64];
         set->level[k][word / 64] = before | UINT64_C(1) << (word % 64);
         if (before)
-            return; /* the levels above have it */
+            return; /* the levels above are set already */
     }
 }
 
@@ -62,7 +62,7 @@ uint64_t vv_bitset_next(const struct vv_bitset *set, uint64_t from)
 
     if (from >= set->size)
         return set->size;
-    /* Up, until a word has a member at or after the place that we come from. */
+    /* Go up until a word has a member at or after the current place. */
     for (;;) {
         rest = set->level[k][from / 64] & (~UINT64_C(0) << (from % 64));
         if (rest)
@@ -72,7 +72,7 @@ uint64_t vv_bitset_next(const struct vv_bitset *set, uint64_t from)
         if (++k == set->nlevels || from > last)
             return set->size;
     }
-    /* Down, to the first member of that word. */
+    /* Go down to the first member of that word. */
     for (;; k--) {
         from = from / 64 * 64 + (uint64_t)__builtin_ctzll(rest);
         if (k == 0)

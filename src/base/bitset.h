@@ -21,14 +21,14 @@ struct vv_bitset {
     uint64_t size;
 };
 
-/* An empty set of numbers below `size`. */
+/* Makes an empty set of numbers below `size`. */
 int vv_bitset_init(struct vv_bitset *set, uint64_t size) VV_WARN_UNUSED;
-void vv_bitset_fini(struct vv_bitset *set); /* also of one that is all zeros */
+void vv_bitset_fini(struct vv_bitset *set); /* accepts a set that is all zeros */
 void vv_bitset_remove(struct vv_bitset *set, uint64_t i);
 /* The least member that is not below `from`; `size` if there is none. */
 uint64_t vv_bitset_next(const struct vv_bitset *set, uint64_t from);
 
-/* The word of the lowest level has its first member. */
+/* Call it when a word of the lowest level gets its first member: sets its bits in the levels above. */
 void vvi_bitset_raise(struct vv_bitset *set, uint64_t word);
 
 static inline void vv_bitset_add(struct vv_bitset *set, uint64_t i)

@@ -9,7 +9,7 @@
 
 static const char units[] = "KMGTPE";
 
-/* The multiplier that the unit at `s` stands for, or 0 if it is none. */
+/* The multiplier of the unit at `s`, or 0 if `s` is not a unit. */
 static uint64_t unit_factor(const char *s, unsigned bare_base)
 {
     unsigned base = bare_base;

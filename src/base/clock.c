@@ -19,7 +19,7 @@ void vv_sleep_until_ns(uint64_t deadline_ns)
         .tv_nsec = (long)(deadline_ns % VV_NS_PER_S),
     };
 
-    /* An absolute deadline: an interrupted sleep that is taken up again does not drift. */
+    /* The deadline is absolute: an interrupted sleep can be continued without drift. */
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)
         ;
 }

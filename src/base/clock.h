@@ -17,7 +17,7 @@ uint64_t vv_now_ns(void);
 /* Returns at once if the time has passed. Signals do not cut the sleep short. */
 void vv_sleep_until_ns(uint64_t deadline_ns);
 
-/* The deadline of a call that may take timeout_ms: negative means for ever. */
+/* The deadline of a call that may take timeout_ms; negative: without limit. */
 uint64_t vv_deadline_ns(int timeout_ms);
 
 #endif

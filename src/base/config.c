@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's configuration: its table, what its values may be, and that they go together. Reading
- * and writing them is done by settings.c. */
+/* The library's configuration: its table, and checks of single values and of their combination.
+ * settings.c reads and writes values. */
 #include "base/config.h"
 
 #include <errno.h>

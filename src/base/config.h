@@ -15,7 +15,7 @@
 
 #include "base/util.h"
 
-/* The values are those of the words in config_table.h, in order. */
+/* The values have the order of the words in config_table.h. */
 enum vv_config_device {
     VV_CONFIG_DEVICE_AUTO,
     VV_CONFIG_DEVICE_CUDA,
@@ -47,10 +47,10 @@ enum vv_config_spill { VV_CONFIG_SPILL_SHARED, VV_CONFIG_SPILL_RECORD };
 enum { VV_CONFIG_TEXT = 1024 };
 
 #define VV_CONFIG_PAGE_MAX (UINT64_C(64) << 20)
-/* Bytes per second. Less is a number whose unit was forgotten. */
+/* Bytes per second. A smaller rate is taken for a number without its unit. */
 #define VV_CONFIG_RATE_MIN UINT64_C(1000)
 
-/* X(name, what it is): the hops of the `rate` key. */
+/* X(name, description): the hops of the `rate` key. */
 #define VV_CONFIG_HOPS(X)        \
     X(d2d, "within the device")  \
     X(h2h, "within host memory") \
@@ -61,7 +61,7 @@ enum { VV_CONFIG_TEXT = 1024 };
     X(f2r, "file to remote")     \
     X(r2f, "remote to file")
 
-/* Bytes per second; 0: not slowed down. */
+/* Bytes per second; 0: no limit. */
 struct vv_config_rates {
 #define X(name, text) uint64_t name;
     VV_CONFIG_HOPS(X)
@@ -83,7 +83,7 @@ struct vv_config {
     int partner_timeout_ms;
     int parity_set;
     char parity[VV_CONFIG_TEXT]; /* off, xor, rs:K */
-    int helpers;                 /* -1: by the machine */
+    int helpers;                 /* -1: chosen by the number of processors */
     int helper_nice;
     int helper_process; /* 0 or 1 */
     int spill;          /* enum vv_config_spill */
@@ -109,15 +109,15 @@ struct vv_config {
 /* The defaults, without file and environment. */
 void vv_config_init(struct vv_config *cfg);
 
-/* The device that is called `host`, by its place, is called emulated in texts: both words are taken wherever a
- * device is named. The word of the table, or what was given. */
+/* Texts call the device `host` "emulated", so both words are accepted for a device. Returns the word of the
+ * table for `word`, or `word` itself. */
 const char *vv_config_device_word(const char *word);
 
-/* One value by its key. -EINVAL: no such key, or a malformed value. */
+/* Sets one value by its key. -EINVAL: unknown key, or a malformed value. */
 VV_WARN_UNUSED int vv_config_set(struct vv_config *cfg, const char *key, const char *value,
                                  char *err, size_t err_size);
 
-/* Keys stand in section [varve] or in none. -EINVAL: unknown section or key, key set twice,
+/* Keys are in section [varve] or in none. -EINVAL: unknown section or key, key set twice,
  * malformed line or value; the message begins with "path:line: ". Other errors are those of opening
  * and reading the file. */
 VV_WARN_UNUSED int vv_config_load_ini(struct vv_config *cfg, const char *path, char *err,
@@ -126,22 +126,22 @@ VV_WARN_UNUSED int vv_config_load_ini(struct vv_config *cfg, const char *path, c
 /* The variable that names a file of settings. */
 #define VV_CONFIG_FILE_ENV "VARVE_CONFIG"
 
-/* The defaults, then the file that VARVE_CONFIG names if it is set, then the environment. Errors are
- * those of the two functions below; the message begins with the file or the variable. */
+/* Sets the defaults, then reads the file that VARVE_CONFIG names, if it is set, then the environment.
+ * Errors are those of vv_config_load_ini and vv_config_load_env; the message begins with the file or the
+ * variable. */
 VV_WARN_UNUSED int vv_config_load(struct vv_config *cfg, char *err, size_t err_size);
 
-/* VARVE_<KEY> for every key; an empty variable counts as unset. -EINVAL: malformed value. */
+/* Reads VARVE_<KEY> for every key; an empty variable counts as unset. -EINVAL: malformed value. */
 VV_WARN_UNUSED int vv_config_load_env(struct vv_config *cfg, char *err, size_t err_size);
 
-/* Checks that the values go together: level `local` needs a folder, and so on. -EINVAL. */
+/* Checks the combination of values: level `local` requires a folder, and so on. -EINVAL. */
 VV_WARN_UNUSED int vv_config_check(const struct vv_config *cfg, char *err, size_t err_size);
 
-/* The text of a value, such that vv_config_set takes it back. -EINVAL: no such key; -ENOBUFS: it
- * does not fit. */
+/* The text of a value; vv_config_set reads it back. -EINVAL: unknown key; -ENOBUFS: it does not fit. */
 VV_WARN_UNUSED int vv_config_get(const struct vv_config *cfg, const char *key, char *buf,
                                  size_t size);
 
-/* "d2d=4G,h2f=40M". -EINVAL: no such hop, hop given twice, rate missing, 0 or below
+/* Parses "d2d=4G,h2f=40M". -EINVAL: unknown hop, hop given twice, rate missing, 0 or below
  * VV_CONFIG_RATE_MIN. */
 VV_WARN_UNUSED int vv_config_rates_parse(const char *text, char *err, size_t err_size,
                                          struct vv_config_rates *ret_rates);

@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Parallel copies. A job is a list of segments, cut into slices. Caller and helpers take slices from
- * one atomic counter until none is left, so that a helper that wakes late costs nothing but its
- * share.
+ * one atomic counter until none is left, so a helper that wakes late only does fewer slices.
  *
- * Ordinary or streaming stores (copy_kernels.c): chosen by the size of the whole copy; a job may be a
- * part of it. A copy that fits the last cache level goes by memcpy: there streaming is slower. A larger
- * copy is streamed, slice by slice; memcpy would take each slice for a copy that fits. A
- * thread that copies one large piece alone leaves it to memcpy, which knows that case as well.
+ * Ordinary or streaming stores (copy_kernels.c) are chosen by the size of the whole copy, which may be
+ * larger than a job. A copy that fits the last cache level uses memcpy: streaming is slower there. A larger
+ * copy is streamed, slice by slice; memcpy would treat each slice as a copy that fits. A thread that copies
+ * one large piece alone uses memcpy, which handles that case as well.
  *
- * Waking costs as much as copying some hundred KiB. So small copies are made by the caller alone;
- * others wake as many helpers as have something to do, and the caller wakes only the first of
- * them: each one wakes the next.
+ * Waking a thread costs as much as copying some hundred KiB. So the caller makes small copies alone. For
+ * others it wakes as many helpers as have work; it wakes only the first one, and each helper wakes the next.
  *
- * One job runs at a time. A second caller does not wait for the first: it copies by itself, since
- * by then memory bandwidth is being used anyway, and no caller ever waits for the copy of
- * another.
+ * One job runs at a time. A second caller copies by itself, without waiting for the first: memory
+ * bandwidth is in use by then anyway.
  *
- * A job lives on its caller's stack. Helpers enter it under the lock (`active` counts them) and the
- * caller returns only when the last one has left, so that none can touch a job that is gone.
+ * A job lives on its caller's stack. Helpers enter it under the lock (`active` counts them), and the caller
+ * returns only when the last one has left, so that no helper uses a job that no longer exists.
  */
 #include "base/copy.h"
 
@@ -40,14 +37,14 @@
 #define SLICE_MAX_BYTES ((size_t)512 << 10)
 #define SLICES_EACH     4
 
-/* For each of these another thread. */
+/* One more thread for each of these. */
 #define HELPER_BYTES ((size_t)1 << 20)
 
-/* Caches of some hundred MiB belong to many cores, and to others than this process. */
+/* Caches of some hundred MiB are shared by many cores, and by other processes. */
 #define STREAM_MIN_MOST ((size_t)64 << 20)
 
-/* How often the caller looks whether the last helper has left before it sleeps: for less time than
- * going to sleep and being woken would take. */
+/* Number of times that the caller polls for the last helper's leaving before it sleeps. Polling takes less time
+ * than sleeping and waking up. */
 #define LOOKS 2000
 
 #define HELPERS_MAX 256
@@ -57,8 +54,9 @@ struct job {
     size_t count;                   /* immutable */
     size_t slice_bytes, slices;     /* immutable */
     enum vv_copy_kernel kernel;     /* immutable */
-    unsigned helpers;               /* Synchronization: pool's lock. That have still to enter */
-    _Atomic size_t next; /* relaxed: it only deals out numbers; the lock orders the bytes */
+    unsigned helpers; /* helpers that have not entered yet. Synchronization: pool's lock */
+    _Atomic size_t
+        next; /* next slice. Relaxed: it only hands out numbers; the lock orders the bytes */
 };
 
 struct vv_copy_pool {
@@ -93,7 +91,8 @@ static size_t slices_of(const struct job *job, size_t bytes)
 
 static void work_on(struct job *job)
 {
-    size_t seg = 0, first = 0; /* slice number of segs[seg]'s beginning; both only move forward */
+    size_t seg = 0,
+           first = 0; /* first: slice number at the start of segs[seg]; both only increase */
     size_t slice;
 
     while ((slice = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed)) < job->slices) {
@@ -207,7 +206,7 @@ static bool post(struct vv_copy_pool *pool, struct job *job)
     return mine;
 }
 
-/* Tells the processor that nothing is gained by looking again at once. */
+/* Processor hint for a polling loop. */
 static void relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -233,7 +232,7 @@ static void retire(struct vv_copy_pool *pool)
     vv_mutex_unlock(&pool->lock);
 }
 
-/* Segments that are small by themselves and large together are streamed. */
+/* Copies by the calling thread. Segments that are small by themselves and large together are streamed. */
 static void copy_alone(const struct vv_copy_seg *segs, size_t count, size_t whole)
 {
     size_t min = vv_copy_stream_min();

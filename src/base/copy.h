@@ -9,9 +9,9 @@
 
 #include "base/util.h"
 
-/* By the calling thread, as the C library does it. The two ranges must not overlap. */
+/* Copies by the calling thread, with memcpy. The two ranges must not overlap. */
 void vv_copy(void *dst, const void *src, size_t n);
-/* From so many bytes on, copies leave the caches alone: they would not find room there. */
+/* Copies of this size or more bypass the caches, which they would not fit. */
 size_t vv_copy_stream_min(void);
 
 struct vv_copy_seg {
@@ -22,20 +22,19 @@ struct vv_copy_seg {
 
 struct vv_copy_pool;
 
-/* As many as memory bandwidth gains from: a core each, as far as there are, and seven at most. */
+/* As many helpers as increase memory bandwidth: one for each available core, seven at most. */
 #define VV_COPY_HELPERS_AUTO UINT32_MAX
 
-/* `helpers` threads beside the callers; 0 is a pool in which the caller works alone. -ENOMEM,
+/* Makes a pool of `helpers` threads in addition to the callers; with 0 the caller works alone. -ENOMEM,
  * -EAGAIN, -EINVAL. */
 VV_WARN_UNUSED int vv_copy_pool_new(unsigned helpers, struct vv_copy_pool **ret_pool);
-/* No copy may be running. Accepts NULL. */
+/* Frees the pool; no copy may be running. Accepts NULL. */
 void vv_copy_pool_free(struct vv_copy_pool *pool);
 
 /*
- * Copies all segments and returns when the last byte is there. Any thread; the caller takes part,
- * and copies alone if the pool is busy with another caller's copy or NULL. Segments must not
- * overlap. `whole`: they are parts of something that has so many bytes and is copied at one go; by
- * that it is decided whether the caches are left alone.
+ * Copies all segments and returns when all bytes are copied. Any thread; the caller takes part, and copies
+ * alone if the pool is NULL or busy with another caller's copy. Segments must not overlap. `whole` is the
+ * size of the whole copy that the segments are part of; it decides if the caches are bypassed.
  */
 void vv_copy_part(struct vv_copy_pool *pool, const struct vv_copy_seg *segs, size_t count,
                   size_t whole);
@@ -43,7 +42,7 @@ void vv_copy_part(struct vv_copy_pool *pool, const struct vv_copy_seg *segs, siz
 /* Below this, waking helpers takes longer than the copy. */
 #define VV_COPY_ALONE_BYTES ((size_t)2 << 20)
 
-/* The same for something that is all there. What is small costs no more than memcpy. */
+/* The same if the segments are the whole copy. A small copy costs no more than memcpy. */
 static inline void vv_copy_parallel(struct vv_copy_pool *pool, const struct vv_copy_seg *segs,
                                     size_t count)
 {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies with streaming stores. An ordinary store reads the line that it writes into the cache first;
- * a streaming store does not, so that a copy of more than the caches hold moves two bytes of memory
- * for each byte copied instead of three, and leaves in the caches what was there. For less than the
- * caches hold it is slower: which to use is copy.c's to decide.
+ * Copies with streaming stores. An ordinary store first reads the line that it writes into the cache. A
+ * streaming store does not: a copy larger than the caches then moves two bytes of memory for each byte
+ * copied instead of three, and does not evict other data from the caches. Below the size of the caches it
+ * is slower; copy.c decides which one to use.
  *
- * Streaming stores are weakly ordered: the fence at the end is what lets a later unlock or atomic
- * store publish the bytes. They need aligned destinations, so that the first bytes up to a line, and
- * the last ones, are copied by memcpy.
+ * Streaming stores are weakly ordered: because of the fence at the end, a later unlock or atomic store
+ * publishes the bytes. They need aligned destinations, so memcpy copies the first bytes up to a line, and
+ * the last ones.
  *
- * The kernels are compiled for their instructions by attribute, whatever machine the compiler builds
- * for, and picked at run time. With other compilers or processors memcpy is used.
+ * An attribute enables the instructions of each kernel, independent of the machine that the compiler builds
+ * for; the kernel is chosen at run time. With other compilers or processors memcpy is used.
  */
 #include "base/copy_kernels.h"
 
@@ -20,7 +20,7 @@
 
 #include "base/util.h"
 
-/* Sanitizers do not see what streaming stores write. */
+/* Sanitizers do not see the writes of streaming stores. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SANITIZED 1
 #elif defined(__has_feature)
@@ -48,10 +48,10 @@ const char *vv_copy_kernel_name(enum vv_copy_kernel kernel)
 
 #if HAVE_X86
 
-/* Several pages at a time: the memory of one is read while that of another is opened. */
+/* Several pages at a time: memory reads of one page overlap with opening the row of another. */
 enum { LINE = 64, PAGE = 4096, PAGES = 4, BLOCK = PAGES * PAGE, AHEAD = 4 * LINE };
 
-/* Brings the destination to a line. */
+/* Copies the bytes before the first aligned line of the destination, and returns their number. */
 static size_t head(void *dst, const void *src, size_t n)
 {
     size_t to_line = VV_MIN((size_t)(-(uintptr_t)dst & (LINE - 1)), n);
@@ -150,7 +150,7 @@ void vv_copy_with(enum vv_copy_kernel kernel, void *dst, const void *src, size_t
 
 enum vv_copy_kernel vv_copy_kernel_best(void)
 {
-    /* Synchronization: relaxed; every thread that finds it out finds out the same. 0: not yet. */
+    /* Synchronization: relaxed; all threads compute the same value. 0: not computed yet. */
     static _Atomic int found;
     int best = atomic_load_explicit(&found, memory_order_relaxed) - 1;
 

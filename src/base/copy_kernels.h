@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How one thread copies: kept apart from who copies what (copy.h), for tests and measurements. */
+/* Copies by one thread. Separate from the distribution of work (copy.h), for tests and measurements. */
 #ifndef VV_BASE_COPY_KERNELS_H
 #define VV_BASE_COPY_KERNELS_H
 
@@ -14,14 +14,14 @@ enum vv_copy_kernel {
 };
 
 const char *vv_copy_kernel_name(enum vv_copy_kernel kernel);
-/* Can it be used here? By compiler, processor and operating system. */
+/* True if compiler, processor and operating system support the kernel. */
 bool vv_copy_kernel_usable(enum vv_copy_kernel kernel);
-/* The fastest usable one with streaming stores; VV_COPY_PLAIN where there is none, and under
- * sanitizers, which do not see them. Found once. */
+/* The fastest usable kernel with streaming stores; VV_COPY_PLAIN if there is none, and under sanitizers, which
+ * do not see such stores. The choice is made once. */
 enum vv_copy_kernel vv_copy_kernel_best(void);
 
-/* Copies with a usable kernel. When it returns, the bytes are ordered before later stores of the
- * thread, whatever the kernel. The ranges must not overlap. */
+/* Copies with a usable kernel. When it returns, the bytes are ordered before later stores of the thread,
+ * with every kernel. The ranges must not overlap. */
 void vv_copy_with(enum vv_copy_kernel kernel, void *dst, const void *src, size_t n);
 
 #endif

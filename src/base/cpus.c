@@ -7,7 +7,7 @@
 
 #include "base/cpus.h"
 
-/* A number at *at, which moves behind it. */
+/* Reads a number at *at, and moves *at behind it. */
 static int number(const char **at, unsigned *ret_n)
 {
     char *end;

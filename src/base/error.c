@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Texts of numbers that have a meaning of their own in this library. Others keep the system's text. */
+/* Texts of error numbers with a special meaning in this library. Others have the system's text. */
 static const struct {
     int err;
     const char *text;
@@ -15,7 +15,7 @@ static const struct {
     {EINVAL, "invalid argument or option"},
     {ENOENT, "no such version, history or file"},
     {ENOTDIR, "a folder is missing, or was removed or replaced while in use"},
-    {EBADF, "the file of a version is missing: it was removed behind the library's back"},
+    {EBADF, "the file of a version is missing: another program has removed it"},
     {EEXIST, "the version exists already"},
     {ENOMEM, "out of memory"},
     {ENOSPC, "no space left in any tier that could take the data"},
@@ -23,17 +23,17 @@ static const struct {
     {EBUSY, "in use by another process, handle or call"},
     {EBADMSG, "the data is damaged: its checksum does not match, and no good copy is left"},
     {EIO, "input or output error"},
-    {ETIMEDOUT, "the time allowed for the call is over"},
+    {ETIMEDOUT, "the call timed out"},
     {EAGAIN, "not possible at once; try again later"},
     {ECANCELED, "cancelled"},
     {ENODEV, "no device, or the device is lost"},
-    {EFAULT, "a pointer does not lie in memory that can be used"},
+    {EFAULT, "a pointer does not point to usable memory"},
     {ENOTSUP, "not supported, or not built in"},
     {EPERM, "not permitted: the handle belongs to another process"},
     {EACCES, "permission denied"},
     {ENAMETOOLONG, "the name is too long"},
     {ERANGE, "the number is too large"},
-    {ENODATA, "there is no data, or less than there has to be"},
+    {ENODATA, "there is no data, or less than expected"},
     {ESRCH, "the version has no such region"},
     {EDEADLK, "no progress is possible"},
     {ESHUTDOWN, "the context is being closed"},
@@ -41,7 +41,7 @@ static const struct {
     {EDQUOT, "the disk quota is used up"},
     {EMFILE, "too many open files"},
     {ENOBUFS, "a region or buffer is too small for the data"},
-    {EPROTO, "the file has a format or version that is not understood"},
+    {EPROTO, "the file has an unknown format or version"},
     {EOVERFLOW, "the value is too large for its type"},
 };
 

@@ -3,12 +3,11 @@
 
 #include "base/hash_private.h"
 
-/* Inlined from the header rather than called in the library: the compiler then sees our own target
- * flags. */
+/* Inline the header instead of calling the xxHash library, so that our target flags apply. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Short inputs gain nothing. */
+/* Shorter inputs gain nothing from wider registers. */
 #define WIDE_MIN_BYTES 4096u
 
 static bool wide(void)

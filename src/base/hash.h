@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checksum of everything that leaves memory: XXH3, 64 bits, seed 0. Stored in files, so it
- * never changes. */
+/* The checksum of all data that leaves memory: XXH3, 64 bits, seed 0. It is stored in files, so it must
+ * never change. */
 #ifndef VV_BASE_HASH_H
 #define VV_BASE_HASH_H
 
@@ -9,7 +9,7 @@
 
 uint64_t vv_hash64(const void *p, size_t n);
 
-/* The same of bytes that come piece by piece. One thread at a time. */
+/* The same hash for bytes that are added piece by piece. One thread at a time. */
 struct vv_hash_stream;
 
 /* NULL: out of memory. */

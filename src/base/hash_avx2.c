@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vv_hash64 for x86 processors with AVX2, which hash twice as many bytes in the same time. The build
- * gives this file alone the flag for it, where there is one; nothing else may be in it. */
+/* vv_hash64 for x86 processors with AVX2, which hash twice as fast with it. The build compiles only this file
+ * with the AVX2 flag, if the compiler has one, so nothing else may be in it. */
 #include "base/hash_private.h"
 
 #define XXH_INLINE_ALL

@@ -20,7 +20,7 @@ int vv_heap_reserve(struct vv_heap *heap, uint32_t n)
     if (n <= heap->cap)
         return 0;
     if (n > UINT32_MAX / 2)
-        return -ENOMEM; /* doubling would end at 0 */
+        return -ENOMEM; /* doubling would overflow to 0 */
     while (cap < n)
         cap *= 2;
     item = realloc(heap->item, cap * sizeof(*item));

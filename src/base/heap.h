@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An indexed binary heap: largest key first, every element knows its place. What goes first for the
- * room it has, and what comes first of what is wanted (with keys that count down), is kept in it.
+ * An indexed binary heap: the largest key is first, and every element stores its place. The core uses it for
+ * pages to evict and, with descending keys, for pages to fetch.
  */
 #ifndef VV_BASE_HEAP_H
 #define VV_BASE_HEAP_H
@@ -17,7 +17,8 @@
 struct vv_heap_item {
     uint64_t key;
     void *value;
-    uint32_t *pos; /* where the element keeps its place; VV_HEAP_OUT when it is not in the heap */
+    uint32_t
+        *pos; /* the element's variable for its place; VV_HEAP_OUT when it is not in the heap */
 };
 
 struct vv_heap {
@@ -26,9 +27,9 @@ struct vv_heap {
 };
 
 void vv_heap_fini(struct vv_heap *heap);
-/* Makes room for n elements in all, so that a set that follows cannot fail. */
+/* Makes room for n elements in total, so that vv_heap_set cannot fail. */
 int vv_heap_reserve(struct vv_heap *heap, uint32_t n) VV_WARN_UNUSED;
-/* Puts an element in, or moves it to its new key. Room must have been reserved. */
+/* Inserts an element, or moves it to its new key. Room must have been reserved. */
 void vv_heap_set(struct vv_heap *heap, uint32_t *pos, void *value, uint64_t key);
 void vv_heap_remove(struct vv_heap *heap, uint32_t *pos);
 

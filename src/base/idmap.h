@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records that begin with an int, their id, in an array and found by it. Adding, finding and removing
- * one take a few steps, in whatever order they come. The array is in ascending order of ids after
- * vv_idmap_sort(), until the next change. A header: libraries on top of ours use it too.
+ * An array of records that begin with an int, their id, and are found by it. Adding, finding and removing
+ * a record take a few steps, in any order. The array is in ascending order of ids after vv_idmap_sort(),
+ * until the next change. It is a header only, because libraries on top of this one use it too.
  */
 #ifndef VV_BASE_IDMAP_H
 #define VV_BASE_IDMAP_H
@@ -17,7 +17,7 @@
 #include "base/util.h"
 
 struct vv_idmap {
-    size_t bytes; /* of a record; all else begins with zeros */
+    size_t bytes; /* size of a record. Initialise all other fields to 0 */
     void *v;
     size_t n, cap;
     bool unsorted;
@@ -30,7 +30,7 @@ static inline int *vvi_idmap_at(const struct vv_idmap *map, size_t i)
     return (int *)((char *)map->v + i * map->bytes);
 }
 
-/* The record at this place is new there. */
+/* Enters the record at place i, which is new there, into the table. */
 static inline void vvi_idmap_enter(struct vv_idmap *map, size_t i)
 {
     map->item[i].key = (uint32_t)*vvi_idmap_at(map, i);
@@ -59,7 +59,7 @@ static inline void *vv_idmap_find(const struct vv_idmap *map, int id)
     return item ? vvi_idmap_at(map, (size_t)(item - map->item)) : NULL;
 }
 
-/* Adds one whose id is not there. */
+/* Adds a record; its id must not be in the map. */
 VV_WARN_UNUSED static inline int vv_idmap_add(struct vv_idmap *map, const void *record)
 {
     if (map->n == map->cap) {
@@ -80,7 +80,7 @@ VV_WARN_UNUSED static inline int vv_idmap_add(struct vv_idmap *map, const void *
     return 0;
 }
 
-/* Removes one that is there. The last one takes its place. */
+/* Removes a record that is in the map. The last record takes its place. */
 static inline void vv_idmap_remove(struct vv_idmap *map, int id)
 {
     struct vv_table_item *item = vv_table_find(&map->table, (uint32_t)id);

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The processes of a job and their cores, as /proc and the control groups show them.
+ * The processes of a job and their cores, from /proc and control groups.
  *
- * Launchers (mpirun, srun, ...) give their processes variables. The launcher is the nearest process
- * above this one that was started without the variable, or whose variables are another user's and
- * cannot be read. It binds the processes that it starts to parts of what it may use itself: that is
- * the job's on this node, as far as the control groups around this process let it. A process that was
- * started without a launcher has what it has: somebody who binds it by hand (taskset) means it.
+ * Launchers (mpirun, srun, ...) set variables in the processes that they start. The launcher is the nearest
+ * ancestor of this process that was started without the variable, or whose variables cannot be read because
+ * it belongs to another user. It binds the processes that it starts to parts of its own processors. The
+ * job's processors on this node are those of the launcher, as far as the control groups of this process
+ * allow them. A process without a launcher has the processors that it is bound to: a binding by hand
+ * (taskset) is intended.
  *
- * Owned: a batch system has made a control group for the job that has only part of the machine, or
- * says that the job has all of it.
+ * Owned: a batch system has made a control group for the job with only part of the machine, or its variables
+ * say that the job has all of the machine.
  *
- * Failures: /proc may be absent, or hide processes; then there is no launcher, no list of
- * processes and no idle processor, and the library's threads stay where the application is.
+ * Failures: /proc may be missing or hide processes. Then there is no launcher, no list of processes and no
+ * idle processor, and the library's threads run on the application's processors.
  */
 #include "base/job.h"
 
@@ -30,7 +31,7 @@ enum { PATH_BYTES = 128, TEXT_BYTES = 4096, ANCESTORS = 64, DEPTH = 8, BUSY_SHAR
 
 /* ---- files of /proc ---- */
 
-/* The beginning of a file, ended by a zero; false: it cannot be read. */
+/* Reads the beginning of a file as a string; false: it cannot be read. */
 static bool read_text(const char *path, char *text, size_t size, size_t *ret_n)
 {
     FILE *f = fopen(path, "re");
@@ -42,7 +43,7 @@ static bool read_text(const char *path, char *text, size_t size, size_t *ret_n)
     return true;
 }
 
-/* The value behind `key` at the beginning of a line of /proc/PID/status; NULL: the key is missing. */
+/* The value of `key` in /proc/PID/status, where a line begins with it; NULL: the key is missing. */
 static const char *status_field(const char *text, const char *key)
 {
     size_t n = strlen(key);
@@ -54,7 +55,7 @@ static const char *status_field(const char *text, const char *key)
     return NULL;
 }
 
-/* The parent of a process and where it may run. */
+/* Reads the parent of a process and the processors that it may use. */
 static bool read_process(const char *proc, int pid, int *ret_parent, cpu_set_t *ret_cpus)
 {
     char path[PATH_BYTES], text[TEXT_BYTES], list[TEXT_BYTES];
@@ -71,7 +72,7 @@ static bool read_process(const char *proc, int pid, int *ret_parent, cpu_set_t *
     return vv_cpus_parse(list, ret_cpus) == 0;
 }
 
-/* Processor time, in ticks: fields 14 and 15, counted behind the name, which may hold anything. */
+/* Processor time, in ticks: fields 14 and 15. Counting starts after the name, which may have any characters. */
 static uint64_t used_by(const char *proc, int pid)
 {
     char path[PATH_BYTES], text[1024];
@@ -85,7 +86,7 @@ static uint64_t used_by(const char *proc, int pid)
     return user + system;
 }
 
-/* ---- who launched it ---- */
+/* ---- the launcher ---- */
 
 static const char *const launchers[] = {
     "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",   "PMI_SIZE",       "PMI_RANK",
@@ -132,7 +133,7 @@ static int find_launcher(const char *proc, const char *variable, cpu_set_t *ret_
     return 0;
 }
 
-/* ---- what the job may use ---- */
+/* ---- processors of the job ---- */
 
 static void *ask_main(void *arg)
 {
@@ -143,8 +144,8 @@ static void *ask_main(void *arg)
     return NULL;
 }
 
-/* The processors that control groups allow this process, whatever it is bound to: a thread that asks for
- * all processors gets these. The binding of the calling thread does not change. */
+/* Determines the processors that control groups allow this process, independent of its binding: a thread that
+ * asks for all processors gets these. The binding of the calling thread does not change. */
 static void ask_allowed(cpu_set_t *ret_cpus)
 {
     struct vv_thread_group *before = vv_thread_group_enter(NULL);
@@ -155,7 +156,7 @@ static void ask_allowed(cpu_set_t *ret_cpus)
     vv_thread_group_enter(before);
 }
 
-/* A control group of a batch system's job. */
+/* True if the process is in a control group of a batch system's job. */
 static bool in_job_group(const char *proc)
 {
     static const char *const marks[][2] = {
@@ -173,7 +174,7 @@ static bool in_job_group(const char *proc)
     return false;
 }
 
-/* Processors of the machine. */
+/* Number of processors of the machine. */
 static long online_cpus(const char *proc)
 {
     char path[PATH_BYTES], line[512];
@@ -209,7 +210,7 @@ void vvi_job_find_in(const char *proc, const cpu_set_t *mine, const cpu_set_t *a
     else
         ret_job->cpus = *allowed;
     CPU_OR(&theirs, &ret_job->cpus, mine);
-    /* Bound to no less than that: nothing was kept from it. */
+    /* This process may use all processors of the job: it is not bound to a part of them. */
     if (CPU_EQUAL(&theirs, mine))
         *ret_job = (struct vv_job){.proc = proc};
 }
@@ -224,11 +225,11 @@ void vv_job_find(const cpu_set_t *mine, struct vv_job *ret_job)
     vvi_job_find_in("/proc", mine, &allowed, ret_job);
 }
 
-/* ---- moments ---- */
+/* ---- samples ---- */
 
 static void look_below(const struct vv_job *job, int pid, int depth, struct vv_job_sample *s);
 
-/* The processes that another has started, by any of its threads. False: the system does not tell. */
+/* Adds the children of all threads of a process. False: the system does not list them. */
 static bool look_at_children(const struct vv_job *job, int pid, int depth, struct vv_job_sample *s)
 {
     char path[PATH_BYTES];
@@ -255,7 +256,7 @@ static void look_below(const struct vv_job *job, int pid, int depth, struct vv_j
     cpu_set_t cpus, both;
     int parent;
     if (!read_process(job->proc, pid, &parent, &cpus))
-        return; /* it has ended */
+        return; /* the process has ended */
     s->nprocs++;
     s->used += used_by(job->proc, pid);
     CPU_AND(&both, &cpus, &job->cpus);
@@ -277,7 +278,7 @@ static void look_at_processors(const struct vv_job *job, struct vv_job_sample *s
             cpu >= CPU_SETSIZE)
             continue;
         s->busy[cpu] = t[0] + t[1] + t[2] + t[5] + t[6];
-        s->idle[cpu] = t[3] + t[4]; /* waiting for a disk is not running */
+        s->idle[cpu] = t[3] + t[4]; /* idle, and idle while waiting for a disk */
     }
     if (f)
         fclose(f);
@@ -307,7 +308,8 @@ void vv_job_idle(const struct vv_job *job, const struct vv_job_sample *before,
         if (b * BUSY_SHARE <= all)
             CPU_SET(i, ret_idle);
     }
-    /* Other processes of the job may have begun to use these, as this one is about to. */
+    /* Subtract this job's own time: its other processes may already use these processors, as this one
+     * is about to. */
     uint64_t others = busy - VV_MIN(busy, own);
     if (after->listed && longest > 0 && others <= VV_MAX(longest / 2, (uint64_t)2))
         *ret_idle = job->cpus;

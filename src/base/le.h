@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole numbers in messages: the lowest byte first, wherever they begin. */
+/* Integers in messages: little-endian, at any alignment. */
 #ifndef VV_BASE_LE_H
 #define VV_BASE_LE_H
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranked locks. The record of held locks is per thread, so that checking takes no lock of its own.
- * A violation goes to the assertion handler (base/assert.h) before the pthread call: an inversion
- * is reported even in runs where it happens not to deadlock. If a test's handler returns, the
- * operation goes on.
+ * Ranked locks. The record of held locks is per thread, so checking takes no lock. A violation is reported
+ * to the assertion handler (base/assert.h) before the pthread call: an inversion is found even in runs where
+ * it does not deadlock. If a test's handler returns, the operation continues.
  *
- * pthread calls on a valid mutex fail only through our own bugs, so that their results are
- * asserted, not returned.
+ * pthread calls on a valid mutex fail only because of our own bugs, so their results are asserted, not
+ * returned.
  */
 #include "base/lock.h"
 
@@ -37,7 +36,7 @@ const char *vv_lock_rank_text(enum vv_lock_rank rank)
 
 #ifdef VV_DEBUG
 
-/* More than there are ranks. */
+/* More than the number of ranks. */
 #define HELD_MAX 32
 
 static _Thread_local struct {
@@ -203,8 +202,8 @@ void vv_cond_broadcast(struct vv_cond *c)
     pthread_cond_broadcast(&c->cond);
 }
 
-/* The lock stays in the thread's record while it waits: the thread takes no other meanwhile, and
- * has it again after. */
+/* The lock stays in the thread's record while it waits: the thread takes no other lock meanwhile, and holds
+ * this one again afterwards. */
 void vv_cond_wait(struct vv_cond *c, struct vv_mutex *m)
 {
     int rc;

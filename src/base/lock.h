@@ -27,17 +27,17 @@
     X(OOC_STAGE, "the memory through which blocks of an array and tables are read")            \
     X(OOC, "blocks: slots, runs, the map as sent; tables: plans, a run; calls the device")     \
     X(DEVICE, "a device: allocations, streams, registered memory")                             \
-    X(MANIFEST, "the manifest of a dataset cache: adding to it, writing it again")             \
-    X(PARTNER, "partner copies: sending, receiving and storing what messages bring")           \
+    X(MANIFEST, "the manifest of a dataset cache: adding to it, rewriting it")                 \
+    X(PARTNER, "partner copies: sending, receiving and storing the data of messages")          \
     X(STORE, "a storage tier: open files, the spill file's page checksums, the index, pacing") \
-    X(GOSSIP, "the members of a job, as one node knows them")                                  \
-    X(NET, "transports: the list of calls, what waits for the I/O thread")                     \
+    X(GOSSIP, "one node's list of the members of a job")                                       \
+    X(NET, "transports: the list of calls, the queue of the I/O thread")                       \
     X(AIO, "an asynchronous I/O queue's thread pool")                                          \
     X(COPY, "the pool of copy threads")                                                        \
     X(THREAD_GROUP, "the members of a thread group")                                           \
     X(TRACE_FILE, "starting and ending a trace file")                                          \
     X(TRACE, "traces: the list of rings, the names, the queue of the file; never two at once") \
-    X(STATS, "the thread that publishes figures: when it shall stop")                          \
+    X(STATS, "the thread that publishes figures: its stop flag")                               \
     X(LOG, "the log sink")
 
 enum vv_lock_rank {
@@ -74,8 +74,8 @@ void vv_cond_fini(struct vv_cond *c);
 void vv_cond_signal(struct vv_cond *c);
 void vv_cond_broadcast(struct vv_cond *c);
 void vv_cond_wait(struct vv_cond *c, struct vv_mutex *m);
-/* 0, perhaps without a signal, or -ETIMEDOUT once vv_now_ns() has reached the deadline. VV_NEVER_NS
- * waits without one. */
+/* Returns 0, possibly without a signal, or -ETIMEDOUT once vv_now_ns() has reached the deadline.
+ * VV_NEVER_NS: no deadline. */
 int vv_cond_wait_until(struct vv_cond *c, struct vv_mutex *m, uint64_t deadline_ns);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages that no return value can carry: a fallback taken, a leftover file removed. The library
- * never prints; a program that wants to see them installs a sink. Without one a message costs one
- * load.
+ * Messages for events without a return value: a fallback taken, a leftover file removed. The library
+ * never prints; a program that wants to see the messages installs a sink. Without a sink a message costs
+ * one load.
  */
 #ifndef VV_BASE_LOG_H
 #define VV_BASE_LOG_H
@@ -18,7 +18,7 @@ enum vv_log_level { VV_LOG_DEBUG, VV_LOG_INFO, VV_LOG_WARNING };
  * the library. */
 typedef void (*vv_log_sink)(void *user, enum vv_log_level level, const char *text);
 
-/* NULL removes the sink; when this returns, the former one is not running and will not be called
+/* NULL removes the sink. When this returns, the previous sink is not running and will not be called
  * again. */
 void vv_log_set_sink(vv_log_sink sink, void *user, enum vv_log_level lowest);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Linux grants more memory than there is and kills a process when it is used. Two limits decide: that
- * of the machine (/proc/meminfo estimates the available part) and those of the control groups around
- * the process, which count the page cache as used although it can be reclaimed.
+ * Linux grants more memory than it has, and kills a process when the memory is used. Two limits apply: that
+ * of the machine (/proc/meminfo estimates the available part) and those of the process's control groups,
+ * which count the page cache as used although it can be reclaimed.
  *
- * Failures: a file that is missing or has another form counts as no limit.
+ * Failures: a file that is missing or malformed counts as no limit.
  */
 #include "base/memory.h"
 
@@ -16,7 +16,7 @@
 
 enum { PATH_BYTES = 512 };
 
-/* The number behind `key` in a file of lines "key number ..."; without a key, the first one. */
+/* Reads the number after `key` in a file of lines "key number ..."; without a key, the first number. */
 static bool read_number(const char *path, const char *key, uint64_t *ret_number)
 {
     FILE *f = fopen(path, "re");
@@ -40,14 +40,14 @@ static bool read_number(const char *path, const char *key, uint64_t *ret_number)
     return found;
 }
 
-/* Memory that one group leaves; UINT64_MAX: it has no limit. */
+/* Memory available in one group; UINT64_MAX: it has no limit. */
 static uint64_t group_available(const char *folder)
 {
     char path[PATH_BYTES + 32];
     uint64_t max, used, file = 0, n;
 
     snprintf(path, sizeof(path), "%s/memory.max", folder);
-    if (!read_number(path, NULL, &max)) /* "max" is no number */
+    if (!read_number(path, NULL, &max)) /* "max": no limit */
         return UINT64_MAX;
     snprintf(path, sizeof(path), "%s/memory.current", folder);
     if (!read_number(path, NULL, &used))
@@ -95,7 +95,7 @@ uint64_t vvi_memory_available_in(const char *proc, const char *cgroup)
             available = VV_MIN(available, group_available(path));
             *strrchr(path, '/') = 0;
         }
-    /* 0 means that the size is unknown, so that no memory at all is 1. */
+    /* 0 stands for unknown, so no available memory is returned as 1. */
     return available == UINT64_MAX ? 0 : VV_MAX(available, (uint64_t)1);
 }
 

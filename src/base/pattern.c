@@ -19,7 +19,7 @@ void vv_pattern_fill(void *buf, size_t n, uint64_t seed, uint64_t version, uint6
     memcpy(p + 8 * words, &word, n % 8);
 }
 
-/* No branch inside, so that it vectorises; which byte is wrong is left to the slow path. */
+/* Without branches, so that it vectorises; the slow path finds the wrong byte. */
 static bool words_equal(const unsigned char *p, size_t words, uint64_t word)
 {
     uint64_t wrong = 0;

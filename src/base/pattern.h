@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contents that can be checked without keeping a copy: each 8-byte word depends on seed, version
- * and its place in the object, so that a page of another version, or of another place, is found
- * out. Measurements and tests use it; the kernels of device/ write and check the same words.
+ * Test data that can be checked without keeping a copy: each 8-byte word depends on seed, version and its
+ * place in the object, so that a page of another version or place is detected. Measurements and tests use
+ * it; the kernels of device/ write and check the same words.
  *
- * Word k of an object is base + k * STEP, base being a hash of seed and version. STEP is odd, so no
- * two words of an object are equal; the sequences of two versions would have to meet by a chance of
- * 2^-64 a word.
+ * Word k of an object is base + k * STEP; base is a hash of seed and version. STEP is odd, so no two words
+ * of an object are equal. Words of two versions are equal with a probability of 2^-64.
  *
  * The inline functions compile as device code too.
  */
@@ -38,7 +37,7 @@ VV_PATTERN_FN uint64_t vv_pattern_word(uint64_t seed, uint64_t version, uint64_t
     return vv_pattern_mix(vv_pattern_mix(seed + VV_PATTERN_STEP) ^ version) + k * VV_PATTERN_STEP;
 }
 
-/* How many of the eight bytes differ. */
+/* The number of the eight bytes that differ. */
 VV_PATTERN_FN unsigned vv_pattern_bytes_differing(uint64_t a, uint64_t b)
 {
     uint64_t x = a ^ b;
@@ -57,12 +56,12 @@ VV_PATTERN_FN unsigned vv_pattern_bytes_differing(uint64_t a, uint64_t b)
  */
 void vv_pattern_fill(void *buf, size_t n, uint64_t seed, uint64_t version, uint64_t offset);
 
-/* True if buf holds what vv_pattern_fill would write. If not, and ret_bad is not NULL, the offset
- * in buf of the first wrong byte is stored there. */
+/* True if buf has the bytes that vv_pattern_fill would write. If not, and ret_bad is not NULL, stores the
+ * offset in buf of the first wrong byte. */
 bool vv_pattern_verify(const void *buf, size_t n, uint64_t seed, uint64_t version, uint64_t offset,
                        size_t *ret_bad);
 
-/* How many bytes of buf differ from what vv_pattern_fill would write. */
+/* The number of bytes of buf that differ from what vv_pattern_fill would write. */
 uint64_t vv_pattern_count_bad(const void *buf, size_t n, uint64_t seed, uint64_t version,
                               uint64_t offset);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The number is kept in a page that the system empties in a child, however it was made: handlers of
- * pthread_atfork are not called for every one. A thread that finds a zero replaces it, always by the
- * same number.
+ * The process id is kept in a page that the system zeroes in every child, also in those for which
+ * pthread_atfork handlers are not called. A thread that finds 0 stores the id again; all threads store the
+ * same value.
  *
- * Failures: there is no memory, or the system is older than such pages (Linux 4.14). Then each question
- * is a system call.
+ * Failures: there is no memory, or the system is older than such pages (Linux 4.14). Then each call of
+ * vv_pid is a system call.
  */
 #include "base/pid.h"
 
@@ -22,7 +22,7 @@ enum { PAGE = 4096 };
 
 typedef _Atomic pid_t cell;
 
-/* NULL: not made yet. Synchronization: release when it is made, and acquire. */
+/* NULL: not made yet. Synchronization: stored with release, loaded with acquire. */
 static _Atomic(cell *) kept;
 
 static cell *make(void)
@@ -36,7 +36,7 @@ static cell *make(void)
         atomic_compare_exchange_strong_explicit(&kept, &none, page, memory_order_acq_rel,
                                                 memory_order_acquire))
         return page;
-    (void)munmap(page, PAGE); /* another thread was first, or there are no such pages */
+    (void)munmap(page, PAGE); /* another thread was first, or the system has no such pages */
     return none;
 }
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The number of this process, without a system call: what every call of the library asks for, to
- * refuse its service in a child that fork has made.
+ * The process id without a system call. Every call of the library checks it, to fail in a forked child.
  */
 #ifndef VV_BASE_PID_H
 #define VV_BASE_PID_H
 
 #include <sys/types.h>
 
-/* As getpid. Any thread. */
+/* Same as getpid. Any thread. */
 pid_t vv_pid(void);
 
 #endif

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Settings from tables of keys. Everything goes through set_value(): file, environment and flags accept
- * the same words and fail with the same messages. Loaders work on a copy and hand it over at the end, so
- * that a failure changes nothing.
+ * Settings from tables of keys. All values pass through set_value(), so that file, environment and flags
+ * accept the same words and fail with the same messages. Loaders work on a copy and store it at the end, so
+ * a failure changes nothing.
  *
- * The INI parser takes an indented line for the continuation of the value before it. As that would
- * give a key a second value, which is never intended, a key that is set twice in one file
- * is an error.
+ * The INI parser treats an indented line as a continuation of the previous value, and reports it as a second
+ * value of the key. That is never intended, so a key that is set twice in one file is an error.
  */
 #include "base/settings.h"
 
@@ -176,7 +175,7 @@ void vv_settings_init(const struct vv_settings *s, void *values)
     }
 }
 
-/* The letters of a key: the same for "hostCache", "host-cache" and "host_cache". */
+/* Stores the letters of a key: the same for "hostCache", "host-cache" and "host_cache". */
 static size_t letters(const char *key, char *buf, size_t size)
 {
     size_t n = 0;
@@ -187,8 +186,8 @@ static size_t letters(const char *key, char *buf, size_t size)
     return n;
 }
 
-/* How many letters have to be added, removed or changed to make one word of another; two that were
- * exchanged count as two. */
+/* Edit distance: the number of letters to add, remove or change to turn one word into the other; exchanging
+ * two letters counts as two. */
 static size_t letters_apart(const char *left, const char *right)
 {
     char a[VV_CONFIG_NAME], b[VV_CONFIG_NAME];
@@ -246,10 +245,10 @@ struct ini_state {
     void *values;
     bool seen[VV_SETTINGS_KEYS_MAX];
     bool failed;
-    char why[512]; /* of the first failure */
+    char why[512]; /* text of the first failure */
 };
 
-/* Called by the parser for each "key = value"; 0 tells it that the line is wrong. */
+/* The parser calls it for each "key = value"; 0: the line is wrong. */
 static int ini_pair(void *user, const char *section, const char *name, const char *value)
 {
     struct ini_state *st = user;
@@ -288,7 +287,7 @@ static int read_ini(FILE *file, const char *path, struct ini_state *st, char *er
         vv_settings_fail(err, err_size, "%s: %s", path, strerror(-rc));
         return rc;
     }
-    /* The parser reports the first bad line; its own complaints come without a text of ours. */
+    /* The parser returns the first bad line. If it found the error itself, there is no text of ours. */
     if (line > 0 && st->failed)
         return vv_settings_fail(err, err_size, "%s:%d: %s", path, line, st->why);
     if (line > 0)

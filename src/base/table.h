@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The hash table of the library: items that are found by a number of 64 bits.
+ * The hash table of the library: finds items by a 64-bit number.
  *
- * An item is a struct of the caller's that begins with VV_TABLE_ITEM. Its key is a number, or the hash of
- * something longer: then the caller compares that too, and goes from one item of the key to the next with
- * vv_table_same(). Several items may have one key.
+ * An item is a struct of the caller that begins with VV_TABLE_ITEM. Its key is a number, or the hash of
+ * something longer. In that case the caller also compares the full key, and moves to the next item with the same
+ * hash by vv_table_same(). Several items may have one key.
  *
- * Items hang in chains. Their number is a power of two and at least a third more than items, since in a large
- * table each item on the way is a cache miss. If there is no memory for more chains they become longer: adding never
- * fails, and removing takes no memory. The table never moves or frees an item.
+ * Items are in chains. The number of chains is a power of two, and at least 4/3 of the number of items: in a large
+ * table each step along a chain is a cache miss. If there is no memory for more chains they become longer, so adding
+ * never fails, and removing takes no memory. The table never moves or frees an item.
  *
- * Threads: the lock is the caller's. A header: libraries on top of ours use it too.
+ * Threads: the caller locks. It is a header only, because libraries on top of this one use it too.
  */
 #ifndef VV_BASE_TABLE_H
 #define VV_BASE_TABLE_H
@@ -22,11 +22,11 @@
 #include <string.h>
 
 struct vv_table_item {
-    struct vv_table_item *next; /* of the same chain */
+    struct vv_table_item *next; /* in the same chain */
     uint64_t key;
 };
 
-/* The first member of a struct that is kept in a table. `name` is its key, which does not change while it is there. */
+/* First member of a struct that is kept in a table. `name` is its key, which must not change while it is there. */
 #define VV_TABLE_ITEM(name)                 \
     union {                                 \
         struct vv_table_item item;          \
@@ -38,7 +38,7 @@ struct vv_table_item {
 
 /* All zero: empty. */
 struct vv_table {
-    struct vv_table_item **chain; /* NULL: `only` is the only one */
+    struct vv_table_item **chain; /* NULL: `only` is the only chain */
     struct vv_table_item *only;
     size_t n;       /* items */
     unsigned shift; /* 64 - log2 of the number of chains */
@@ -55,8 +55,8 @@ static inline struct vv_table_item **vv_table_chain(const struct vv_table *t, si
     return t->chain ? &t->chain[i & (vv_table_chains(t) - 1)] : (struct vv_table_item **)&t->only;
 }
 
-/* Eight keys that follow one another have chains in one cache line: such keys are often used in turn. The
- * golden ratio spreads the groups of eight; the high bits depend on all of a number. */
+/* Eight consecutive keys have their chains in one cache line, because they are often used one after another. The
+ * golden ratio spreads the groups of eight; the high bits depend on all bits of the number. */
 static inline struct vv_table_item **vvi_table_chain_of(const struct vv_table *t, uint64_t key)
 {
     uint64_t group = key / 8 * UINT64_C(0x9e3779b97f4a7c15);
@@ -71,7 +71,7 @@ static inline void *vvi_table_seek(struct vv_table_item *item, uint64_t key)
     return item;
 }
 
-/* NULL: there is none. */
+/* The first item with the key; NULL: there is none. */
 static inline void *vv_table_find(const struct vv_table *t, uint64_t key)
 {
     return vvi_table_seek(*vvi_table_chain_of(t, key), key);
@@ -106,7 +106,7 @@ static inline void vvi_table_grow(struct vv_table *t)
     *t = more;
 }
 
-/* The item has its key. */
+/* Adds an item; its key is set. */
 static inline void vv_table_add(struct vv_table *t, void *item)
 {
     struct vv_table_item *it = item, **to;
@@ -119,7 +119,7 @@ static inline void vv_table_add(struct vv_table *t, void *item)
     t->n++;
 }
 
-/* Returns whether it was there. */
+/* Returns true if the item was there. */
 static inline bool vv_table_remove(struct vv_table *t, const void *item)
 {
     const struct vv_table_item *it = item;
@@ -142,8 +142,8 @@ static inline void *vvi_table_from(const struct vv_table *t, size_t chain)
     return NULL;
 }
 
-/* All items, in no order; NULL: that was all. To remove one, take the next one first. Adding one may change the
- * order. */
+/* Iterate over all items, in no particular order; NULL: end. To remove an item, get the next one first. Adding an
+ * item may change the order. */
 static inline void *vv_table_first(const struct vv_table *t)
 {
     return vvi_table_from(t, 0);
@@ -159,21 +159,21 @@ static inline void *vv_table_next(const struct vv_table *t, const void *item)
                     : NULL;
 }
 
-/* Forgets all items, and keeps the memory for as many. */
+/* Removes all items, and keeps the memory of the chains. */
 static inline void vv_table_clear(struct vv_table *t)
 {
     memset(vv_table_chain(t, 0), 0, vv_table_chains(t) * sizeof(struct vv_table_item *));
     t->n = 0;
 }
 
-/* The items are the caller's to free, before or after. */
+/* Frees the chains. The caller frees the items, before or after. */
 static inline void vv_table_fini(struct vv_table *t)
 {
     free(t->chain);
     *t = (struct vv_table){0};
 }
 
-/* The same, and frees the items, which were allocated by malloc. */
+/* The same, and also frees the items, which were allocated by malloc. */
 static inline void vv_table_fini_items(struct vv_table *t)
 {
     for (void *item = vv_table_first(t), *next; item; item = next) {

@@ -73,7 +73,7 @@ void vv_thread_unbind(void)
 {
     cpu_set_t all;
 
-    /* The system takes those out that are not there, or that control groups withhold. */
+    /* The system removes processors that do not exist, or that control groups do not allow. */
     memset(&all, 0xff, sizeof(all));
     (void)!sched_setaffinity(0, sizeof(all), &all);
 }

@@ -7,17 +7,17 @@
 
 #include "base/util.h"
 
-/* Starts a thread, of the caller's group if it is in one, with every signal blocked: signals are the application's, and none of its
- * handlers shall run on a thread it does not know. 0, or -EAGAIN, -ENOMEM. Joined with
+/* Starts a thread in the caller's group, if it has one. All signals are blocked in it: handlers of the
+ * application must not run on the library's threads. Returns 0, -EAGAIN or -ENOMEM. The thread is joined with
  * pthread_join. */
 int vv_thread_start(pthread_t *ret_thread, void *(*fn)(void *), void *arg) VV_WARN_UNUSED;
 
-/* Sleeps of the calling thread end when they should, not up to 50 us later: for threads that look
- * for something every few microseconds. */
+/* Makes sleeps of the calling thread end on time, not up to 50 us later. For threads that poll every few
+ * microseconds. */
 void vv_thread_sharpen(void);
 
-/* The calling thread may run on all processors that the system lets the process use, whatever the
- * thread that started it is bound to. */
+/* Lets the calling thread run on all processors that the system allows the process, independent of the binding
+ * of the thread that started it. */
 void vv_thread_unbind(void);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Thread groups. A member is on its group's list from its first action to its last: a thread that
- * holds the lock may ask for the processor time of any thread on the list, and the sum over ended
- * threads is exact. Binding and priority are set by the thread itself when it joins; where the
- * system refuses, it runs as it is, and the lists tell how. A group that moves binds those on the list
- * under the lock, so that none that joins meanwhile is left behind.
+ * Thread groups. A member is on its group's list from its first action to its last. So a thread that holds the
+ * lock may read the processor time of any thread on the list, and the sum over ended threads is exact. A thread
+ * sets its own binding and priority when it joins; if the system refuses, it runs unchanged, and the lists show
+ * how. A group that moves binds the threads on its list under the lock, so that a thread that joins meanwhile is
+ * bound too.
  */
 #include "base/thread_group.h"
 
@@ -31,7 +31,8 @@ struct member {
 };
 
 struct vv_thread_group {
-    cpu_set_t home; /* where who made it may run; immutable, as the next */
+    cpu_set_t
+        home; /* processors of the thread that made the group; immutable, like the next field */
     int nice;
     struct vv_mutex lock;
     cpu_set_t cpus; /* Synchronization: lock, as all that follow */
@@ -44,10 +45,10 @@ struct vv_thread_group {
 static _Thread_local struct vv_thread_group *current;
 static _Thread_local struct member *me;
 
-/* Threads of all groups, so that none takes another's for the application's. */
+/* Threads of all groups, so that no group mistakes another group's threads for the application's. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct vv_mutex ours_lock;
-static pid_t ours[THREADS_MAX]; /* Synchronization: ours_lock, as the next */
+static pid_t ours[THREADS_MAX]; /* Synchronization: ours_lock, like the next variable */
 static size_t nours;
 
 static void init(void)
@@ -126,7 +127,7 @@ static int take_list(const char *list, char *err, size_t err_bytes, struct vv_th
                  list);
         return -EINVAL;
     }
-    /* The only way to learn whether the system lets a thread run there is to try, in this one. */
+    /* The only way to find out if the system allows these processors is to bind this thread to them. */
     if (sched_getaffinity(0, sizeof(now), &now) != 0)
         return -errno;
     usable = sched_setaffinity(0, sizeof(cpus), &cpus) == 0 &&
@@ -134,7 +135,8 @@ static int take_list(const char *list, char *err, size_t err_bytes, struct vv_th
     if (usable)
         (void)!sched_setaffinity(0, sizeof(now), &now);
     if (!usable) {
-        snprintf(err, err_bytes, "helper_cores: none of processors %.60s may be used", list);
+        snprintf(err, err_bytes, "helper_cores: this process may use none of processors %.60s",
+                 list);
         return -EINVAL;
     }
     group->cpus = got;
@@ -304,8 +306,8 @@ void vv_thread_group_get_stats(struct vv_thread_group *group,
     *ret_stats = s;
 }
 
-/* The processor that a thread ran on last: the 39th word of its stat, counted behind the name, which
- * may hold anything. */
+/* The processor that a thread ran on last: field 39 of its stat. Counting starts after the name, which may have
+ * any characters. */
 static int last_cpu(pid_t tid)
 {
     char path[64], text[1024], *at;
@@ -343,7 +345,7 @@ size_t vv_thread_group_list(struct vv_thread_group *group,
         memcpy(r->name, m->name, sizeof(r->name));
     }
     vv_mutex_unlock(&group->lock);
-    /* Files are not read under a lock; a thread that has ended meanwhile has none. */
+    /* Read files without the lock; a thread that has ended meanwhile has no file. */
     for (size_t i = 0; i < VV_MIN(n, max); i++) {
         pid_t tid = ret_members[i].cpu;
         ret_members[i].cpu = last_cpu(tid);

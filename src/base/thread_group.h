@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A group: the threads that work for one context in the background, where they may run, and what they
- * have cost. Threads of vv_thread_start join the group of the thread that starts them; a thread that
- * is in none (the application's) enters one for as long as it starts threads for it.
+ * A group: the background threads of one context, their processors, and their processor time. Threads of
+ * vv_thread_start join the group of the thread that starts them. A thread of the application is in no group;
+ * it enters one while it starts threads for it.
  */
 #ifndef VV_BASE_THREAD_GROUP_H
 #define VV_BASE_THREAD_GROUP_H
@@ -18,58 +18,57 @@
 struct vv_thread_group;
 
 /*
- * `cores`: "none" or "any", where the thread that makes the group may run; a list of processors, "3" or
- * "0-3,8"; or "auto", none until vv_thread_group_move says otherwise. `nice`: their priority, 0 to 19, or
- * below 0 where the process may. -EINVAL, with a text: not a list, or none of it may be used;
- * -ENOMEM.
+ * `cores`: "none" or "any", the processors of the calling thread; a list of processors, "3" or "0-3,8"; or
+ * "auto", like "none" until vv_thread_group_move. `nice`: priority of the threads, 0 to 19, or below 0 if the
+ * process has permission. -EINVAL, with a text: not a list, or this process may use none of it; -ENOMEM.
  */
 VV_WARN_UNUSED int vv_thread_group_new(const char *cores, int nice, char *err, size_t err_bytes,
                                        struct vv_thread_group **ret_group);
-/* None of its threads is left. Accepts NULL. */
+/* Frees a group whose threads have all ended. Accepts NULL. */
 void vv_thread_group_free(struct vv_thread_group *group);
 
-/* From now on its threads, those to come as well, run on these processors, of so many cores; 0: on
- * any, as above. Any thread. */
+/* From now on the group's threads, including new ones, run on `cpus`, which belong to `cores` cores; with
+ * `cores` 0 they run as with "any". Any thread. */
 void vv_thread_group_move(struct vv_thread_group *group, const cpu_set_t *cpus, unsigned cores);
-/* Where each thread of the process that is in no group may run. For the caller to free; NULL: nothing
- * is known. */
+/* The processors of each thread of the process that is in no group. The caller frees the array; NULL: not
+ * known. */
 cpu_set_t *vv_thread_group_app_masks(size_t *ret_n);
 
-/* Threads that the calling thread starts from now on belong to this group; NULL: to none. Returns what
- * it was before, to be set again. */
+/* Threads that the calling thread starts from now on belong to this group; NULL: to none. Returns the previous
+ * group, to be restored later. */
 struct vv_thread_group *vv_thread_group_enter(struct vv_thread_group *group);
 /* Names the work of the calling thread, for lists; long names are cut. Does nothing outside a group. */
 void vv_thread_group_name(const char *name);
-/* Cores, and so processors, that its threads are bound to; 0: they are not. Accepts NULL. */
+/* Number of cores that the group's threads are bound to; 0: not bound. Accepts NULL. */
 unsigned vv_thread_group_cores(struct vv_thread_group *group);
 
 enum { VV_THREAD_GROUP_CORES_TEXT = 64, VV_THREAD_GROUP_NAME = 24 };
 
 struct vv_thread_group_member {
     char name[VV_THREAD_GROUP_NAME];
-    int cpu;         /* that it ran on last; -1: not known */
-    int nice;        /* as the system has it */
-    uint64_t cpu_ns; /* that it has taken */
+    int cpu;         /* processor that it ran on last; -1: not known */
+    int nice;        /* its actual priority */
+    uint64_t cpu_ns; /* its processor time */
 };
 
 struct vv_thread_group_stats {
-    uint64_t threads, ended;                /* there are; there were */
-    uint64_t cpu_ns;                        /* of both together */
-    unsigned cores;                         /* as vv_thread_group_cores */
+    uint64_t threads, ended;                /* running, and ended */
+    uint64_t cpu_ns;                        /* processor time of both together */
+    unsigned cores;                         /* see vv_thread_group_cores */
     char where[VV_THREAD_GROUP_CORES_TEXT]; /* the processors as a list, cut; "any" */
 };
 
-/* Any thread. Accept NULL: nothing. */
+/* Any thread. Accept NULL: all figures are 0. */
 void vv_thread_group_get_stats(struct vv_thread_group *group,
                                struct vv_thread_group_stats *ret_stats);
-/* Up to `max` of its threads, and how many there are. */
+/* Lists up to `max` of its threads, and returns their full number. */
 size_t vv_thread_group_list(struct vv_thread_group *group,
                             struct vv_thread_group_member *ret_members, size_t max);
 
 /* ---- for threads of vv_thread_start ---- */
 
 struct vv_thread_group *vv_thread_group_current(void);
-/* The calling thread joins, and leaves before it ends. -ENOMEM: it works, and is not counted. */
+/* The calling thread joins, and leaves before it ends. -ENOMEM: it runs, but is not counted. */
 int vv_thread_group_join(struct vv_thread_group *group);
 void vv_thread_group_leave(struct vv_thread_group *group);
 

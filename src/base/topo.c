@@ -15,9 +15,9 @@
 #ifdef HAVE_HWLOC
 #include <hwloc.h>
 
-/* Cores, caches and memory nodes from hwloc. By default it leaves out what the process may not use, except
- * for the binding of the process: so threads are counted by affinity, and there are never more cores
- * than threads. */
+/* Gets cores, caches and memory nodes from hwloc. By default hwloc leaves out what the process may not use, but
+ * ignores the binding of the process: so threads are counted by affinity, and cores are limited to the number of
+ * threads. */
 static void ask_hwloc(struct vv_topo *topo)
 {
     hwloc_topology_t t;
@@ -50,7 +50,7 @@ static int bind_near(hwloc_topology_t t, void *ptr, size_t bytes, const char *pc
     place = device ? hwloc_get_non_io_ancestor_obj(t, device) : NULL;
     if (!place || !place->nodeset)
         return -ENOENT;
-    /* Not strictly: what the node cannot give comes from others. */
+    /* Not strict: if the node has too little memory, the rest comes from other nodes. */
     errno = 0;
     if (hwloc_set_area_membind(t, ptr, bytes, place->nodeset, HWLOC_MEMBIND_BIND,
                                HWLOC_MEMBIND_BYNODESET) != 0)
@@ -58,7 +58,7 @@ static int bind_near(hwloc_topology_t t, void *ptr, size_t bytes, const char *pc
     return 0;
 }
 
-/* Known without asking hwloc, which takes its time. */
+/* A quick check without hwloc, which is slow. */
 static bool one_node(void)
 {
     char list[32] = "";
@@ -166,7 +166,7 @@ unsigned vv_topo_threads(void)
     return 1;
 }
 
-/* Cache of the first processor by the kernel's files, in KiB; 0: unknown. */
+/* Cache size of the first processor from the kernel's files; 0: unknown. */
 static size_t cache_of_kernel(void)
 {
     size_t most = 0;
@@ -187,7 +187,7 @@ static size_t cache_of_kernel(void)
 
 size_t vv_topo_cache_bytes(void)
 {
-    /* Synchronization: relaxed; every thread that finds it out finds out the same. */
+    /* Synchronization: relaxed; all threads compute the same value. */
     static _Atomic size_t found;
     size_t bytes = atomic_load_explicit(&found, memory_order_relaxed);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small things that every module uses. */
+/* Small macros and functions that every module uses. */
 #ifndef VV_BASE_UTIL_H
 #define VV_BASE_UTIL_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* They evaluate their arguments twice. */
+/* These evaluate their arguments twice. */
 #define VV_MIN(a, b)     ((a) < (b) ? (a) : (b))
 #define VV_MAX(a, b)     ((a) > (b) ? (a) : (b))
 #define VV_ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
@@ -15,7 +15,7 @@
 #define VV_WARN_UNUSED  __attribute__((warn_unused_result))
 #define VV_PRINTF(f, a) __attribute__((format(printf, f, a)))
 
-/* The unit in which memory tiers are kept; one page holds one chunk of an object. */
+/* Size of a page, the unit of memory tiers; one page holds one chunk of an object. */
 #define VV_PAGE_BYTES_DEFAULT (UINT64_C(256) << 10)
 #define VV_PAGE_BYTES_MIN     (UINT64_C(4) << 10)
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * XXH3-64 in pieces, for processors that compute it with many threads. The same value as
- * vv_hash64(), as a test checks. Written in the part of C that also compiles as CUDA.
+ * XXH3-64 in pieces, computed by many threads. A test checks that the value is that of vv_hash64(). Written in
+ * the part of C that also compiles as CUDA.
  *
- * Inputs over 240 bytes are taken in blocks of 16 stripes of 64 bytes. Within a block the eight
- * accumulators only grow by sums, and each term depends on its own word of the input alone:
- * any number of threads can compute them in any order. Only the step between two blocks
- * (the scrambling) is a chain, of a few operations a block. So:
+ * Inputs over 240 bytes are divided into blocks of 16 stripes of 64 bytes. Within a block the eight
+ * accumulators are sums, and each term depends only on its own words of the input: any number of threads can
+ * compute the terms in any order. Only the step between two blocks (the scrambling) is sequential, with a few
+ * operations a block. So:
  *
  *   1. for each block b and lane i, in parallel: vv_xxh3_stripes(p + b * BLOCK, 16, i)
  *   2. for each lane i, block after block: acc = vv_xxh3_scramble(acc + those sums, i)
  *   3. the stripes left over and the last one, then vv_xxh3_finish()
  *
- * A word of the input adds to its own lane (multiplied with a key) and to its neighbour's (as it
- * is). vv_xxh3_stripes reads both words itself, so that threads need not exchange anything.
+ * A word of the input adds to its own lane (multiplied with a key) and to its neighbour's (unchanged).
+ * vv_xxh3_stripes reads both words itself, so that threads need not exchange values.
  */
 #ifndef VV_BASE_XXH3_H
 #define VV_BASE_XXH3_H
@@ -56,7 +56,7 @@ VV_XXH3_TABLE uint64_t vv_xxh3_secret[24] = {
     0xfca1477d58be162bu, 0xce31d07ad1b8f88fu, 0x280416958f3acb45u, 0x7e404bbbcafbd7afu,
 };
 
-/* Eight bytes of the secret, from any of them on. */
+/* Eight bytes of the secret, starting at any byte. */
 VV_XXH3_FN uint64_t vv_xxh3_key(unsigned at)
 {
     unsigned word = at / 8, shift = at % 8 * 8;
@@ -86,7 +86,7 @@ VV_XXH3_FN uint64_t vv_xxh3_swap(uint64_t x)
     return x << 32 | x >> 32;
 }
 
-/* Both halves of the product, folded into one. */
+/* The product of two words, with its halves folded into one word. */
 VV_XXH3_FN uint64_t vv_xxh3_fold(uint64_t a, uint64_t b)
 {
     uint64_t al = (uint32_t)a, ah = a >> 32, bl = (uint32_t)b, bh = b >> 32;
@@ -163,7 +163,7 @@ VV_XXH3_FN uint64_t vv_xxh3_short(const unsigned char *p, size_t n)
     return vv_xxh3_avalanche(h + vv_xxh3_mix16(p + n - 16, 119));
 }
 
-/* ---- more ---- */
+/* ---- over 240 bytes ---- */
 
 VV_XXH3_FN uint64_t vv_xxh3_start(unsigned lane)
 {
@@ -194,7 +194,7 @@ VV_XXH3_FN uint64_t vv_xxh3_term(uint64_t word, uint64_t neighbour, unsigned key
     return neighbour + (uint32_t)keyed * (keyed >> 32);
 }
 
-/* Full blocks and what remains are read by words where the memory allows: p is 8-byte aligned. */
+/* Input is read by words, so p is 8-byte aligned. */
 VV_XXH3_FN uint64_t vv_xxh3_stripes(const unsigned char *p, unsigned stripes, unsigned lane)
 {
     const uint64_t *words = (const uint64_t *)p;
@@ -211,8 +211,8 @@ VV_XXH3_FN uint64_t vv_xxh3_scramble(uint64_t acc, unsigned lane)
     return acc * VV_XXH3_P32_1;
 }
 
-/* The blocks that are scrambled, and the stripes after them: the last stripe, which ends with the
- * input and may overlap them, comes on top. */
+/* The number of blocks that are scrambled. The stripes after them, and the last stripe, which ends with the input
+ * and may overlap others, are added by vv_xxh3_rest. */
 VV_XXH3_FN size_t vv_xxh3_blocks(size_t n)
 {
     return (n - 1) / VV_XXH3_BLOCK;
@@ -237,7 +237,7 @@ VV_XXH3_FN uint64_t vv_xxh3_finish(const uint64_t acc[VV_XXH3_LANES], size_t n)
     return vv_xxh3_avalanche(h);
 }
 
-/* All of it by one thread. p is 8-byte aligned. */
+/* The whole hash by one thread. p is 8-byte aligned. */
 VV_XXH3_FN uint64_t vv_xxh3(const void *data, size_t n)
 {
     const unsigned char *p = (const unsigned char *)data;

@@ -107,18 +107,17 @@ struct varve_opts {
     int32_t trace;            /* not 0: record the latest events of each thread in memory */
     int32_t close_timeout_ms; /* how long closing may wait for pending flushes; negative: without
                                  limit */
-    char local[VARVE_PATH_BYTES]; /* folder on local disk; empty: no disk tier. Created if missing,
+    char local[VARVE_PATH_BYTES];  /* folder on local disk; empty: no disk tier. Created if missing,
                                       but not the folders above it */
-    char remote
-        [VARVE_PATH_BYTES];      /* folder on shared storage. Levels remote and complete require it.
-                                      At level cached it is the layer behind the local folder, for
-                                      data that does not fit there; not used at level local. Created
-                                      if missing, but not the folders above it */
-    char rate[VARVE_RATE_BYTES]; /* "d2d=4G,h2f=40M": limit these hops to so many bytes/s; empty:
+    char remote[VARVE_PATH_BYTES]; /* folder on shared storage, required by levels remote and
+                                      complete. At level cached it is the layer behind the local
+                                      folder, for data that does not fit there. Not used at level
+                                      local. Created if missing, but not the folders above it */
+    char rate[VARVE_RATE_BYTES];   /* "d2d=4G,h2f=40M": limit these hops to so many bytes/s; empty:
                                       full speed */
-    int32_t device_id;           /* the GPU's number in CUDA; -1: the GPU of the current CUDA
+    int32_t device_id;             /* the GPU's number in CUDA; -1: the GPU of the current CUDA
                                       context, else one in use, else the first */
-    int32_t gds;                 /* not 0: GPUDirect Storage between device and local disk;
+    int32_t gds;                   /* not 0: GPUDirect Storage between device and local disk;
                                       varve_open returns -ENOTSUP where it is not available.
                                       Ignored without a device or a local folder */
     uint64_t run_id; /* identifies this run of the job: the same on every rank, different at every

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Checkpoint and restore, and the small calls around them.
+ * Checkpoint and restore, and small related calls.
  *
- * An object is the bytes of its regions, by ascending number, one after the other. A checkpoint
- * takes a copy of the list of regions and hands the engine their pieces. A restore looks the
- * version up, matches the regions protected now with the stored ones, and hands the engine pieces
- * in the stored order, with a hole for every stored region that nobody wants.
+ * An object is the bytes of its regions, by ascending number, one after the other. A checkpoint copies the
+ * list of regions and passes their pieces to the engine. A restore looks the version up, matches the
+ * protected regions with the stored ones, and passes pieces to the engine in the stored order, with a hole
+ * for every stored region that is not wanted.
  *
- * Between looking a version up and getting it another thread may discard it and write it anew with
- * other regions; the engine compares generations, and we look again.
+ * Between the lookup of a version and getting it, another thread may discard the version and write it again
+ * with other regions. The engine compares generations, and the restore repeats the lookup.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,12 +19,12 @@
 #include "ckpt/ckpt_private.h"
 #include "ckpt/face.h"
 
-/* The pieces of one request, on the stack unless there are many. Empty regions have none. */
+/* The pieces of one request, on the stack unless there are many. An empty region has no piece. */
 struct pieces {
     struct vv_engine_piece few[VVI_PIECES_INLINE];
     struct vv_engine_piece *v;
     size_t n;
-    bool device, host; /* some are in device memory, in host memory */
+    bool device, host; /* some pieces are in device memory, in host memory */
 };
 
 static int pieces_alloc(struct pieces *p, size_t n)
@@ -35,7 +35,7 @@ static int pieces_alloc(struct pieces *p, size_t n)
     return p->v ? 0 : -ENOMEM;
 }
 
-/* `ptr` NULL: a hole, of bytes that are not wanted. */
+/* Adds a piece. `ptr` NULL: a hole, whose bytes are skipped. */
 static void pieces_add(struct pieces *p, char *ptr, uint64_t bytes, enum vv_mem_kind kind)
 {
     p->v[p->n++] = (struct vv_engine_piece){ptr, bytes, kind};
@@ -49,7 +49,7 @@ static void pieces_free(struct pieces *p)
         free(p->v);
 }
 
-/* A copy of the protected regions, so that no lock is held while data moves. */
+/* A copy of the list of regions, so that no lock is held while data moves. */
 struct regions {
     struct vvi_region few[VVI_PIECES_INLINE];
     struct vvi_region *v;
@@ -63,7 +63,7 @@ static int regions_alloc(struct regions *r, size_t n)
     return r->v ? 0 : -ENOMEM;
 }
 
-/* `only`: these `n`, and none that is protected; NULL: those. */
+/* `only`: copies these `n` regions; NULL: the protected ones. */
 static int regions_copy(struct varve_history *h, const struct vvi_region *only, size_t n,
                         struct regions *r)
 {
@@ -92,7 +92,7 @@ static void regions_free(struct regions *r)
         free(r->v);
 }
 
-/* What a stream brought about after its call had returned; `only`: of this version. */
+/* Reports a failure on a stream after its call had returned. `only`: of this version. */
 static int stream_error(struct varve_history *h, const char *operation, const uint64_t *only)
 {
     enum vv_req_kind kind = VV_REQ_PUT;
@@ -107,11 +107,11 @@ static int stream_error(struct varve_history *h, const char *operation, const ui
                         (unsigned long long)here.version, vv_strerror(rc));
     return vvi_fail(h->ctx, &here, rc, "version %llu: its stream-ordered %s failed%s: %s",
                     (unsigned long long)here.version, kind == VV_REQ_PUT ? "checkpoint" : "restore",
-                    kind == VV_REQ_PUT ? ", the version is what it was before" : "",
+                    kind == VV_REQ_PUT ? ", the version has its previous content" : "",
                     vv_strerror(rc));
 }
 
-/* Less of the host cache than was asked for, found out after opening. */
+/* Reports that, after opening, part of the host cache could not be prepared. */
 static int memory_error(struct varve_ctx *ctx, const char *operation)
 {
     char text[160];
@@ -122,14 +122,14 @@ static int memory_error(struct varve_ctx *ctx, const char *operation)
     for (unsigned t = 0; t < vv_engine_tiers(ctx->engine); t++)
         if (vv_engine_tier_kind(ctx->engine, t) == VV_TIER_HOST)
             here.tier = (int)t;
-    return vvi_fail(ctx, &here, rc, "%s. The context goes on with what there is", text);
+    return vvi_fail(ctx, &here, rc, "%s. The context continues with the memory that it has", text);
 }
 
-/* What failed after its call had returned, told once. */
+/* Reports once a failure that came after its call had returned. */
 int vvi_history_late_error(struct varve_history *h, const char *operation)
 {
     uint64_t version = 0;
-    /* Every call asks, and hardly any is told something: one look at the books has to do. */
+    /* Every call checks, and there is hardly ever an error: a single query of the engine must be enough. */
     bool any = vv_engine_has_error(h->ctx->engine, h->hist);
     int tier = -1, rc = any ? stream_error(h, operation, NULL) : 0;
     if (rc == 0)
@@ -138,10 +138,10 @@ int vvi_history_late_error(struct varve_history *h, const char *operation)
         return rc;
     while (any && (rc = vv_engine_take_error(h->ctx->engine, h->hist, &version, &tier)) != 0) {
         vv_mutex_lock(&h->lock);
-        bool told = h->told && h->told_version == version;
-        h->told = h->told && !told;
+        bool reported = h->reported && h->reported_version == version;
+        h->reported = h->reported && !reported;
         vv_mutex_unlock(&h->lock);
-        if (told)
+        if (reported)
             continue;
         struct vv_object_info info;
         if (vv_engine_lookup(h->ctx->engine, h->hist, version, &info) == 0) {
@@ -156,8 +156,8 @@ int vvi_history_late_error(struct varve_history *h, const char *operation)
     return vvi_shared_late_error(h, operation);
 }
 
-/* A put or restore of the version that a stream ordered and that failed: the version is what it was
- * before, and a restore must not give that without a word. */
+/* Reports a stream-ordered put or restore of the version that failed. The version has its previous content,
+ * which a restore must not return without this error. */
 int vvi_version_late_error(struct varve_history *h, const char *operation, uint64_t version)
 {
     return vv_engine_has_error(h->ctx->engine, h->hist) ? stream_error(h, operation, &version) : 0;
@@ -185,7 +185,7 @@ static const char *why_refused(const struct varve_history *h, const char *operat
     case -EIDRM:
         return "the job has removed it, or written the history again, since the part was opened";
     case -EINVAL:
-        return "no such stream, or memory of a region is not there any more";
+        return "the stream does not exist, or memory of a region has been freed";
     case -ENOMEM:
         return h->ctx->device ? "no memory, or no more events of the device" : vv_strerror(rc);
     case -ENODEV:
@@ -200,7 +200,7 @@ int vvi_history_say(struct varve_history *h, const char *operation, uint64_t ver
 {
     struct vvi_where here = {operation, version, -1, -1};
     const char *why = why_refused(h, operation, rc);
-    /* A device that another thread found lost leaves no code with this one. */
+    /* If another thread found the device lost, this thread has no device code. */
     return vvi_fail_foreign(h->ctx, &here, rc,
                             vvi_device_code(rc == -ENODEV ? h->ctx->device : NULL),
                             "version %llu: %s", (unsigned long long)version, why);
@@ -241,9 +241,9 @@ uint64_t vvi_on_deadline_ns(int timeout_ms)
     return timeout_ms == 0 ? 0 : vv_deadline_ns(timeout_ms);
 }
 
-/* Host memory is copied by the processor, which cannot be put on a stream: wait until the stream
- * has come to this point, and go on as without one. `ret_polls`: a call that then runs out of time
- * was not to wait at all. */
+/* The processor copies host memory, and its copies cannot be put on a stream: wait until the stream has
+ * executed its earlier work, and continue without a stream. `ret_polls`: the call must not wait, so -ETIMEDOUT
+ * becomes -EAGAIN. */
 static int leave_stream(struct varve_history *h, const struct pieces *p,
                         const struct vvi_on_stream **on, uint64_t *deadline_ns, bool *ret_polls)
 {
@@ -272,11 +272,11 @@ struct call {
     struct varve_history *h;
     uint64_t version, deadline_ns;
     const struct vvi_on_stream *on;
-    const struct vvi_region *only; /* these `nonly`; NULL: the protected regions */
+    const struct vvi_region *only; /* `nonly` regions; NULL: the protected ones */
     size_t nonly;
-    bool replace;      /* a checkpoint: the version may exist */
-    uint64_t size;     /* of the version, if it got so far */
-    uint32_t distance; /* of a restore that was made */
+    bool replace;      /* of a checkpoint: the version may exist */
+    uint64_t size;     /* size of the version, once it is known */
+    uint32_t distance; /* of a completed restore */
 };
 
 static struct call call_of(struct varve_history *h, uint64_t version,
@@ -321,9 +321,9 @@ static int put(struct call *c)
         if (rc == -ETIMEDOUT && polls)
             rc = -EAGAIN;
     }
-    if (rc == 0 && atomic_load_explicit(&h->told, memory_order_relaxed)) {
+    if (rc == 0 && atomic_load_explicit(&h->reported, memory_order_relaxed)) {
         vv_mutex_lock(&h->lock);
-        h->told = h->told && h->told_version != version;
+        h->reported = h->reported && h->reported_version != version;
         vv_mutex_unlock(&h->lock);
     }
     pieces_free(&p);
@@ -377,7 +377,7 @@ int vvi_checkpoint_of(struct varve_history *h, uint64_t version, const struct vv
     return checkpoint(&call);
 }
 
-/* One of the `_of` and `_to` calls: `made` on regions that it is given. */
+/* One of the `_of` and `_to` calls, on regions passed to the call. */
 static int on_given(struct call *c, const char *operation, const struct varve_region *given,
                     size_t n, int (*made)(struct call *))
 {
@@ -400,7 +400,7 @@ static int on_given(struct call *c, const char *operation, const struct varve_re
                                      .bytes = given[i].bytes};
         if (i > 0 && r.v[i].id <= r.v[i - 1].id)
             rc = vvi_fail(h->ctx, &here, -EINVAL,
-                          "region %d is given behind region %d: numbers have to ascend", r.v[i].id,
+                          "region %d comes after region %d: numbers must ascend", r.v[i].id,
                           r.v[i - 1].id);
         else
             rc = vvi_region_check(h->ctx, &here, &r.v[i]);
@@ -460,7 +460,7 @@ static int match_fail(struct varve_history *h, uint64_t version, const struct vv
                     bytes, g->bytes);
 }
 
-/* Both lists go by ascending number, so that one pass matches them. */
+/* Both lists have ascending numbers, so one pass matches them. */
 static int match(struct varve_history *h, const struct vv_object_info *info,
                  const struct regions *r, struct pieces *p)
 {
@@ -485,8 +485,8 @@ static int match(struct varve_history *h, const struct vv_object_info *info,
     return at == r->n ? 0 : match_fail(h, info->version, &r->v[at], -ESRCH, 0);
 }
 
-/* Says where the bytes are that did not verify. A chunk may hold the end of one region and others
- * behind it: the first is named, as the smallest unit that has a checksum is the chunk. */
+/* Reports the place of damaged bytes. A checksum covers a chunk, which may have the end of one region and the
+ * beginning of others: the first of these regions is named. */
 void vvi_damage_fail(struct varve_history *h, const char *operation,
                      const struct vv_object_info *info)
 {
@@ -542,7 +542,7 @@ int vvi_await_written(struct varve_history *h, const char *operation, uint64_t v
     return rc ? vvi_history_say(h, operation, version, rc) : 0;
 }
 
-/* One attempt. -ESTALE: the version is another one by now, or has been written meanwhile. */
+/* One attempt to restore. -ESTALE: the version was replaced or written meanwhile. */
 static int get(struct call *c, const struct regions *r)
 {
     struct varve_history *h = c->h;
@@ -605,7 +605,7 @@ static int restore(struct call *c)
     if (rc)
         return rc;
     vvi_trace_call(h, VV_TRACE_CALL_RESTORE, c->version);
-    /* What failed with other versions is for other calls to say. */
+    /* Late errors of other versions are reported by other calls. */
     rc = vvi_version_late_error(h, "restore", c->version);
     if (rc == 0)
         rc = vvi_damage_check(h, "restore", c->version, 0);
@@ -735,7 +735,7 @@ int varve_hint(struct varve_history *h, uint64_t version)
     struct vvi_where here = {"hint", version, -1, -1};
     if (h->ordered)
         rc = vvi_fail(h->ctx, &here, -EINVAL,
-                      "the order of history %.60s is declared, and hints come with it", h->name);
+                      "history %.60s has a declared order: the library makes its hints", h->name);
     else if ((rc = vv_engine_hint(h->ctx->engine, h->hist, version)) != 0)
         vvi_history_say(h, "hint", version, rc);
     vvi_history_leave(h);
@@ -777,7 +777,7 @@ static int level_fail(struct varve_history *h, uint64_t version, int level)
                     names[h->ctx->opts.level]);
 }
 
-/* What the engine says of a wait, in words. */
+/* Reports the engine's result of a wait. */
 static int wait_fail(struct varve_history *h, uint64_t version, int rc)
 {
     int late = rc == -ETIMEDOUT ? 0 : stream_error(h, "wait", &version);
@@ -787,8 +787,8 @@ static int wait_fail(struct varve_history *h, uint64_t version, int rc)
         return vvi_history_say(h, "wait", version, rc);
     vvi_fail_flush(h, "wait", version, -1, rc);
     vv_mutex_lock(&h->lock);
-    h->told = true;
-    h->told_version = version;
+    h->reported = true;
+    h->reported_version = version;
     vv_mutex_unlock(&h->lock);
     return rc;
 }
@@ -832,7 +832,7 @@ int varve_flush(struct varve_history *h, int timeout_ms)
     rc = vvi_history_late_error(h, "flush");
     uint64_t deadline_ns = vv_deadline_ns(timeout_ms);
     if (rc) {
-        /* The caller may have discarded a version, and must not find it again. */
+        /* The caller may have discarded a version, which must not come back. */
         (void)!vv_engine_wait_gone(h->ctx->engine, h->hist, deadline_ns);
     } else {
         rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns);
@@ -842,11 +842,11 @@ int varve_flush(struct varve_history *h, int timeout_ms)
             rc = vvi_shared_flush(h, "flush", false, deadline_ns);
         else
             rc = vvi_partner_flush(h, deadline_ns);
-        /* What reached the level may have let older files go. */
+        /* Versions that reached the level may have made older files removable. */
         if (rc == 0 && h->remote)
             rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns);
         if (rc == 0)
-            rc = vvi_history_late_error(h, "flush"); /* of a removal that ended meanwhile */
+            rc = vvi_history_late_error(h, "flush"); /* of removals that ended meanwhile */
     }
     vvi_trace_call_end(h, VV_TRACE_CALL_FLUSH, 0, 0, rc);
     vvi_call_ended(h->ctx, VVI_CALL_WAIT, start_ns);
@@ -881,7 +881,7 @@ int varve_revert(struct varve_history *h, uint64_t version)
     rc = readonly ? readonly : vv_engine_take_back(h->ctx->engine, h->hist, version);
     if (rc == -EALREADY)
         vvi_fail(h->ctx, &here, rc,
-                 "version %llu has reached its level and cannot be taken back; varve_discard "
+                 "version %llu has reached its level and cannot be reverted; varve_discard "
                  "removes it",
                  (unsigned long long)version);
     else if (rc && !readonly)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Error records. A context keeps that of the last call on it that failed, under its lock; calls
- * without a context (options, opening), and closing, after which there is none, leave theirs with
- * the calling thread. Beside that each thread keeps the text of its own last failure, on any context
- * or none, for varve_error: another thread's failure cannot replace it before it is read.
+ * Error records. A context keeps the record of the last call on it that failed, under its lock. Calls without a
+ * context (options, opening), and closing, after which there is no context, store their record in the calling
+ * thread. In addition each thread keeps the text of its own last failure, on any context or none, for
+ * varve_error: another thread's failure cannot replace it before it is read.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 static _Thread_local struct varve_error thread_error;
 
-/* The last failure in this thread. `ctx` is compared and never followed: it may have been closed. */
+/* The last failure in this thread. `ctx` is compared and never dereferenced: it may have been closed. */
 static _Thread_local struct {
     const struct varve_ctx *ctx; /* NULL: a call without one */
     char text[sizeof(thread_error.text)];
@@ -131,7 +131,7 @@ int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error)
         vvi_ctx_leave(ctx);
     }
     if (e.err == 0)
-        return -ENODATA; /* and no empty text to be printed for one */
+        return -ENODATA; /* rather than a record with an empty text */
     e.error_size = bytes;
     memcpy(ret_error, &e, bytes);
     return 0;
@@ -140,7 +140,7 @@ int varve_last_error(struct varve_ctx *ctx, struct varve_error *ret_error)
 const char *varve_error(struct varve_ctx *ctx)
 {
     static _Thread_local char text[sizeof(last.text)];
-    /* A forked child has no use of the context's lock, which another thread may have held. */
+    /* A forked child must not take the context's lock, which another thread may have held at the fork. */
     bool ours = ctx && ctx->pid == vv_pid();
     if (last.text[0] && (!ours || !last.ctx || last.ctx == ctx))
         return last.text;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * For tests: something to stand between a context and its device, its stores and the system calls
- * they make, such as an injector of failures. Set before varve_open, by one thread, and set back to NULL afterwards.
+ * For tests: wrappers around a context's device, its stores and their system calls, for example to inject
+ * failures. One thread sets them before varve_open, and sets them back to NULL afterwards.
  */
 #ifndef VV_CKPT_HOOKS_H
 #define VV_CKPT_HOOKS_H
@@ -13,7 +13,7 @@
 struct varve_ctx;
 
 struct vv_ckpt_hooks {
-    /* Each returns what the context shall use instead; closing that closes the inner one. */
+    /* Each returns the wrapper for the context to use; closing the wrapper closes the inner one. */
     struct vv_device *(*device)(void *arg, struct vv_device *inner);
     struct vv_store *(*store)(void *arg, struct vv_store *inner);
     void *arg;

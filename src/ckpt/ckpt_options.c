@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Options: struct varve_opts, which programs are compiled against, and struct vv_config, which the
- * configuration table fills, say the same. Conversion goes both ways, so that a file or variable
- * overrides only what it names. An opts of an older program is shorter: fields it does not have
- * take their defaults.
+ * Options: struct varve_opts, which programs are compiled with, and struct vv_config, which the configuration
+ * table fills, have the same content. Conversion works in both directions, so that a file or variable overrides
+ * only the options that it names. The opts of an older program are shorter: missing fields have their
+ * defaults.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ _Static_assert((int)VARVE_POLICY_LRU == (int)VV_POLICY_LRU &&
                    (int)VARVE_POLICY_SCORE_NOW == (int)VV_POLICY_SCORE_NOW,
                "same order");
 
-/* The shortest opts there ever was: up to and including `rate`. */
+/* The shortest opts of any release: up to and including `rate`. */
 #define OPTS_MIN (offsetof(struct varve_opts, rate) + sizeof(((struct varve_opts *)0)->rate))
 
 static void from_config(struct varve_opts *o, const struct vv_config *c)
@@ -74,7 +74,7 @@ static void from_config(struct varve_opts *o, const struct vv_config *c)
     snprintf(o->parity, sizeof(o->parity), "%.*s", (int)sizeof(o->parity) - 1, c->parity);
 }
 
-/* Text fields come from the program and may lack their end. */
+/* Text fields come from the program and may lack the terminating zero. */
 static void text_in(char *dst, size_t dst_bytes, const char *src, size_t src_bytes)
 {
     size_t n = strnlen(src, VV_MIN(src_bytes, dst_bytes - 1));
@@ -131,8 +131,8 @@ static bool size_ok(const struct varve_opts *opts)
 
 static const struct vvi_where in_options = {"options", 0, -1, -1};
 
-/* A configuration with what the program's options hold; fields that they are too short for take
- * their defaults. */
+/* Makes a configuration from the program's options; fields beyond the end of short options have their
+ * defaults. */
 static void config_of(struct vv_config *ret_cfg, const struct varve_opts *opts)
 {
     struct varve_opts all = {0};
@@ -142,7 +142,7 @@ static void config_of(struct vv_config *ret_cfg, const struct varve_opts *opts)
     to_config(ret_cfg, &all);
 }
 
-/* The way back, no further than the options reach. */
+/* The reverse, up to the end of the options. */
 static void config_into(struct varve_opts *opts, const struct vv_config *cfg)
 {
     struct varve_opts all = {.opts_size = opts->opts_size};
@@ -233,43 +233,43 @@ static int refuse(char *err, size_t err_bytes, int rc, const char *text)
 static int check_helpers(const struct varve_opts *o, char *err, size_t n)
 {
     if (strnlen(o->helper_cores, sizeof(o->helper_cores)) == sizeof(o->helper_cores))
-        return refuse(err, n, -EINVAL, "helper_cores: the text has no end");
+        return refuse(err, n, -EINVAL, "helper_cores: the text is not terminated by a zero byte");
     if (strnlen(o->rank_cores, sizeof(o->rank_cores)) == sizeof(o->rank_cores))
-        return refuse(err, n, -EINVAL, "rank_cores: the text has no end");
+        return refuse(err, n, -EINVAL, "rank_cores: the text is not terminated by a zero byte");
     if (strnlen(o->helper_name, sizeof(o->helper_name)) == sizeof(o->helper_name))
-        return refuse(err, n, -EINVAL, "helper_name: the text has no end");
+        return refuse(err, n, -EINVAL, "helper_name: the text is not terminated by a zero byte");
     if (strnlen(o->helper_program, sizeof(o->helper_program)) == sizeof(o->helper_program))
-        return refuse(err, n, -EINVAL, "helper_program: the path has no end");
+        return refuse(err, n, -EINVAL, "helper_program: the path is not terminated by a zero byte");
     if (o->helpers < -1 || o->helpers > 255)
-        return refuse(err, n, -EINVAL, "helpers: not between -1 and 255");
+        return refuse(err, n, -EINVAL, "helpers: it must be from -1 to 255");
     return 0;
 }
 
 static int check_remote(const struct varve_opts *o, char *err, size_t n)
 {
     if (strnlen(o->remote, sizeof(o->remote)) == sizeof(o->remote))
-        return refuse(err, n, -EINVAL, "remote: the path has no end");
+        return refuse(err, n, -EINVAL, "remote: the path is not terminated by a zero byte");
     if (strnlen(o->run, sizeof(o->run)) == sizeof(o->run))
-        return refuse(err, n, -EINVAL, "run: the text has no end");
+        return refuse(err, n, -EINVAL, "run: the text is not terminated by a zero byte");
     if (o->ranks < 1)
-        return refuse(err, n, -EINVAL, "ranks: less than one");
+        return refuse(err, n, -EINVAL, "ranks: it must be at least 1");
     if (o->level == VARVE_LEVEL_LOCAL || (o->level == VARVE_LEVEL_CACHED && !o->remote[0]))
         return 0;
     if (!o->remote[0])
         return refuse(err, n, -EINVAL, "levels remote and complete need a folder: set `remote`");
     if (vv_s3_is_url(o->remote) && (!o->local[0] || o->level == VARVE_LEVEL_CACHED))
-        return refuse(
-            err, n, -EINVAL,
-            o->level == VARVE_LEVEL_CACHED
-                ? "remote: an object store keeps copies, and is no layer behind level cached"
-                : "remote: copies in an object store need a local folder: set `local`");
+        return refuse(err, n, -EINVAL,
+                      o->level == VARVE_LEVEL_CACHED
+                          ? "remote: an object store is no layer for level cached: set a folder, "
+                            "or level remote"
+                          : "remote: copies in an object store need a local folder: set `local`");
     if (strcmp(o->remote, o->local) == 0)
         return refuse(err, n, -EINVAL, "local and remote are the same folder: leave `local` empty");
     if (o->gds)
-        return refuse(err, n, -ENOTSUP, "gds: not together with a remote folder");
+        return refuse(err, n, -ENOTSUP, "gds: cannot be combined with a remote folder");
     if (o->level == VARVE_LEVEL_COMPLETE && o->rank >= o->ranks)
         return refuse(err, n, -EINVAL,
-                      "rank: not below ranks; processes of a job are numbered from 0 on");
+                      "rank: it must be below ranks; processes of a job are numbered from 0 on");
     if (o->level == VARVE_LEVEL_COMPLETE && o->ranks > 1 && !o->run[0] && o->run_id == 0)
         return refuse(err, n, -EINVAL,
                       "level complete on several ranks needs `run`, the same on all of them");
@@ -307,46 +307,46 @@ static int check_parity(const struct varve_opts *o, char *err, size_t n)
         return refuse(err, n, -ENOTSUP,
                       "parity: rs needs ISA-L, without which this library was built; there is xor");
     if (o->partner)
-        return refuse(err, n, -EINVAL, "parity: not together with partner copies");
+        return refuse(err, n, -EINVAL, "parity: cannot be combined with partner copies");
     if (o->parity_set < 2 || o->parity_set > VV_ERASURE_MAX || (uint32_t)o->parity_set <= lost)
         return refuse(err, n, -EINVAL,
-                      "parity_set: not from 2 to 64, or not more than may be lost of it");
+                      "parity_set: it must be from 2 to 64, and more than K of rs:K (1 with xor)");
     if (o->level != VARVE_LEVEL_LOCAL)
-        return refuse(err, n, -EINVAL, "parity: it is for level local");
+        return refuse(err, n, -EINVAL, "parity: it requires level local");
     if (o->partner_timeout_ms <= 0)
-        return refuse(err, n, -EINVAL, "partner_timeout_ms: not above 0");
+        return refuse(err, n, -EINVAL, "partner_timeout_ms: it must be above 0");
     return 0;
 }
 
 static int check_partner(const struct varve_opts *o, char *err, size_t n)
 {
     if (strnlen(o->node, sizeof(o->node)) == sizeof(o->node))
-        return refuse(err, n, -EINVAL, "node: the text has no end");
+        return refuse(err, n, -EINVAL, "node: the text is not terminated by a zero byte");
     if (!o->partner)
         return 0;
     if (o->level != VARVE_LEVEL_LOCAL)
-        return refuse(err, n, -EINVAL, "partner: copies are for level local");
+        return refuse(err, n, -EINVAL, "partner: copies require level local");
     if (o->partner_timeout_ms <= 0)
-        return refuse(err, n, -EINVAL, "partner_timeout_ms: not above 0");
+        return refuse(err, n, -EINVAL, "partner_timeout_ms: it must be above 0");
     return 0;
 }
 
 static int check_values(const struct varve_opts *o, char *err, size_t n)
 {
     if (o->device < VARVE_DEVICE_AUTO || o->device > VARVE_DEVICE_NONE)
-        return refuse(err, n, -EINVAL, "device: no such kind");
+        return refuse(err, n, -EINVAL, "device: not a value of enum varve_device_kind");
     if (o->policy < VARVE_POLICY_NEXT || o->policy > VARVE_POLICY_LRU)
-        return refuse(err, n, -EINVAL, "policy: no such policy");
+        return refuse(err, n, -EINVAL, "policy: not a value of enum varve_policy_kind");
     if (o->level < VARVE_LEVEL_CACHED || o->level > VARVE_LEVEL_COMPLETE)
-        return refuse(err, n, -EINVAL, "level: no such level");
+        return refuse(err, n, -EINVAL, "level: not a value of enum varve_level");
     if (o->local_io < VARVE_LOCAL_IO_AUTO || o->local_io > VARVE_LOCAL_IO_BUFFERED)
-        return refuse(err, n, -EINVAL, "local_io: no such mode");
+        return refuse(err, n, -EINVAL, "local_io: not a value of enum varve_local_io");
     if (o->spill < VARVE_SPILL_SHARED || o->spill > VARVE_SPILL_RECORD)
         return refuse(err, n, -EINVAL, "spill: neither shared nor record");
     if (o->local_sync < VARVE_LOCAL_SYNC_COMMIT || o->local_sync > VARVE_LOCAL_SYNC_OFF)
         return refuse(err, n, -EINVAL, "local_sync: neither commit nor off");
     if (o->rank < 0)
-        return refuse(err, n, -EINVAL, "rank: negative");
+        return refuse(err, n, -EINVAL, "rank: it must not be negative");
     if (o->page_bytes && (!vv_is_pow2(o->page_bytes) || o->page_bytes < VV_PAGE_BYTES_MIN ||
                           o->page_bytes > VV_CONFIG_PAGE_MAX))
         return refuse(err, n, -EINVAL, "page: not a power of two from 4K to 64M");
@@ -355,13 +355,13 @@ static int check_values(const struct varve_opts *o, char *err, size_t n)
     if (o->level == VARVE_LEVEL_LOCAL && !o->local[0])
         return refuse(err, n, -EINVAL, "level local needs a folder: set `local`");
     if (strnlen(o->local, sizeof(o->local)) == sizeof(o->local))
-        return refuse(err, n, -EINVAL, "local: the path has no end");
+        return refuse(err, n, -EINVAL, "local: the path is not terminated by a zero byte");
     if (strnlen(o->trace_file, sizeof(o->trace_file)) == sizeof(o->trace_file))
-        return refuse(err, n, -EINVAL, "trace_file: the path has no end");
+        return refuse(err, n, -EINVAL, "trace_file: the path is not terminated by a zero byte");
     if (strnlen(o->stats, sizeof(o->stats)) == sizeof(o->stats))
-        return refuse(err, n, -EINVAL, "stats: the path has no end");
+        return refuse(err, n, -EINVAL, "stats: the path is not terminated by a zero byte");
     if (strnlen(o->metrics, sizeof(o->metrics)) == sizeof(o->metrics))
-        return refuse(err, n, -EINVAL, "metrics: the path has no end");
+        return refuse(err, n, -EINVAL, "metrics: the path is not terminated by a zero byte");
     int rc = check_partner(o, err, n);
     if (rc == 0)
         rc = check_parity(o, err, n);
@@ -386,8 +386,8 @@ int vvi_opts_check(const struct varve_opts *opts, uint64_t ret_rate[VV_HOP_COUNT
     if (rc)
         return rc;
     ret_rate[VV_HOP_D2D] = r.d2d;
-    /* Without a device the first copy is one within host memory: the rate given for the first copy
-     * of a device stands for it, so that both kinds of run can be compared. */
+    /* Without a device the first copy is within host memory, so the rate of a device's first copy is used
+     * for it: runs with and without a device can then be compared. */
     ret_rate[VV_HOP_H2H] = r.h2h ? r.h2h : r.d2d;
     ret_rate[VV_HOP_D2H] = r.d2h;
     ret_rate[VV_HOP_H2D] = r.h2d;

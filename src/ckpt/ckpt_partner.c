@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Partner copies: what a context and a history do with them (store/partner/partner.h), and the transport that
- * the program gives (varve/transport.h).
+ * Partner copies: their use by a context and a history (store/partner/partner.h), and the program's transport
+ * (varve/transport.h).
  *
- * Collective calls are made whatever has failed in this process before: the others are waiting. A
- * failure of one is everybody's.
+ * Collective calls are made even after an earlier failure in this process, because the other processes wait. If one
+ * process fails, all fail.
  *
- * Threads: where the transport does not take calls of ours, only threads of the application get here
- * with it, inside of checkpoint, wait, flush and the calls that open and close.
+ * Threads: if the transport does not allow calls of the library's threads, only threads of the application use it,
+ * inside checkpoint, wait, flush and the calls that open and close.
  */
 #include <errno.h>
 #include <string.h>
@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct varve_part) == sizeof(struct vv_wire_part) &&
                    offsetof(struct varve_part, bytes) == offsetof(struct vv_wire_part, bytes),
                "the same");
 
-/* ---- the transport as the tier sees it ---- */
+/* ---- the transport, adapted for the tier ---- */
 
 static int wire_may_call(void *arg)
 {
@@ -100,7 +100,7 @@ int vvi_partner_history(struct varve_history *h, int status, char *err, size_t e
     return vv_partner_open(h->ctx->partner, h->name, h->files, status, err, err_bytes, &h->partner);
 }
 
-/* The engine decides which generations and versions go, here and so at the partner. */
+/* The engine decides which generations and versions are removed, here and therefore at the partner. */
 static void report(void *arg, uint64_t version, uint64_t generation, int status)
 {
     struct varve_history *h = arg;
@@ -132,7 +132,7 @@ int varve_history_repair(struct varve_history *h, uint64_t version, int needed)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    /* Not recorded: whoever tries keeps the record of what he tries to mend. */
+    /* -ENOTSUP is not recorded: the caller keeps the record of the failure that it tried to repair. */
     rc = h->partner ? vv_partner_repair(h->partner, version, needed != 0) : -ENOTSUP;
     if (rc && h->partner)
         vvi_fail(h->ctx, &here, rc, "version %llu: %s is not good: %s", (unsigned long long)version,
@@ -153,8 +153,7 @@ static int fail(struct varve_history *h, const char *operation, uint64_t version
         return vvi_fail(h->ctx, &here, rc,
                         "version %llu: this thread must not use MPI, which %s needs", v, what);
     return vvi_fail(h->ctx, &here, rc, "version %llu is on local disk, but %s is not safe: %s", v,
-                    what,
-                    rc == -ETIMEDOUT ? "no answer by the end of the time" : vvi_flush_reason(rc));
+                    what, rc == -ETIMEDOUT ? "no answer before the timeout" : vvi_flush_reason(rc));
 }
 
 void vvi_partner_attend(struct varve_ctx *ctx)
@@ -186,7 +185,8 @@ int vvi_partner_flush(struct varve_history *h, uint64_t deadline_ns)
     if (rc)
         fail(h, "flush", version, rc);
     else if ((rc = vv_engine_wait_all(h->ctx->engine, h->hist, deadline_ns)) != 0)
-        vvi_fail_flush_all(h, rc); /* removals that followed: the partner has to hear of them */
+        vvi_fail_flush_all(h,
+                           rc); /* the wait covers removals, which are passed on to the partner */
     vv_partner_linger(h->partner, false, deadline_ns);
     return rc;
 }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Level cached: where versions go that memory does not hold. Given one folder, local or remote, it is a
- * spill file there; given both, they are two layers (store/spill/layers.h), of which the first has the limit
- * `local_cache`.
+ * Level cached: storage for versions that do not fit memory. With one folder, local or remote, it is a spill file
+ * there. With both, it is two layers (store/spill/layers.h), the first with the limit `local_cache`.
  *
- * The layers ask for the restore order, which the engine knows: hints, declared orders and what the
- * detector found out are all one to it. They are told of every page that the engine gives up, under the
- * engine's lock, and ask it without any of theirs.
+ * The layers query the engine for the restore order: from hints, a declared order or the detector. The engine
+ * notifies them of every page that it frees, under its own lock; they query it without holding any of theirs.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,8 +13,8 @@
 
 #include "ckpt/ckpt_private.h"
 
-/* The engine keeps a table of all pages of the spill. Without a limit given, a huge disk must not make
- * it huge: 4 TiB of the usual pages are enough. */
+/* The engine keeps a table of all pages of the spill. Without a configured limit, a huge disk must not make the
+ * table huge: 4 TiB of the usual pages are enough. */
 #define SPILL_PAGES_MAX (UINT32_C(1) << 24)
 
 static void next_use(void *arg, struct vv_layers_version *v, size_t n)
@@ -40,7 +38,7 @@ static int folder_make(const char *key, const char *path, char *err, size_t err_
         return 0;
     int rc = -errno;
     snprintf(err, err_bytes, "%s = %s: the folder cannot be made: %s%s", key, path, strerror(-rc),
-             rc == -ENOENT ? "; those above it have to be there" : "");
+             rc == -ENOENT ? "; the folders above it must exist" : "");
     return rc;
 }
 

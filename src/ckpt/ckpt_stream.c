@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls that a stream of the application orders.
+ * Checkpoint and restore in the order of the application's stream.
  *
- * They are the blocking ones with a stream in place of the thread that would wait: checkpoint.c
- * knows both, the engine keeps what is under way.
+ * They are the blocking calls with a stream instead of a waiting thread: checkpoint.c implements both, and the
+ * engine keeps the operations in flight.
  */
 #include "ckpt/ckpt_private.h"
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Traces: what a context tells the trace about itself, and the application's part in it.
+ * Traces: a context's description of itself in the trace, and the application's own events.
  *
- * A context that has a trace file joins it when everything else of it is there, so that an opening
- * that fails leaves no file behind, and leaves it when its engine has ended, so that all events are
- * in. The file says nothing that is needed for anything but reading traces: where something cannot
- * be said for want of memory, it is left out.
+ * A context with a trace file joins it after all its other parts were made, so that a failed opening leaves no
+ * file. It leaves the file after its engine has ended, so that all events are in. The description serves only
+ * the reading of traces: if there is no memory for a part of it, that part is left out.
  */
 #include <varve/trace.h>
 
@@ -23,7 +22,7 @@ enum { NAME_BYTES_MAX = 255 };
 
 static const struct vvi_where in_trace = {"trace", 0, -1, -1};
 
-_Static_assert((int)VV_TRACE_HOP_F2R == (int)VV_HOP_COUNT, "they follow the engine's");
+_Static_assert((int)VV_TRACE_HOP_F2R == (int)VV_HOP_COUNT, "they follow the engine's hops");
 
 /* ---- contexts ---- */
 
@@ -107,7 +106,7 @@ int vvi_trace_open(struct varve_ctx *ctx, char *err, size_t err_bytes)
     return 0;
 }
 
-/* What the model expected, and what came of it. */
+/* The model's expectation, and the actual result. */
 static void say_expected(struct varve_ctx *ctx, const struct vv_core_stats *stats)
 {
     struct vvi_expected e;
@@ -165,13 +164,13 @@ void vvi_trace_closing(struct varve_ctx *ctx)
     say_number(ctx, "revoked.pages", stats.revoked_pages);
     struct vv_thread_group_stats group;
     vv_thread_group_get_stats(ctx->group, &group);
-    struct vvi_cores_told told;
-    vvi_cores_tell(ctx, &told);
+    struct vvi_cores_report report;
+    vvi_cores_describe(ctx, &report);
     say(ctx, "helpers.where", group.where);
-    say(ctx, "helpers.how", told.how);
+    say(ctx, "helpers.how", report.how);
     say_number(ctx, "helpers.cores", group.cores);
-    say(ctx, "app.where", told.app);
-    say_number(ctx, "app.processors", told.app_cpus);
+    say(ctx, "app.where", report.app);
+    say_number(ctx, "app.processors", report.app_cpus);
     say_number(ctx, "helpers.threads", group.threads + group.ended);
     say_number(ctx, "helpers.cpu_ns", group.cpu_ns);
     if (ctx->helper) {
@@ -194,7 +193,7 @@ int vvi_trace_close(struct varve_ctx *ctx)
 
 int vvi_trace_fail(const char *file, int rc)
 {
-    return vvi_fail(NULL, &in_trace, rc, "trace_file: %.150s is not whole: %s; all else is well",
+    return vvi_fail(NULL, &in_trace, rc, "trace_file: %.150s is not whole: %s; all else succeeded",
                     file, strerror(-rc)); /* the file system's, not a tier's */
 }
 
@@ -221,7 +220,7 @@ int varve_trace_note(const char *key, const char *value)
     if (!key || !value || !key[0] ||
         strnlen(key, VARVE_TRACE_NOTE_BYTES) + strnlen(value, VARVE_TRACE_NOTE_BYTES) >=
             VARVE_TRACE_NOTE_BYTES)
-        return vvi_fail(NULL, &in_trace, -EINVAL, "a note without key or value, or too long a one");
+        return vvi_fail(NULL, &in_trace, -EINVAL, "a note lacks its key or value, or is too long");
     int rc = vv_trace_note(key, value);
     return rc ? vvi_fail(NULL, &in_trace, rc, "note: %s", vv_strerror(rc)) : 0;
 }
@@ -235,9 +234,10 @@ static bool name_ok(const char *name)
 int varve_trace_attach(const char *name, const char *type, const void *bytes, size_t size)
 {
     if (!name_ok(name) || !name_ok(type) || (!bytes && size > 0))
-        return vvi_fail(NULL, &in_trace, -EINVAL,
-                        "name and type of an attachment have 1 to %d bytes, and it has a content",
-                        NAME_BYTES_MAX);
+        return vvi_fail(
+            NULL, &in_trace, -EINVAL,
+            "name and type of an attachment must have 1 to %d bytes, and it needs content",
+            NAME_BYTES_MAX);
     if (size > VARVE_TRACE_ATTACH_BYTES)
         return vvi_fail(NULL, &in_trace, -EFBIG, "attachment %.80s: %zu bytes, at most %zu", name,
                         size, VARVE_TRACE_ATTACH_BYTES);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts: what varve_open puts together and varve_close takes apart.
+ * Contexts: varve_open makes the following parts, and varve_close frees them.
  *
- *   device    a GPU or the emulated one, as the options say; the application takes the memory beyond
- *             the cache
- *   gds       GPUDirect Storage between the two, if asked for
- *   storage   level cached: a spill file, if a folder is given, and one more on the layer below if two
- *             are; level local: a folder of files; above that, with a remote folder behind it, or that
- *             alone
- *   engine    on top of both
+ *   device    a GPU or the emulated one, by the options; the application uses the memory beyond the
+ *             cache
+ *   storage   level cached: a spill file if there is a folder, and a second one on the layer below if there
+ *             are two; level local: a folder of files; above that, a remote folder behind it, or the remote
+ *             folder alone
+ *   gds       GPUDirect Storage between device and storage, if the options ask for it
+ *   engine    on top of these
  *
- * Threads: a context may be used by many. ctx->lock protects the list of histories and the error
- * record and is never held while something is waited for. `calls` counts calls in progress so that
- * closing under them is an error instead of a crash; it cannot make that safe.
+ * Threads: many threads may use a context. ctx->lock protects the list of histories and the error record, and is
+ * never held during a wait. `calls` counts calls in progress, so that closing during a call is an error instead of
+ * a crash; it cannot make that safe.
  *
- * A context belongs to the process that opened it, which `pid` tells: a forked child has none of
- * the threads, and must not take its parent's files apart.
+ * A context belongs to the process that opened it, `pid`: a forked child has none of the threads, and must not
+ * remove its parent's files.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ int vvi_ctx_enter(struct varve_ctx *ctx)
     static const struct vvi_where here = {"enter", 0, -1, -1};
     if (!ctx)
         return vvi_fail(NULL, &here, -EINVAL, "the context is NULL: it is not open");
-    /* Not in the context's record: its lock may have been held at the fork. */
+    /* Do not use the context's record: its lock may have been held at the fork. */
     if (ctx->pid != vv_pid())
         return vvi_fail(NULL, &here, -EPERM,
                         "the context was opened before fork(): open one in this process");
@@ -100,7 +100,7 @@ static int emulated_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT
 {
     struct vv_device_host_opts o;
     vv_device_host_opts_init(&o);
-    /* As much as the machine has: the application allocates from it too. */
+    /* As much as the machine has, because the application allocates from it too. */
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     o.capacity_bytes = (uint64_t)pages * (uint64_t)page;
     o.engine[VV_DEVICE_HOST_D2D].bytes_per_s = rate[VV_HOP_D2D];
@@ -176,7 +176,7 @@ int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
         inner = store;
         rc = vv_partner_store(ctx->partner, inner, &store);
     }
-    if (rc) { /* of what could not be put around it */
+    if (rc) { /* the wrapper around the device failed */
         inner->ops->close(inner);
         return rc;
     }
@@ -184,7 +184,7 @@ int vvi_store_open(struct varve_ctx *ctx, struct vv_store **ret_store)
     return 0;
 }
 
-/* Of the disk that the local folder is on, or will be. */
+/* Opens the budget of the disk that the local folder is, or will be, on. */
 static int budget_open(struct varve_ctx *ctx)
 {
     struct stat st;
@@ -201,7 +201,8 @@ static int budget_open(struct varve_ctx *ctx)
     return vv_budget_new(path, VV_BUDGET_DISK, NULL, &ctx->disk);
 }
 
-/* After a failed commit the old file and the new one are there together: a limit has no room for both. */
+/* True if the old file stays until the new one is committed. After a failed commit both exist, and a limit may
+ * not have room for both. */
 static bool written_stays(const struct varve_opts *opts)
 {
     return opts->local[0] && opts->local_cache == 0;
@@ -243,7 +244,7 @@ static int storage_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT]
     return rc;
 }
 
-/* The movers' ways to it. */
+/* Opens the movers' stores. */
 static int stores_open(struct varve_ctx *ctx)
 {
     if (!ctx->folder && !ctx->spill && !ctx->layers)
@@ -263,9 +264,9 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
         .host_cache_bytes = opts->host_cache,
         .disk_bytes = spilling ? (uint64_t)vvi_spill_pages(ctx) * opts->page_bytes
                       : opts->local[0] && !ctx->remote
-                          /* The rest is for what is kept for others. */
+                          /* The rest is for copies of others. */
                           ? (ctx->partner ? vv_partner_own_bytes(ctx->partner) : opts->local_cache)
-                          : 0, /* the remote keeps that limit */
+                          : 0, /* the remote tier enforces that limit */
         .disk = spilling ? VV_TIER_SPILL : VV_TIER_FILES,
         .written_stays = ctx->folder && written_stays(opts),
         .device = ctx->device,
@@ -288,17 +289,18 @@ static int engine_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT],
     };
     memcpy(cfg.rate, rate, sizeof(cfg.rate));
 #if defined(VV_DEBUG) && !defined(__SANITIZE_THREAD__)
-    cfg.check = true; /* walks everything: ThreadSanitizer would take minutes and find no more */
+    cfg.check =
+        true; /* a full walk: under ThreadSanitizer it takes minutes and finds nothing more */
 #endif
     return vv_engine_open(&cfg, err, err_bytes, &ctx->engine);
 }
 
-/* Accepts half-open contexts. What became of the trace file. */
+/* Accepts half-open contexts. Returns the error of the trace file. */
 static int ctx_free(struct varve_ctx *ctx)
 {
     vvi_trace_closing(ctx);
     vvi_publisher_stop(ctx);
-    vv_layers_stop(ctx->layers); /* its threads ask the engine */
+    vv_layers_stop(ctx->layers); /* its threads query the engine */
     vv_engine_close(ctx->engine);
     int traced = vvi_trace_close(ctx); /* all that the engine recorded is in it */
     if (ctx->write_store)
@@ -323,7 +325,7 @@ static int ctx_free(struct varve_ctx *ctx)
     return traced;
 }
 
-/* The driver's code behind an opening that failed: of the device, or of its own opening. */
+/* The driver's code behind a failed opening of the context: of the device, or of opening the device. */
 static struct vvi_foreign open_code(const struct varve_ctx *ctx)
 {
     if (ctx->device || !ctx->wants_gpu)
@@ -333,7 +335,7 @@ static struct vvi_foreign open_code(const struct varve_ctx *ctx)
     return (struct vvi_foreign){code ? "cuda" : NULL, code, ""}; /* the text has the name */
 }
 
-/* What can be opened without the other processes of the job. */
+/* Opens the parts that do not need the other processes of the job. */
 static int open_alone(struct varve_ctx *ctx, const struct varve_opts *opts,
                       uint64_t rate[VV_HOP_COUNT], char *err, size_t err_bytes)
 {
@@ -357,7 +359,8 @@ static int open_alone(struct varve_ctx *ctx, const struct varve_opts *opts,
         rc = device_open(ctx, rate, err, err_bytes);
     if (rc == 0)
         vvi_cores_decide(ctx);
-    vv_thread_group_enter(ctx->group); /* of the emulated device they are not */
+    vv_thread_group_enter(
+        ctx->group); /* after the device: threads of the emulated one do not belong to it */
     if (rc == 0 && ctx->opts.page_bytes == 0)
         ctx->opts.page_bytes =
             vv_core_page_bytes(ctx->device ? ctx->opts.device_cache : 0, ctx->opts.host_cache);
@@ -391,13 +394,15 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
     uint64_t rate[VV_HOP_COUNT] = {0};
     char err[256] = "";
     if (transport && !vvi_transport_ok(transport))
-        return vvi_fail(NULL, &in_open, -EINVAL, "the transport makes no sense");
+        return vvi_fail(
+            NULL, &in_open, -EINVAL,
+            "the transport is invalid: check transport_size, rank, ranks and its functions");
     struct varve_ctx *ctx = calloc(1, sizeof(*ctx));
     if (!ctx) {
-        /* The others hear of it where they meet. */
+        /* The other processes get this error in their collective call. */
         uint64_t most;
-        int told = transport ? transport->most(transport->arg, ENOMEM, &most) : 0;
-        (void)told;
+        int met = transport ? transport->most(transport->arg, ENOMEM, &most) : 0;
+        (void)met;
         return vvi_fail(NULL, &in_open, -ENOMEM, "no memory for a context");
     }
     vv_mutex_init(&ctx->lock, "context", VV_RANK_CTX);
@@ -409,7 +414,7 @@ int varve_open_with(const struct varve_opts *opts, const struct varve_transport 
     struct vv_thread_group *before = vv_thread_group_enter(NULL);
     int rc = ret_ctx ? open_alone(ctx, opts, rate, err, sizeof(err)) : -EINVAL;
     if (!ret_ctx)
-        snprintf(err, sizeof(err), "no place for the context");
+        snprintf(err, sizeof(err), "ret_ctx is NULL");
     if (transport)
         rc = vvi_partner_context(ctx, rc, err, sizeof(err));
     if (rc == 0) {
@@ -442,7 +447,7 @@ int varve_close(struct varve_ctx *ctx)
         return 0;
     if (ctx->pid != vv_pid())
         return vvi_fail(NULL, &here, -EPERM, "the context belongs to another process");
-    /* Pairs with the release in vvi_ctx_leave: what those calls did has happened. */
+    /* Pairs with the release in vvi_ctx_leave: the effects of those calls are visible. */
     if (atomic_load_explicit(&ctx->calls, memory_order_acquire) != 0)
         return vvi_fail(NULL, &here, -EBUSY,
                         "a call on the context is in progress, or blocks, tables or a file "
@@ -451,16 +456,16 @@ int varve_close(struct varve_ctx *ctx)
         if (vvi_history_held(h, held, sizeof(held)))
             return vvi_fail(NULL, &here, -EBUSY, "history %.60s: %s", h->name, held);
     vv_trace(VV_TRACE_CALL_START, VV_TRACE_CALL_CLOSE, VV_TRACE_HISTORY(ctx->trace_id, 0), 0, 0);
-    /* One for all histories: the option says how long closing may take. */
+    /* One deadline for all histories: the option limits the time of closing. */
     uint64_t deadline_ns = vv_deadline_ns(ctx->opts.close_timeout_ms);
     int result = 0;
     atomic_store_explicit(&ctx->closing, true, memory_order_relaxed);
     while (ctx->histories) {
         struct varve_history *h = ctx->histories;
-        vv_mutex_lock(&ctx->lock); /* the publisher goes on meanwhile */
+        vv_mutex_lock(&ctx->lock); /* the publisher still runs */
         ctx->histories = h->next;
         vv_mutex_unlock(&ctx->lock);
-        char *more = result ? NULL : text; /* the first is told */
+        char *more = result ? NULL : text; /* the first error is reported */
         int rc = vvi_history_end(h, deadline_ns, more, more ? sizeof(text) : 0);
         if (rc && !result)
             result = rc;
@@ -474,7 +479,7 @@ int varve_close(struct varve_ctx *ctx)
     int traced = ctx_free(ctx);
     if (transport.close)
         transport.close(transport.arg);
-    /* What became of the versions is told before what became of their trace. */
+    /* An error of versions is reported before an error of their trace. */
     return result || !traced ? result : vvi_trace_fail(text, traced);
 }
 
@@ -628,7 +633,7 @@ int varve_device_alloc(struct varve_ctx *ctx, size_t bytes, void **ret_ptr)
     if (rc)
         return rc;
     if (!ret_ptr || bytes == 0)
-        rc = vvi_fail(ctx, &here, -EINVAL, "no bytes, or no place for the pointer");
+        rc = vvi_fail(ctx, &here, -EINVAL, "bytes is 0, or ret_ptr is NULL");
     else if (!ctx->device)
         rc = vvi_fail(ctx, &here, -ENODEV, "the context has no device");
     else
@@ -650,7 +655,7 @@ int varve_device_free(struct varve_ctx *ctx, void *ptr)
         rc = ctx->device ? vv_device_mem_free(ctx->device, ptr) : -EINVAL;
         if (rc)
             vvi_fail_foreign(ctx, &here, rc, vvi_device_code(ctx->device), "%p: %s", ptr,
-                             rc == -EINVAL ? "this is no memory of varve_device_alloc"
+                             rc == -EINVAL ? "this is not memory of varve_device_alloc"
                                            : vv_strerror(rc));
     }
     vvi_ctx_leave(ctx);

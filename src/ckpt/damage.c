@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Versions whose files were found unusable when the history was opened: damaged, cut off, of a newer
- * format. The engine does not know them. They keep their number, so that nobody takes them for
- * never written: reading one fails and says what is wrong, writing it is refused until it has been
- * discarded, which removes the file. A checkpoint that may replace versions discards it by itself if no
- * byte of it can be used; a file that cannot be opened now may be in order, and stays.
+ * Versions whose files were found unusable when the history was opened: damaged, truncated, of a newer format. They
+ * are not in the engine. They keep their number, so that they are not mistaken for versions that were never
+ * written: reading one fails with the reason, and writing it is refused until it has been discarded, which removes
+ * the file. A checkpoint that may replace versions discards it by itself if no byte of it can be used; a file that
+ * cannot be opened now may be intact, and stays.
  *
- * The list is nearly always empty. It only shrinks, under h->lock; a version that is being discarded
- * stays in it, marked, until its file is gone, so that it cannot be written while it may yet turn
- * out that the file cannot be removed.
+ * The list is nearly always empty. It only shrinks, under h->lock. A version that is being discarded stays in it,
+ * marked, until its file is removed: it must not be written as long as the removal may still fail.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@ static int add(void *arg, const struct vv_files_damage *d)
 {
     struct varve_history *h = arg;
     if (d->status == -ENOENT)
-        return 0; /* it went away while the folder was read */
+        return 0; /* the file was removed while the folder was read */
     struct vvi_damaged *more = realloc(h->damaged, (h->ndamaged + 1) * sizeof(*more));
     if (!more)
         return -ENOMEM;
@@ -57,7 +56,7 @@ static struct vvi_damaged *find_locked(struct varve_history *h, uint64_t version
     return NULL;
 }
 
-/* Through a store of its own: those of the engine belong to its movers. */
+/* Uses a store of its own: those of the engine belong to its movers. */
 static int remove_file(struct varve_history *h, uint64_t version, uint64_t generation)
 {
     struct vv_store *store;
@@ -92,7 +91,7 @@ int vvi_damage_discard(struct varve_history *h, uint64_t version)
         return rc;
     rc = remove_file(h, version, generation);
     vv_mutex_lock(&h->lock);
-    d = find_locked(h, version); /* others may have gone meanwhile */
+    d = find_locked(h, version); /* other entries may have been removed meanwhile */
     d->going = false;
     if (rc == 0) {
         free(d->what);
@@ -118,7 +117,7 @@ int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t ve
     struct vvi_where here = {operation, version, -1, (int)vv_engine_tiers(h->ctx->engine) - 1};
     char what[160] = "";
     int status = 0;
-    /* What cannot be removed is still in the list. */
+    /* A version whose file cannot be removed stays in the list. */
     if (refusal && is_spoilt(h, version) && vvi_replaces(h, version))
         (void)vvi_damage_discard(h, version);
     vv_mutex_lock(&h->lock);

@@ -2,9 +2,9 @@
 /*
  * Lent regions as DLPack tensors.
  *
- * The structures below are DLPack's, by its ABI. All tensors of one lease share a `struct lease`, which
- * counts them; the deleter that takes the last one releases the region. The history outlives the lease,
- * as it cannot be closed while a region is lent.
+ * The structures below have DLPack's ABI. All tensors of one lease share a `struct lease`, which counts them; the
+ * deleter of the last one releases the region. The history outlives the lease, because it cannot be closed while a
+ * region is lent.
  */
 #include <varve/dlpack.h>
 
@@ -49,7 +49,7 @@ struct lease {
     _Atomic uint32_t tensors;
 };
 
-/* A tensor and what it points to, in one allocation. */
+/* A tensor and the data it points to, in one allocation. */
 struct tensor {
     struct dl_managed_tensor managed;
     int64_t shape[];
@@ -61,7 +61,7 @@ static void tensor_delete(struct dl_managed_tensor *self)
     free(self);
     if (atomic_fetch_sub(&lease->tensors, 1) != 1)
         return;
-    /* In a forked child this is refused; a device that is lost has taken the memory along. */
+    /* Errors need no handling: a forked child is refused, and memory of a lost device is gone. */
     (void)varve_release(lease->h, lease->version, lease->region, lease->stream);
     free(lease);
 }
@@ -77,7 +77,7 @@ static struct tensor *tensor_new(int32_t ndim)
     return t;
 }
 
-/* The bytes that a tensor of this type has. False: there is no such type. */
+/* The size of a tensor of this type. False: the type is invalid. */
 static bool type_bytes(const struct varve_dlpack_type *type, uint64_t *ret_bytes)
 {
     if (type->bits == 0 || type->lanes == 0 || type->ndim < 0 || type->ndim > NDIM_MAX ||
@@ -119,9 +119,9 @@ int varve_acquire_dlpack(struct varve_history *h, uint64_t version, int region,
     void *ptr = NULL;
     if (!type || !ret_tensor || !type_bytes(type, &want))
         return vvi_fail(NULL, &here, -EINVAL,
-                        "type or ret_tensor is NULL, or there is no such type or shape");
+                        "type or ret_tensor is NULL, or the type or shape is invalid");
     int rc = varve_region_size(h, version, region, &stored);
-    /* A version that a stream has still to write has no sizes yet: then the lease tells. */
+    /* A version that a stream has not written yet has no sizes: check the size after acquiring it. */
     if (rc == 0 && stored != want)
         return size_fail(h, &here, stored, want);
     struct tensor *t = tensor_new(type->ndim);

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the performance model (policy/model.h) expects of the run so far, and what came of it.
+ * The performance model's (policy/model.h) expectation of the run so far, and the actual result.
  *
- * The application is seen as the model sees one: it computes, writes, computes, and later reads. The time
- * between two calls is computing, for the one that follows; the time inside is waiting. Bandwidths are the
- * measured ones: those of the first 64 MiB over each hop, "at the start", and those of late, "while
- * running". What it is compared with is the same computing with blocking I/O on the slowest layer at the
- * bandwidth that was measured there. So it costs no transfer of its own, and nothing is known before
- * something has gone to the slowest layer.
+ * The model's application computes, writes, computes, and later reads. The time between two calls is computing time
+ * of the second one; the time inside a call is waiting. Bandwidths are measured: over the first 64 MiB of each hop,
+ * "at the start", and recently, "while running". The reference is the same computation with blocking I/O on the
+ * slowest layer, at the bandwidth measured there. So the comparison needs no transfer of its own, and there is no
+ * result before data has gone to the slowest layer.
  *
- * Calls that overlap, of several threads, are not what the model is about: then nothing is told.
+ * The model does not cover overlapping calls of several threads: then there is no result.
  *
- * Threads: calls of the application add to counters, relaxed, each for itself; whoever asks may see one call
- * in part.
+ * Threads: calls of the application add to independent relaxed counters; a reader may see part of a call.
  */
 #include <string.h>
 
@@ -69,7 +67,7 @@ static void take_figures(const struct varve_ctx *ctx, const struct vv_core_stats
     }
 }
 
-/* One phase as the model has it. */
+/* One phase in the terms of the model. */
 static struct vv_model model_of(const struct figures *f, uint64_t host_bytes, uint64_t bytes,
                                 uint64_t calls, double kernel_s)
 {
@@ -82,21 +80,21 @@ static struct vv_model model_of(const struct figures *f, uint64_t host_bytes, ui
                          .host_bytes = host_bytes,
                          .nlayers = f->nlayers};
     for (unsigned i = 0; i < f->nlayers; i++)
-        m.layer[i] =
-            (struct vv_model_layer){.write_bytes_per_s = f->write[i],
-                                    /* Nothing was read there yet: as fast as it is written. */
-                                    .read_bytes_per_s = f->read[i] > 0 ? f->read[i] : f->write[i],
-                                    .capacity_bytes = f->capacity[i]};
+        m.layer[i] = (struct vv_model_layer){
+            .write_bytes_per_s = f->write[i],
+            /* Before anything was read there, assume the write bandwidth. */
+            .read_bytes_per_s = f->read[i] > 0 ? f->read[i] : f->write[i],
+            .capacity_bytes = f->capacity[i]};
     m.reference = m.layer[f->nlayers - 1];
     return m;
 }
 
 struct phases {
-    double write_s, read_s; /* computing */
+    double write_s, read_s; /* computing time */
     uint64_t host_bytes, nr_puts, nr_gets, put_bytes, get_bytes;
 };
 
-/* Speed-up and waiting by the model, and the time of the reference; 0: not known. */
+/* Returns the model's speed-up, its waiting time, and the time of the reference; 0: not known. */
 static double ask(const struct figures *f, const struct phases *p, double *ret_blocked_s,
                   double *ret_reference_s)
 {
@@ -121,7 +119,7 @@ void vvi_expect(const struct varve_ctx *ctx, const struct vv_core_stats *c,
 {
     const struct vvi_calls *t = &ctx->times;
     struct phases p = {
-        /* Whoever waits has written. */
+        /* Waits follow writes. */
         .write_s = (double)(t->compute_ns[VVI_CALL_WRITE] + t->compute_ns[VVI_CALL_WAIT]) * 1e-9,
         .read_s = (double)t->compute_ns[VVI_CALL_READ] * 1e-9,
         .nr_puts = c->puts,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Texts for data that found no room or did not reach the disk: which tier, which setting, how much.
+ * Texts for data that found no room or did not reach the disk: the tier, the setting, the size.
  *
- * They are made after the failure from figures that other threads go on changing: they describe, and
- * nothing is decided by them.
+ * They are made after the failure from figures that other threads keep changing. They only describe: no decision
+ * depends on them.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "ckpt/ckpt_private.h"
 
-/* The texts have 255 characters: a long path must not push out what to do about it. */
+/* The texts have 255 characters: a long path must not push out the advice at the end. */
 enum { PATH_SHOWN = 80 };
 
 /* "the host cache", "local disk, FOLDER". Returns buf. */
@@ -41,7 +41,7 @@ const char *vvi_flush_reason(int err)
     }
 }
 
-/* "device_cache 8M and host_cache 16M": the caches of the context, and whether they are two. */
+/* Writes "device_cache 8M and host_cache 16M", the caches of the context. True if there are two. */
 static bool caches(const struct varve_ctx *ctx, char *buf, size_t size)
 {
     char host[VV_BYTES_TEXT], device[VV_BYTES_TEXT];
@@ -55,7 +55,7 @@ static bool caches(const struct varve_ctx *ctx, char *buf, size_t size)
     return true;
 }
 
-/* Bytes that the arenas hold, together or the largest of them. */
+/* Size of all arenas together, or of the largest one. */
 static uint64_t arena_bytes(const struct varve_ctx *ctx, const struct vv_core_stats *s,
                             bool together)
 {
@@ -176,5 +176,5 @@ int vvi_fail_flush_all(struct varve_history *h, int rc)
     vv_engine_each(h->ctx->engine, h->hist, find_failure, &failed);
     if (failed.err && rc != -ETIMEDOUT)
         return vvi_fail_flush(h, "flush", failed.version, -1, rc);
-    return vvi_fail(h->ctx, &here, rc, "versions are left to be flushed: %s", vv_strerror(rc));
+    return vvi_fail(h->ctx, &here, rc, "versions are not flushed yet: %s", vv_strerror(rc));
 }

@@ -2,13 +2,12 @@
 /*
  * Histories: opening, closing, protected regions.
  *
- * At level local a history owns a struct vv_files, whose lock on the folder keeps other processes
- * out; opening it finds every committed version, which the engine then adopts in the order of
- * writing (generations grow with every version written). At level cached a name only has to be
- * unique within the context.
+ * At level local a history owns a struct vv_files, whose lock on the folder excludes other processes. Opening finds
+ * every committed version, and the engine adopts them in the order of writing (generations grow with every version
+ * written). At level cached a name only has to be unique within the context.
  *
- * h->lock protects the regions. It is held while they are read or changed, never while data moves:
- * a checkpoint works on a copy of the list.
+ * h->lock protects the regions. It is held while they are read or changed, never while data moves: a checkpoint uses
+ * a copy of the list.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -74,9 +73,9 @@ static int found_order(const void *a, const void *b)
     return x->version < y->version ? -1 : x->version > y->version;
 }
 
-/* Generations grow with every version written, so that those of one run lie together: however many
- * versions there are, the list is as short as the number of runs whose versions are left. The engine
- * numbers new versions from behind the last adopted one. */
+/* Generations grow with every version written, so those of one run are consecutive: the list has one entry for each
+ * run with versions left, independent of the number of versions. The engine continues the numbers after the last
+ * adopted version. */
 static int note_runs(struct varve_history *h, const struct found_list *list)
 {
     size_t n = 1;
@@ -165,7 +164,7 @@ int vvi_history_engine(struct varve_history *h, const struct vv_core_hist_cfg *c
     return rc;
 }
 
-/* The same where all processes of the job do it, or none. */
+/* The same for all processes of the job together: all succeed or all fail. */
 static int opened_by_all(struct varve_history *h, const struct vv_core_hist_cfg *cfg, char *err,
                          size_t err_bytes)
 {
@@ -177,8 +176,8 @@ static int opened_by_all(struct varve_history *h, const struct vv_core_hist_cfg 
     return all;
 }
 
-/* Does another process compare the run ids of versions? Where this one drew its id for itself alone,
- * none does, and counting how often versions are written would take memory for nothing. */
+/* True if other processes compare the run ids of versions. If this process drew its id for itself, none does, and
+ * counting how often versions are written would waste memory. */
 static bool runs_compared(const struct varve_ctx *ctx)
 {
     return ctx->folder &&
@@ -217,7 +216,7 @@ static int history_new(struct varve_ctx *ctx, const char *name,
         struct vv_files_opts files = {
             .run_id = ctx->opts.run_id,
             .all_generations = ctx->remote || (ctx->partner && vv_partner_parity(ctx->partner)),
-            /* At level complete records decide, not leftovers here. */
+            /* At level complete the group records decide, not files left here. */
             .ranks = ctx->opts.level < VARVE_LEVEL_COMPLETE ? (uint32_t)ctx->opts.ranks : 0};
         rc = vv_files_open(ctx->folder, name, (uint32_t)ctx->opts.rank, &files, err, err_bytes,
                            &h->files);
@@ -350,10 +349,10 @@ struct varve_ctx *varve_history_ctx(struct varve_history *h)
     return h ? h->ctx : NULL;
 }
 
-/* What is lost when a history ends. */
+/* Versions lost when a history ends. */
 struct lost {
-    uint64_t n, version; /* how many versions, and the first of them */
-    int err;             /* why that one is not on disk */
+    uint64_t n, version; /* number of versions, and the first one */
+    int err;             /* reason why that one is not on disk */
 };
 
 static void not_durable(void *arg, const struct vv_object_info *info)
@@ -367,9 +366,8 @@ static void not_durable(void *arg, const struct vv_object_info *info)
     }
 }
 
-/* A late error that nobody was told and that closing would hide: the file of a discarded version
- * could not be removed, so that it is there again at the next opening. (A flush that failed shows in
- * the version itself.) */
+/* Collects late errors that were not reported and that closing would hide: the file of a discarded version could not
+ * be removed, so the version is there again at the next opening. (A failed flush shows in the version itself.) */
 static void not_removed(struct varve_history *h, struct lost *unremoved)
 {
     struct vv_object_info info;
@@ -396,8 +394,8 @@ static int say_unremoved(const struct varve_history *h, const struct lost *unrem
     return unremoved->err;
 }
 
-/* All has reached the level: older generations and versions go. No call of this life can overwrite what
- * an earlier one left: that counts now. A removal that fails is tried once more. */
+/* Everything has reached the level: removes older generations and versions. Calls of this run can no longer
+ * overwrite versions of earlier runs, so these count now. A failed removal is tried once more. */
 static int let_go(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
 {
     struct vv_engine *e = h->ctx->engine;
@@ -409,11 +407,11 @@ static int let_go(struct varve_history *h, uint64_t deadline_ns, char *text, siz
         rc = vv_engine_wait_all(e, h->hist, deadline_ns);
         not_removed(h, &unremoved);
     }
-    /* What does not go in time goes in another life. */
+    /* Files that are not removed in time are removed by a later run. */
     return unremoved.n ? say_unremoved(h, &unremoved, text, text_bytes) : 0;
 }
 
-/* Waits for the application's streams; what came of it if that is an error nobody was told. */
+/* Waits for the application's streams. Returns an error of them that was not reported yet. */
 static int end_ordered(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
 {
     struct vv_engine *e = h->ctx->engine;
@@ -421,7 +419,8 @@ static int end_ordered(struct varve_history *h, uint64_t deadline_ns, char *text
     uint64_t version = 0;
     int rc = vv_engine_wait_ordered(e, h->hist, deadline_ns);
     if (rc) {
-        snprintf(text, text_bytes, "a stream has not come to its checkpoints and restores in time");
+        snprintf(text, text_bytes,
+                 "a stream has not executed its checkpoints and restores in time");
         return rc;
     }
     rc = vv_engine_take_ordered_error(e, h->hist, NULL, &version, &kind);
@@ -565,7 +564,7 @@ static int region_set(struct varve_history *h, const struct vvi_region *region)
     return rc;
 }
 
-/* Whether the memory is the host's or the device's, and all there. */
+/* Determines the kind of a region's memory, host or device, and checks that all of it exists. */
 static int region_kind(struct varve_ctx *ctx, const struct vvi_where *here, struct vvi_region *r)
 {
     size_t left = 0;

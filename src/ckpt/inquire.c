@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What can be asked about one version: its regions, whether it is near, who wrote it. Nothing here
- * waits, or changes anything.
+ * Queries about one version: its regions, its readiness, the run that wrote it. They do not wait, and except for
+ * varve_resume change nothing.
  */
 #include <errno.h>
 
 #include "base/clock.h"
 #include "ckpt/ckpt_private.h"
 
-/* Brackets a question; on success the caller has a reference on ret_info->user and has to
- * call ask_end. */
+/* Begins a query. On success the caller has a reference on ret_info->user and must call ask_end. */
 static int ask_begin(struct varve_history *h, const char *operation, uint64_t version,
                      struct vv_object_info *ret_info)
 {
@@ -74,7 +73,7 @@ int varve_version_run(struct varve_history *h, uint64_t version, uint64_t *ret_r
     int rc = ask_begin(h, "version_run", version, &info);
     if (rc)
         return rc;
-    /* The last run that begins at or before the version's generation. There are few. */
+    /* Find the last run that begins at or before the version's generation. There are few. */
     size_t at = h->nruns - 1;
     while (at > 0 && h->runs[at].generation > info.generation)
         at--;
@@ -96,7 +95,8 @@ int varve_version_level(struct varve_history *h, uint64_t version, enum varve_le
         return rc;
     if (h->files && info.durable)
         level = VARVE_LEVEL_LOCAL;
-    /* The engine knows first, and removes older versions at once: those are gone for a reason. */
+    /* The engine is informed of the level first, and then removes older versions at once. Use its answer:
+     * a caller that finds older versions removed must see this level. */
     if (h->remote && info.safe)
         level = (enum varve_level)h->ctx->opts.level;
     for (int l = VARVE_LEVEL_REMOTE; h->remote && (int)level == l - 1 && l <= h->ctx->opts.level;
@@ -110,7 +110,7 @@ int varve_version_level(struct varve_history *h, uint64_t version, enum varve_le
     return 0;
 }
 
-/* There is such a version, in a file or on its way to one, and this run has written it. */
+/* True if this run has written the version, and it is in a file or on its way to one. */
 static bool written_now(struct varve_history *h, uint64_t version)
 {
     struct vv_object_info info;
@@ -133,7 +133,7 @@ int varve_resume(struct varve_history *h, uint64_t next)
     int rc = vvi_history_enter(h);
     if (rc)
         return rc;
-    /* Nothing outlives a context at level cached, and what is complete is not touched unasked. */
+    /* At level cached nothing outlives a context, and complete versions need `overwrite`. */
     rc = vvi_may_write(h, "resume", next);
     if (rc == 0 && h->files && h->ctx->opts.level < VARVE_LEVEL_COMPLETE) {
         atomic_store_explicit(&h->next_version, next, memory_order_relaxed);

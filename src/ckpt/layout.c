@@ -2,11 +2,11 @@
 /*
  * The regions of a version, kept as the `user` word of its object.
  *
- * Most checkpoints have one region, and a history may have millions of them: one region is encoded
- * in the word itself: the lowest bit set, its number above, the size of its elements above that; its
- * size is the object's. More regions, or elements of 2 GiB and more, are a table on the heap, counted: the object holds one reference, and so does whoever looked it up.
- * The engine calls retain and release under its lock; a table never changes, so that reading it
- * needs none.
+ * Most checkpoints have one region, and a history may have millions of them. One region is encoded in the word
+ * itself: the lowest bit set, the number above, the size of its elements above that; its size is the object's. More
+ * regions, or elements of 2 GiB and more, are a reference-counted table on the heap: the object has one reference,
+ * and so does each thread that looked it up. The engine calls retain and release under its lock; a table never
+ * changes, so reading it needs no lock.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ void vvi_layout_release(void *arg, uint64_t user)
     (void)arg;
     if (is_inline(user) || user == 0)
         return;
-    /* Release what this thread has read of it, acquire what others have, before it is freed. */
+    /* Before the table is freed: release this thread's reads of it, and acquire those of others. */
     if (atomic_fetch_sub_explicit(&table(user)->refs, 1, memory_order_acq_rel) == 1)
         free(table(user));
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Leases: memory of the host cache in the hands of a vector.
+ * Leases: memory of the host cache lent to a vector.
  *
- * Other than a region that is reserved (region_lease.c), a lease has no version until it is written, and may
- * be written, read into and given back any number of times. The history counts its leases, so that
- * closing it is refused while there are some; what is counted is given back before the count falls.
+ * Unlike a reserved region (region_lease.c), a lease has no version until it is written, and may be written, read into
+ * and given back any number of times. The history counts its leases, and is not closed while there are any; memory
+ * is given back before the count decreases.
  *
- * A version made of a lease, or read into one, has one region, number 0: it can be restored by
- * varve_restore, and what varve_checkpoint wrote as region 0 can be read. The size of an element is
- * stored with it, so that nothing else reads it as its own.
+ * A version made from a lease, or read into one, has one region, number 0: varve_restore can restore it, and a vector
+ * can read region 0 of varve_checkpoint. The size of an element is stored with it, so that a vector with other
+ * elements does not read it.
  */
 #include "ckpt/lease.h"
 
@@ -38,17 +38,16 @@ static int no_lease(struct varve_history *h, size_t bytes, int rc)
                         vv_bytes_human(bytes, want, sizeof(want)), vv_strerror(rc));
     vv_engine_get_stats(h->ctx->engine, &stats);
     uint64_t page = h->ctx->opts.page_bytes, most = stats.tier_pages[0] / 2 * page;
-    /* As it is written in a configuration: what people read is rounded. */
+    /* Written as in a configuration file, because the human-readable form is rounded. */
     uint64_t cache = vv_engine_host_cache(h->ctx->engine, 2 * vv_align_up(bytes, page));
     snprintf(need, sizeof(need), "%lluK", (unsigned long long)vv_div_up(cache, 1024));
-    return vvi_fail(h->ctx, &here, rc,
-                    "no run of %s for a vector can be had in the host cache, of which at most half "
-                    "(%s) is lent at a time; %s%s",
-                    vv_bytes_human(bytes, want, sizeof(want)),
-                    vv_bytes_human(most, half, sizeof(half)),
-                    bytes > most ? "it takes host_cache = "
-                                 : "free or shrink vectors, or set host_cache higher",
-                    bytes > most ? need : "");
+    return vvi_fail(
+        h->ctx, &here, rc,
+        "the host cache has no contiguous %s for a vector; at most half of it (%s) is "
+        "lent at a time; %s%s",
+        vv_bytes_human(bytes, want, sizeof(want)), vv_bytes_human(most, half, sizeof(half)),
+        bytes > most ? "set host_cache = " : "free or shrink vectors, or set host_cache higher",
+        bytes > most ? need : "");
 }
 
 int vv_ckpt_lease(struct varve_history *h, size_t bytes, uint64_t deadline_ns,
@@ -112,7 +111,7 @@ void vv_ckpt_trim(struct varve_history *h, struct vv_lease *lease, size_t bytes)
     vvi_history_leave(h);
 }
 
-/* As it is stored. 0, not known: nothing has elements of 4 GiB. */
+/* The element size as stored. 0: not known, also for elements of 4 GiB and more. */
 static uint32_t elem_bytes(size_t unit)
 {
     return unit <= UINT32_MAX ? (uint32_t)unit : 0;
@@ -129,7 +128,7 @@ int vv_ckpt_write(struct varve_history *h, uint64_t version, char *ptr, size_t b
     return vvi_checkpoint_of(h, version, &region, deadline_ns);
 }
 
-/* The part of it that has entered the history. */
+/* The part of vv_ckpt_write_lease inside vvi_history_enter. */
 static int write_lease(struct varve_history *h, uint64_t version, struct vv_lease *lease,
                        size_t bytes, size_t unit, uint64_t deadline_ns)
 {
@@ -143,7 +142,7 @@ static int write_lease(struct varve_history *h, uint64_t version, struct vv_leas
         return rc;
     if (!vvi_shared_fits(h->ctx, bytes))
         return vvi_fail_put(h, version, bytes, -EFBIG);
-    /* Before memory is given back that the caller may have use for. */
+    /* Check before trimming: after an error the caller keeps all of its memory. */
     if (vv_engine_exists(h->ctx->engine, h->hist, version))
         return vvi_history_say(h, "write_move", version, -EEXIST);
     trim(h, lease, bytes);
@@ -170,7 +169,8 @@ int vv_ckpt_write_lease(struct varve_history *h, uint64_t version, struct vv_lea
     if (rc)
         return rc;
     if (vvi_replaces(h, version) && vv_engine_exists(h->ctx->engine, h->hist, version)) {
-        /* If an overwrite fails the caller still has its bytes: a hand-over could not be undone. */
+        /* Copy for an overwrite: if it fails, the caller still has its bytes. A transfer of memory could not be
+         * undone. */
         vvi_history_leave(h);
         rc = vv_ckpt_write(h, version, lease->ptr, bytes, unit, deadline_ns);
         if (rc == 0)
@@ -185,8 +185,8 @@ int vv_ckpt_write_lease(struct varve_history *h, uint64_t version, struct vv_lea
     return rc;
 }
 
-/* May it be read as elements of `unit` bytes? What did not come from a vector, or from an earlier
- * version of the library, says nothing of its elements. */
+/* True if the region may be read as elements of `unit` bytes. Regions that no vector wrote, or an earlier version of
+ * the library, have no element size. */
 static bool made_of(const struct vv_store_region *stored, size_t unit)
 {
     return stored->elem_bytes ? stored->elem_bytes == unit : stored->bytes % unit == 0;
@@ -204,7 +204,7 @@ int vv_ckpt_size(struct varve_history *h, uint64_t version, size_t unit, size_t 
                             (unsigned long long)version, stored.elem_bytes, unit);
     if (!made_of(&stored, unit))
         return vv_ckpt_fail(h, "read", version, -EINVAL,
-                            "record %llu has %llu bytes, no multiple of an element's %zu",
+                            "record %llu has %llu bytes, not a multiple of the element size %zu",
                             (unsigned long long)version, (unsigned long long)stored.bytes, unit);
     *ret_bytes = stored.bytes;
     return 0;
@@ -247,7 +247,7 @@ int vv_ckpt_swap(struct varve_history *h, uint64_t version, size_t unit, struct 
         rc = vvi_damage_check(h, "read", version, 0);
     if (rc == 0) {
         rc = swap(h, version, unit, lease, ret_bytes);
-        /* Anything else is told by the calls that read by a copy. */
+        /* The calls that read by a copy report all other errors. */
         if (rc)
             rc = -EAGAIN;
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The helper process of the node, as a context uses it (store/aio/helper.h).
+ * A context's use of the node's helper process (store/aio/helper.h).
  *
- * It is a hint: what it would do, threads of the context do where there is none, and when it has ended.
- * So failing to reach it is a line in the log and a 0 in the figures, and no error.
+ * The helper process is optional: without it, and after it has ended, threads of the context do its work. So failing to
+ * reach it is not an error, only a line in the log and a 0 in the figures.
  */
 #include <stdio.h>
 #include <string.h>
@@ -21,7 +21,8 @@ void vvi_helper_open(struct varve_ctx *ctx)
     char err[256] = "";
     if (!o->helper_process || !(o->local[0] || o->remote[0]))
         return;
-    /* Where the threads of the first process that needs it would run; a list that was cut is none. */
+    /* The helper runs where the threads of the first process that needs it would run. A list that was cut is not
+     * used. */
     vv_thread_group_get_stats(ctx->group, &group);
     bool bound = group.cores > 0 && !strstr(group.where, "...");
     struct vv_helper_opts h = {.name = o->helper_name,

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Parts: what one rank of another job has written, for reading.
+ * Parts: the versions of one rank of another job, read-only.
  *
- * A part is a history that nothing can be written to: its versions are those of the old rank, as an opening by
- * that rank would find them, but that it takes no lock, repairs nothing and begins no life. So all processes of a
- * new job may have any parts open, and their own histories beside them. The engine treats a part like any other
- * history; nothing in it is ever to be flushed or removed.
+ * A part is a read-only history. Its versions are those that an opening by the old rank would find, but it takes no
+ * lock, repairs nothing and begins no run. So all processes of a new job may have any parts open, and their own
+ * histories at the same time. The engine treats a part like any other history that has nothing to flush or remove.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -28,7 +27,7 @@ int vvi_may_write(struct varve_history *h, const char *operation, uint64_t versi
         (unsigned long long)version, h->part_rank, h->name);
 }
 
-/* How many there are, with a text if that cannot be told. */
+/* The number of parts, or an error with a text. */
 static int count(struct varve_ctx *ctx, const char *name, uint32_t *ret_parts, char *err,
                  size_t err_bytes)
 {
@@ -40,7 +39,7 @@ static int count(struct varve_ctx *ctx, const char *name, uint32_t *ret_parts, c
     if (!ctx->remote) {
         snprintf(
             err, err_bytes,
-            "other ranks can be read where they share a folder: open the context at level remote "
+            "other ranks can only be read from a shared folder: open the context at level remote "
             "or complete");
         return -EINVAL;
     }
@@ -75,7 +74,7 @@ int varve_parts(struct varve_ctx *ctx, const char *name, int *ret_parts)
     return rc;
 }
 
-/* Its files, and the engine's half. */
+/* Opens the part's files, and adds it to the engine. */
 static int fill(struct varve_history *h, uint32_t parts, char *err, size_t err_bytes)
 {
     static const struct vv_files_opts files = {.read_only = true};

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the threads of a context run. policy/cores.h decides; here is what it is asked about: the
- * threads that the application has at opening, its job on this node (base/job.h), the processors that
- * other processes of the node are bound to, and those near the device.
+ * The processors of a context's threads. policy/cores.h decides; this file collects its input: the threads that the
+ * application has at opening, its job on this node (base/job.h), the processors that other processes of the node are
+ * bound to, and those near the device.
  *
- * Other processes are known from three places: the launcher's list, the processes that opened
- * together (`rank_cores`), and the statistics pages of all contexts of this user on the node.
+ * Other processes are found in three places: the launcher's list, the processes that opened together (`rank_cores`),
+ * and the statistics pages of all contexts of this user on the node.
  *
- * It is asked at opening, before the context has threads, and where it may turn out otherwise every few
- * seconds, on the thread that publishes figures: processes come later, and other jobs may begin to use
- * what was idle.
+ * The decision is made at opening, before the context has threads. If it may change, it is repeated every few seconds,
+ * on the thread that publishes figures: processes may start later, and other jobs may begin to use idle processors.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -31,16 +30,16 @@
 #define STALE_NS (5000 * VV_NS_PER_MS)
 
 struct vvi_cores {
-    bool automatic;   /* immutable once open, as the next five */
+    bool automatic;   /* immutable once open, like the next five fields */
     cpu_set_t *masks; /* of the threads at opening */
     size_t nmasks;
     struct vv_job job;
     cpu_set_t near, agreed;
     char app
         [VV_THREAD_GROUP_CORES_TEXT]; /* the processors that the application may use, as a list */
-    unsigned app_cpus;                /* how many */
+    unsigned app_cpus;                /* their number */
     uint16_t core_of[CPU_SETSIZE];
-    /* Owner: who opens the context, then the publisher. */
+    /* Owner: the thread that opens the context, then the publisher. */
     struct vv_job_sample sample[2];
     unsigned taken; /* samples so far */
     uint64_t sampled_ns;
@@ -54,7 +53,7 @@ static unsigned number_in(const char *variable)
     return n > 0 && n < CPU_SETSIZE ? (unsigned)n : 0;
 }
 
-/* Does OpenMP bind its threads? Then what one of them may use says nothing of the process. */
+/* True if OpenMP binds its threads: then the processors of one thread are not those of the process. */
 static bool binds(void)
 {
     static const char *const variables[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY",
@@ -67,7 +66,7 @@ static bool binds(void)
     return false;
 }
 
-/* Do other processes of the same job share the machine? */
+/* True if other processes of the same job run on this machine. */
 static bool has_neighbours(void)
 {
     static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
@@ -78,7 +77,7 @@ static bool has_neighbours(void)
     return false;
 }
 
-/* ---- what is known of others ---- */
+/* ---- other processes ---- */
 
 static const struct vv_job_sample *last_sample(const struct vvi_cores *c)
 {
@@ -97,7 +96,7 @@ struct pages {
     cpu_set_t *ranks;
 };
 
-/* The processors of a process that has told on its page where it may run. */
+/* Adds the processors of a process that are published on its statistics page. */
 static int add_page(void *arg, const struct vv_stats_page *page)
 {
     struct pages *p = arg;
@@ -161,7 +160,7 @@ int vvi_cores_begin(struct varve_ctx *ctx, char *err, size_t err_bytes)
     if (!c)
         return -ENOMEM;
     if (ctx->opts.rank_cores[0] && vv_cpus_parse(ctx->opts.rank_cores, &c->agreed)) {
-        snprintf(err, err_bytes, "rank_cores: \"%.60s\" is no list of processors, such as 0-3,8",
+        snprintf(err, err_bytes, "rank_cores: \"%.60s\" is not a list of processors, such as 0-3,8",
                  ctx->opts.rank_cores);
         return -EINVAL;
     }
@@ -187,7 +186,7 @@ void vvi_cores_decide(struct varve_ctx *ctx)
 {
     struct vvi_cores *c = ctx->cores;
     struct vv_device_info info = {0};
-    /* Nothing to be found out without a launcher, a bound thread or a number of them: most programs. */
+    /* Most programs: without a launcher, a bound thread or a number of threads there is nothing to decide. */
     if (!c->automatic || !c->masks ||
         (!c->job.launched && c->nmasks < 2 && number_in("OMP_NUM_THREADS") == 0))
         return;
@@ -196,7 +195,7 @@ void vvi_cores_decide(struct varve_ctx *ctx)
         vv_device_describe(ctx->device, &info);
     vv_topo_cpus_near(info.pci_bus_id, &c->near);
     if (c->job.launched) {
-        /* Opening a device takes longer, mostly. */
+        /* Opening a device mostly takes longer than this wait. */
         if (!c->job.owned || !last_sample(c)->listed)
             vv_sleep_until_ns(c->sampled_ns + VV_JOB_LEAST_NS);
         take_sample(c);
@@ -220,7 +219,7 @@ void vvi_cores_free(struct vvi_cores *c)
     free(c);
 }
 
-void vvi_cores_tell(const struct varve_ctx *ctx, struct vvi_cores_told *ret_told)
+void vvi_cores_describe(const struct varve_ctx *ctx, struct vvi_cores_report *ret_report)
 {
     static const char *const words[] = {[VV_CORES_ANY] = "shared",
                                         [VV_CORES_LEFT] = "left",
@@ -228,19 +227,19 @@ void vvi_cores_tell(const struct varve_ctx *ctx, struct vvi_cores_told *ret_told
                                         [VV_CORES_IDLE] = "idle",
                                         [VV_CORES_GIVEN] = "given"};
     const struct vvi_cores *c = ctx->cores;
-    *ret_told =
-        (struct vvi_cores_told){.how = words[atomic_load_explicit(&c->how, memory_order_relaxed)],
-                                .app = c->app,
-                                .app_cpus = c->app_cpus};
+    *ret_report =
+        (struct vvi_cores_report){.how = words[atomic_load_explicit(&c->how, memory_order_relaxed)],
+                                  .app = c->app,
+                                  .app_cpus = c->app_cpus};
 }
 
 static void describe(struct varve_ctx *ctx, char *text, size_t size, bool *ret_shared)
 {
     static const char *const why[] = {
-        [VV_CORES_LEFT] = "which the application's threads leave",
-        [VV_CORES_JOB] = "which are the job's, and no process is bound to them",
+        [VV_CORES_LEFT] = "which the application's threads do not use",
+        [VV_CORES_JOB] = "which belong to the job, and no process is bound to them",
         [VV_CORES_IDLE] = "which the job may use; no process is bound to them, and they are idle",
-        [VV_CORES_GIVEN] = "as helper_cores says"};
+        [VV_CORES_GIVEN] = "from helper_cores"};
     struct vvi_cores *c = ctx->cores;
     struct vv_thread_group_stats group;
     vv_thread_group_get_stats(ctx->group, &group);

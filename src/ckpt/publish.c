@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Publishing figures: a thread of each context takes a snapshot ten times a second and writes it to
- * the context's statistics page, and every few seconds to the metrics file.
+ * Publishing figures: a thread of each context takes a snapshot ten times a second and writes it to the context's
+ * statistics page, and every few seconds to the metrics file.
  *
- * Calls of the application do nothing for it: they count as they always did. The thread takes the
- * engine's lock for a few microseconds, and the context's to walk its histories. Making the page, and
- * removing pages that killed processes left behind, is the thread's work too, so that opening a
+ * Calls of the application do no work for it. The thread takes the engine's lock for a few microseconds, and the
+ * context's lock to walk its histories. It also makes the page and removes pages of killed processes, so that opening a
  * context costs no more than starting the thread.
  *
- * Nothing that goes wrong here is an error of the context: without a page there is no page. The
- * exception is a metrics file whose folder cannot be written to at opening: somebody asked for it.
+ * Failures here are not errors of the context: it runs without a page. The exception is a metrics file whose folder
+ * cannot be written to at opening, because the user asked for the file.
  *
  * A forked child has the structure but not the thread, and its calls on the context are refused.
  */
@@ -31,7 +30,7 @@
 
 #define INTERVAL_NS (100 * VV_NS_PER_MS)
 enum {
-    RECENT = 10,        /* snapshots back that "recent" reaches */
+    RECENT = 10,        /* number of snapshots that "recent" covers */
     METRICS_EVERY = 50, /* snapshots */
 };
 
@@ -40,10 +39,11 @@ _Static_assert((int)VV_HOP_COUNT + 2 <= (int)VV_STATS_HOPS &&
                "all fit");
 
 struct vvi_publisher {
-    struct varve_ctx *ctx;         /* immutable, as are the next two */
-    char folder[VARVE_PATH_BYTES]; /* empty: where the module wants */
-    bool paged;                    /* there shall be a page */
-    struct vv_stats_file *metrics; /* NULL: none. Owner: the thread, as are all to the lock */
+    struct varve_ctx *ctx;         /* immutable, like the next two */
+    char folder[VARVE_PATH_BYTES]; /* empty: the default of stats/ */
+    bool paged;                    /* the options ask for a page */
+    struct vv_stats_file
+        *metrics; /* NULL: none. Owner: the thread, like all fields up to the lock */
     struct vv_stats_header about;
     struct vv_stats_writer *writer;
     struct vv_stats_record ring[RECENT]; /* the last snapshots, by number */
@@ -91,7 +91,7 @@ static void set_tiers(const struct varve_ctx *ctx, const struct vv_core_stats *c
     }
 }
 
-/* Those that this context can use. */
+/* True if this context can use the hop. */
 static bool hop_there(const struct varve_ctx *ctx, enum vv_hop hop)
 {
     switch (hop) {
@@ -125,7 +125,7 @@ static void set_hops(const struct varve_ctx *ctx, const struct vv_core_stats *c,
     }
 }
 
-/* Behind the store, where the engine does not look: bytes are all that is known of it. */
+/* The remote folder is behind the store and not visible to the engine: only its bytes are known. */
 static void set_remote(const struct varve_ctx *ctx, struct vv_stats_record *r)
 {
     struct vv_remote_stats s;
@@ -162,8 +162,8 @@ static void set_partner(const struct varve_ctx *ctx, struct vv_stats_record *r)
     r->partner_repaired_chunks = s.repaired_chunks;
 }
 
-/* Names may be longer than there is room for, or not fit to be shown; those who collect metrics
- * refuse all of them if two are the same. */
+/* Names may be too long, or have characters that cannot be shown. They must stay unique: collectors of metrics
+ * reject all figures if two names are equal. */
 static void set_name(const char *name, char *to, size_t size)
 {
     char hash[12];
@@ -179,7 +179,7 @@ static void set_name(const char *name, char *to, size_t size)
 
 static void set_histories(struct varve_ctx *ctx, struct vv_stats_record *r)
 {
-    /* A history is in the list from when it is open until it is closed. */
+    /* A history is in the list while it is open. */
     vv_mutex_lock(&ctx->lock);
     for (struct varve_history *h = ctx->histories; h; h = h->next) {
         struct vv_stats_history *to = &r->history[r->nhistories];
@@ -213,7 +213,7 @@ static void calls_since(struct vv_stats_calls *c, const struct vv_stats_calls *o
     c->recent_blocked_ns = c->blocked_ns - old->blocked_ns;
 }
 
-/* The same context a while ago: it has the same hops in the same places. */
+/* `old` is of the same context, so its hops have the same places. */
 static void set_recent(struct vv_stats_record *r, const struct vv_stats_record *old)
 {
     r->recent_ns = r->time_ns - old->time_ns;
@@ -247,11 +247,11 @@ static void set_engine(const struct varve_ctx *ctx, const struct vv_core_stats *
     r->helper_cpu_ns = group.cpu_ns;
     r->helper_cores = group.cores;
     snprintf(r->helper_where, sizeof(r->helper_where), "%s", group.where);
-    struct vvi_cores_told told;
-    vvi_cores_tell(ctx, &told);
-    snprintf(r->helper_how, sizeof(r->helper_how), "%s", told.how);
-    snprintf(r->app_where, sizeof(r->app_where), "%s", told.app);
-    r->app_cpus = told.app_cpus;
+    struct vvi_cores_report report;
+    vvi_cores_describe(ctx, &report);
+    snprintf(r->helper_how, sizeof(r->helper_how), "%s", report.how);
+    snprintf(r->app_where, sizeof(r->app_where), "%s", report.app);
+    r->app_cpus = report.app_cpus;
     vvi_helper_publish(ctx, r);
     struct vvi_expected e;
     vvi_expect(ctx, c, &e);
@@ -295,7 +295,7 @@ static struct vv_stats_record *snapshot(struct vvi_publisher *p, enum vv_stats_s
 
 /* ---- the thread ---- */
 
-/* Whether it was asked to end; returns after an interval at the latest. */
+/* Waits until `until_ns` or the stop flag. True: stop. */
 static bool rest(struct vvi_publisher *p, uint64_t until_ns)
 {
     vv_mutex_lock(&p->lock);
@@ -340,7 +340,7 @@ static void *publish(void *arg)
             p->errors++;
         if ((p->taken - 1) % METRICS_EVERY == 0)
             put_metrics(p, r);
-        /* After a pause of the whole process it does not catch up. */
+        /* After a pause of the whole process, skip the missed snapshots. */
         next_ns = VV_MAX(next_ns, r->time_ns);
         stop = rest(p, next_ns + INTERVAL_NS);
     }
@@ -377,7 +377,7 @@ static void publisher_free(struct vvi_publisher *p)
     free(p);
 }
 
-/* The thread looks at it later, when the working directory may be another. */
+/* The thread uses the path later, when the working directory may have changed. */
 static bool full_path(const char *path, char *ret_path, size_t size)
 {
     char *full = realpath(path, NULL);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions in the application's hands: acquired for reading, reserved for writing.
+ * Regions lent to the application: acquired for reading, reserved for writing.
  *
- * The engine lends memory; here is the list of who has which region of which version. An entry is
- * made before the engine is asked, so that two threads cannot get the same region, and is `busy`
- * while a call works on it: another call on the same region is told so instead of waiting. The list
- * is short, as at most half of a tier is lent, and searched from the front.
+ * The engine lends memory; this file keeps the list of lent regions. An entry is made before the engine lends the
+ * memory, so that two threads cannot get the same region. It is `busy` while a call works on it: another call on the
+ * same region fails with -EBUSY instead of waiting. The list is short, because at most half of a tier is lent, and is
+ * searched from the front.
  *
- * h->lock protects the list and is not held while the engine works. An entry that is busy is the
- * thread's that made it so; the list may grow meanwhile, so that entries are pointers.
+ * h->lock protects the list and is not held while the engine works. A busy entry belongs to the thread that set
+ * `busy`; the list may grow meanwhile, so entries are pointers.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,9 +24,9 @@ struct vvi_region_lease {
     int region;
     bool reserved; /* for writing; otherwise acquired for reading */
     bool busy;
-    bool leaving; /* being released */
+    bool leaving; /* it is being released */
     uint64_t bytes;
-    struct vv_engine_lend *lend; /* NULL: an empty region that is reserved */
+    struct vv_engine_lend *lend; /* NULL: a reserved region without bytes */
 };
 
 /* ---- the list ---- */
@@ -40,7 +40,7 @@ static struct vvi_region_lease *lease_find_locked(struct varve_history *h, uint6
     return l;
 }
 
-/* A new entry, busy. -EEXIST: there is one. `ret_others`: others of the version were there. */
+/* Makes a new entry, busy. -EEXIST: the region has one. `ret_others`: the version had other entries. */
 static int lease_new(struct varve_history *h, uint64_t version, int region, bool reserved,
                      struct vvi_region_lease **ret_lease, bool *ret_others)
 {
@@ -112,7 +112,7 @@ static int lend_fail(struct varve_history *h, const char *operation, uint64_t ve
     most = stats.tier_pages[0] / 2 * h->ctx->opts.page_bytes;
     here.tier = 0;
     return vvi_fail(h->ctx, &here, rc,
-                    "version %llu, region %d: no run of %s can be had in %s, of which at most half "
+                    "version %llu, region %d: there is no contiguous %s in %s; at most half of it "
                     "(%s) is lent at a time; %s",
                     v, region, vv_bytes_human(bytes, want, sizeof(want)), vvi_tier_name(h->ctx, 0),
                     vv_bytes_human(most, half, sizeof(half)),
@@ -130,7 +130,7 @@ static int say_region(struct varve_history *h, const char *operation, uint64_t v
 
 /* ---- reading ---- */
 
-/* Where the region stands in the version. */
+/* Place of the region in the version. */
 static int region_at(const struct vv_object_info *info, int region, uint64_t *ret_from,
                      uint64_t *ret_bytes)
 {
@@ -147,7 +147,7 @@ static int region_at(const struct vv_object_info *info, int region, uint64_t *re
     return -ESRCH;
 }
 
-/* One attempt on the version as it is now. -ESTALE: it is another one by now. */
+/* One attempt on the current version. -ESTALE: the version was replaced meanwhile. */
 static int acquire_once(struct varve_history *h, struct vvi_region_lease *lease, bool again,
                         void *native, uint64_t deadline_ns, void **ret_ptr)
 {
@@ -200,7 +200,7 @@ static int acquire(struct varve_history *h, uint64_t version, int region, void *
     return 0;
 }
 
-/* How many of the next versions are ready, as a restore tells of itself. */
+/* Traces the number of next versions that are ready, like a restore. */
 static void trace_distance(struct varve_history *h, uint64_t version)
 {
     struct vv_core_hist_stats stats;
@@ -254,7 +254,7 @@ int varve_release(struct varve_history *h, uint64_t version, int region, struct 
         lease->busy = true;
         lease->leaving |= !busy;
     }
-    /* Of several threads that release at the same time, one is the last. */
+    /* If several threads release at the same time, exactly one is the last. */
     for (const struct vvi_region_lease *l = h->region_leases; l; l = l->next)
         last &= l->leaving || l->version != version || l->reserved;
     vv_mutex_unlock(&h->lock);
@@ -342,12 +342,12 @@ int varve_reserve(struct varve_history *h, uint64_t version, int region, size_t 
     return varve_reserve_for(h, version, region, bytes, stream, -1, ret_ptr);
 }
 
-/* The reserved regions of one version, by ascending number, taken out of the hands of others. */
+/* The reserved regions of one version, by ascending number, marked busy by this thread. */
 struct parts {
     struct vvi_region_lease **lease;
     struct vv_store_region *region;
     size_t n;
-    /* Those that are not empty. */
+    /* The regions that are not empty. */
     struct vv_engine_lend **lend;
     uint64_t *bytes;
     size_t nlends;
@@ -432,7 +432,7 @@ static int parts_fail(struct varve_history *h, const char *operation, uint64_t v
     return vvi_history_say(h, operation, version, rc);
 }
 
-/* Nothing was lent, and nothing has to be waited for on a stream. */
+/* Commits empty regions: nothing was lent, and there is no work on a stream to wait for. */
 static int commit_empty(struct varve_history *h, uint64_t version, uint64_t user,
                         uint64_t deadline_ns)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Levels remote and complete: what a context and a history do with a shared folder (store/remote/remote.h).
+ * Levels remote and complete: use of a shared folder by a context and a history (store/remote/remote.h).
  *
- * The engine knows one folder of files, the local one, or the shared one if there is no other. Its
- * stores are wrapped, so that whatever it commits goes on to the shared folder by itself. Here are
- * the questions about that: whether a version has come there, and what failed on the way. The engine
- * hears which files have reached the level, and decides what may go.
+ * The engine has one folder of files, the local one, or the shared one if there is no local one. Its stores are
+ * wrapped, and the wrapper copies every committed version to the shared folder. This file waits for these copies and
+ * reports their failures. The engine is notified of files that have reached the level, and decides which may be
+ * removed.
  *
- * Threads: `reached` is called by the remote folder's worker.
+ * Threads: the remote folder's worker calls `reached`.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -96,11 +96,11 @@ static int fail_remote(struct varve_history *h, const char *operation, uint64_t 
     if (rc == -ECANCELED)
         return vvi_fail(h->ctx, &here, rc,
                         "version %llu: a later run of the job has written it in %.100s, or has "
-                        "taken the place of this one",
+                        "replaced this run",
                         v, path);
     if (rc == -ERANGE)
         return vvi_fail(h->ctx, &here, rc,
-                        "version %llu: other ranks say that the job has another number of ranks "
+                        "version %llu: other ranks have another number of ranks in their options "
                         "than %d",
                         v, (int)h->ctx->opts.ranks);
     return vvi_fail(h->ctx, &here, rc, "version %llu could not be brought to %.100s: %s", v, path,
@@ -122,11 +122,10 @@ int vvi_shared_wait(struct varve_history *h, uint64_t version, enum varve_level 
     if (rc == -ETIMEDOUT) {
         struct vvi_where here = {"wait", version, -1, -1};
         bool stored = vv_remote_wait(h->remote, version, VV_REMOTE_STORED, vv_now_ns()) == 0;
-        return vvi_fail(h->ctx, &here, rc, "version %llu is %s by the end of the time",
-                        (unsigned long long)version,
-                        stored
-                            ? "not complete: a rank has not brought its part to the remote folder"
-                            : "still on its way to the remote folder");
+        return vvi_fail(
+            h->ctx, &here, rc, "version %llu is %s after the timeout", (unsigned long long)version,
+            stored ? "not complete: a rank has not written its part to the remote folder"
+                   : "still on its way to the remote folder");
     }
     return fail_remote(h, "wait", version, rc);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Histories that are not open: how many ranks wrote them, and removing them. A job that comes back with
- * another number of ranks cannot open what it left, and has to be able to do away with it.
+ * Histories that are not open: the number of ranks that wrote them, and removing them. A job that restarts with another
+ * number of ranks cannot open its old histories, and must be able to remove them.
  */
 #include <errno.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 
 enum { FOLDERS = 2 };
 
-/* The folders that histories of the context are in, the shared one first; NULL: not there. */
+/* The folders of the context's histories, the shared one first; NULL: the folder does not exist. */
 static void folders_of(struct varve_ctx *ctx, struct vv_folder *ret_folders[FOLDERS])
 {
     bool histories = ctx->opts.level >= VARVE_LEVEL_LOCAL;
@@ -43,7 +43,7 @@ int varve_history_ranks(struct varve_ctx *ctx, const char *name, int *ret_ranks)
     return rc;
 }
 
-/* Is anything of these ranks open here? */
+/* True if a history or part of these ranks is open in this context. */
 static bool is_open(struct varve_ctx *ctx, const char *name, int first_rank)
 {
     bool open = false;

@@ -100,7 +100,7 @@ static void test_refused(void)
     T_ERR(varve_checkpoint_of(h, 0, NULL, 1, -1), -ENODATA);
     ck_error(ctx, -ENODATA, "no region is given");
     T_ERR(varve_checkpoint_of(h, 0, twice, 2, -1), -EINVAL);
-    ck_error(ctx, -EINVAL, "numbers have to ascend");
+    ck_error(ctx, -EINVAL, "numbers must ascend");
     T_ERR(varve_checkpoint_of(h, 0, &none, 1, -1), -EINVAL);
     T_ERR(varve_restore_to(h, 0, &negative, 1, -1), -EINVAL);
     T_ERR(varve_checkpoint_of(NULL, 0, &good, 1, -1), -EINVAL);

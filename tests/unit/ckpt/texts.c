@@ -154,7 +154,7 @@ static void test_folder(void)
         ck_opts(&cfg, &o);
         T_ERR(varve_open(&o, &ctx), -ENOENT);
         ck_error(NULL, -ENOENT, path);
-        ck_error(NULL, -ENOENT, "; those above it have to be there");
+        ck_error(NULL, -ENOENT, "; the folders above it must exist");
         snprintf(path, sizeof(path), "%s/a", base);
         T_OK(varve_close(ck_open(&cfg)));
         T_OK(access(path, R_OK | W_OK | X_OK));

@@ -343,7 +343,7 @@ static void elements_are_known(void)
         varve_vector_free(w);
         T_OK(varve_vector_new(h, 5, 0, &w));
         T_ERR(varve_vector_read(w, 4), -EINVAL);
-        ck_error(ctx, -EINVAL, "no multiple");
+        ck_error(ctx, -EINVAL, "not a multiple");
         varve_vector_free(w);
         varve_vector_free(v);
         T_OK(varve_close(ctx));
@@ -417,7 +417,7 @@ static void misuse(void)
     T_ERR(varve_vector_new(h, 8, 1, NULL), -EINVAL);
     T_ERR(varve_vector_new(h, 8, SIZE_MAX / 4, &w), -ENOSPC);
     T_ERR(varve_vector_new(h, 8, 33 * PAGE / 8, &w), -ENOSPC);
-    ck_error(ctx, -ENOSPC, "it takes host_cache = 264K");
+    ck_error(ctx, -ENOSPC, "set host_cache = 264K");
     T_ERR(varve_vector_copy(NULL, &w), -EINVAL);
     T_ERR(varve_vector_copy(v, NULL), -EINVAL);
     T_ERR(varve_vector_resize(NULL, 1), -EINVAL);

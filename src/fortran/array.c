@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Address and size of a Fortran variable of any type, kind and rank, from the descriptor that the
- * compiler passes for it. Compiled with the header of that compiler, whose descriptor it is.
+ * Address and size of a Fortran variable of any type, kind and rank, from the descriptor that the compiler passes for it.
+ * The descriptor depends on the compiler, so this file is compiled with the header of that compiler.
  */
 #include <ISO_Fortran_binding.h>
 
 #include <varve/ckpt.h>
 
-/* 0, an error of varve_protect, or what it is that varve.f90 finds the words for. */
+/* Results beside 0 and the errors of varve_protect; varve.f90 has their texts. */
 enum { NOT_ALLOCATED = 1, NOT_CONTIGUOUS = 2 };
 
 int varve_protect_array(struct varve_history *h, int region, CFI_cdesc_t *x);
@@ -15,7 +15,7 @@ int varve_protect_array(struct varve_history *h, int region, CFI_cdesc_t *x);
 int varve_protect_array(struct varve_history *h, int region, CFI_cdesc_t *x)
 {
     size_t bytes = x->elem_len;
-    /* An array of size 0 is an empty region; one that is not allocated is a mistake. */
+    /* An array of size 0 is an empty region; an array that is not allocated is an error. */
     if (!x->base_addr)
         return NOT_ALLOCATED;
     for (CFI_rank_t i = 0; i < x->rank; i++)

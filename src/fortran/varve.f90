@@ -17,31 +17,31 @@
 !     call h%latest(step, found)
 !     if (found) call h%restore(step)
 !
-! Errors. Every procedure ends with optional stat and errmsg, as those of the language do. stat is 0, or the negative
-! errno value of the C function (varve_enoent, ...); errmsg is assigned only if there was an error. Without stat an error
+! Errors. Every procedure has optional last arguments stat and errmsg, as in the language itself. stat is 0, or the
+! negative errno value of the C function (varve_enoent, ...); errmsg is assigned only after an error. Without stat an error
 ! ends the program, with its message.
 !
-! Memory. What is protected must have the target attribute, be contiguous, and stay where it is until it is unprotected:
-! an array that is deallocated or moved must not be checkpointed any more.
+! Memory. A protected variable must have the target attribute, be contiguous, and not move until it is unprotected: an
+! array that was deallocated or moved must not be checkpointed any more.
 !
 ! Handles are passed by reference and must not be copied: close ends them. A history ends with its context; calls on it
-! are refused then, and it can be opened again. Threads: as in C.
+! are refused then, and it can be opened again. Threads: the same rules as in C.
 module varve
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: error_unit
     implicit none
     private
 
-    ! The kind of version numbers, which are not negative. Where one is given, an integer of 32 bits will do.
+    ! The kind of version numbers, which are not negative. Arguments may also be 32-bit integers.
     integer, parameter, public :: varve_version = c_int64_t
 
     integer, parameter, public :: varve_level_cached = 0, varve_level_local = 1, varve_level_remote = 2, &
         varve_level_complete = 3
-    ! Values of stat that programs ask for.
+    ! Values of stat that programs compare with.
     integer, parameter, public :: varve_enoent = -2, varve_eagain = -11, varve_enomem = -12, varve_eexist = -17, &
         varve_einval = -22, varve_enospc = -28, varve_erofs = -30, varve_ebadmsg = -74, varve_enobufs = -105, varve_etimedout = -110
 
-    ! Larger than the C structure, which tells by its size how much of it the program knows.
+    ! Room for the C structure and more: the size that is passed to the library says which fields the program has.
     integer, parameter :: opts_bytes = 65536
 
     type, public :: varve_options
@@ -189,7 +189,7 @@ module varve
             integer(c_int), value :: region
             integer(c_size_t), value :: bytes
         end function
-        ! By a descriptor, which knows address and size of anything; see array.c.
+        ! Takes a descriptor, which has the address and size of any variable; see array.c.
         integer(c_int) function c_protect_array(h, region, x) bind(c, name='varve_protect_array')
             import
             type(c_ptr), value :: h
@@ -290,7 +290,7 @@ contains
         end do
     end function
 
-    ! What happened, as the library tells it; the meaning of the number otherwise.
+    ! The library's text of the error, or else the meaning of its number.
     function message_of(ctx, rc) result(text)
         type(c_ptr), intent(in) :: ctx
         integer(c_int), intent(in) :: rc
@@ -308,8 +308,8 @@ contains
         end do
     end function
 
-    ! Ends a procedure as those of this module end: with the result of a C function, and what was done. For functions of
-    ! the library that have no procedure here, and for varve_mpi.
+    ! Ends a procedure of this module: takes the result of a C function and the name of the operation. Also for functions
+    ! of the library that have no procedure here, and for varve_mpi.
     subroutine varve_finish(ctx, what, rc, stat, errmsg)
         type(c_ptr), intent(in) :: ctx
         character(len=*), intent(in) :: what
@@ -356,7 +356,7 @@ contains
         if (options_ready /= 0) deallocate (opts%c)
     end function
 
-    ! One setting by its key, as in a configuration file: 'host_cache', '4G'.
+    ! Sets one option by its key, as in a configuration file: 'host_cache', '4G'.
     subroutine options_set(self, key, val, stat, errmsg)
         class(varve_options), intent(inout) :: self
         character(len=*), intent(in) :: key, val
@@ -368,7 +368,7 @@ contains
         call varve_finish(c_null_ptr, 'options', rc, stat, errmsg)
     end subroutine
 
-    ! A configuration file, and the environment over it.
+    ! Reads a configuration file, then the environment, which overrides it.
     subroutine options_load(self, path, stat, errmsg)
         class(varve_options), intent(inout) :: self
         character(len=*), intent(in) :: path
@@ -380,7 +380,7 @@ contains
         call varve_finish(c_null_ptr, 'options', rc, stat, errmsg)
     end subroutine
 
-    ! The C structure, for functions of C; it lasts as long as the options.
+    ! The C structure, for C functions; it is valid as long as the options.
     function options_handle(self) result(c)
         class(varve_options), intent(inout), target :: self
         type(c_ptr) :: c
@@ -390,7 +390,7 @@ contains
 
     ! ---- contexts ----
 
-    ! Without options: the defaults, environment included.
+    ! Opens a context. Without options: the defaults, including the environment.
     subroutine context_open(self, opts, stat, errmsg)
         class(varve_context), intent(inout) :: self
         type(varve_options), intent(inout), target, optional :: opts
@@ -414,7 +414,7 @@ contains
         call varve_finish(c_null_ptr, 'open', rc, stat, errmsg)
     end subroutine
 
-    ! Ends the context and its histories; what is on its way to the level of the context gets there first.
+    ! Closes the context and its histories, after versions on their way to the level of the context have reached it.
     subroutine context_close(self, stat, errmsg)
         class(varve_context), intent(inout) :: self
         integer, intent(out), optional :: stat
@@ -433,7 +433,7 @@ contains
         self%c = c_null_ptr
     end subroutine
 
-    ! How many ranks have written a history, at level remote or complete: its parts are numbered from 0.
+    ! The number of ranks that wrote a history, at level remote or complete: its parts are numbered from 0.
     subroutine context_parts(self, name, n, stat, errmsg)
         class(varve_context), intent(in) :: self
         character(len=*), intent(in) :: name
@@ -452,14 +452,14 @@ contains
         context_is_open = c_associated(self%c)
     end function
 
-    ! The context as functions of C take it; null if it is not open.
+    ! The context for C functions; null if it is not open.
     function context_handle(self) result(c)
         class(varve_context), intent(in) :: self
         type(c_ptr) :: c
         c = self%c
     end function
 
-    ! Takes over a context that a function of C has opened. One that self had before is not closed by this.
+    ! Takes ownership of a context that a C function has opened. A context that self had before is not closed.
     subroutine context_adopt(self, c)
         class(varve_context), intent(inout) :: self
         type(c_ptr), intent(in) :: c
@@ -468,7 +468,7 @@ contains
         self%is_live = .true.
     end subroutine
 
-    ! The other way: a function of C closes it.
+    ! The reverse: gives up ownership, so that a C function can close the context.
     function context_release(self) result(c)
         class(varve_context), intent(inout) :: self
         type(c_ptr) :: c
@@ -505,9 +505,9 @@ contains
         if (is_negative) call fail(what, int(varve_einval, c_int), 'numbers of versions are not negative', stat, errmsg)
     end function
 
-    ! keep: so many of the newest versions; all if it is not given. keep_every: multiples of this number stay as well.
-    ! consume_once: a version is discarded when it was restored. overwrite: a checkpoint of a version that exists writes
-    ! it again.
+    ! Opens a history. keep: number of newest versions to keep; all if it is not given. keep_every: versions whose number
+    ! is a multiple of this stay as well. consume_once: a version is discarded after it was restored. overwrite: a
+    ! checkpoint of an existing version replaces it.
     subroutine history_open(self, ctx, name, keep, consume_once, keep_every, overwrite, stat, errmsg)
         class(varve_history), intent(inout) :: self
         type(varve_context), intent(in) :: ctx
@@ -543,7 +543,7 @@ contains
         call varve_finish(ctx%c, 'history', rc, stat, errmsg)
     end subroutine
 
-    ! For reading only: what one rank of any job has written, at level remote or complete.
+    ! Opens the versions of one rank of any job, read-only, at level remote or complete.
     subroutine history_open_part(self, ctx, name, rank, stat, errmsg)
         class(varve_history), intent(inout) :: self
         type(varve_context), intent(in) :: ctx
@@ -581,7 +581,7 @@ contains
         call varve_finish(ctx, 'history', rc, stat, errmsg)
     end subroutine
 
-    ! A variable or array of any type, kind and rank.
+    ! Protects a variable or array of any type, kind and rank.
     subroutine history_protect(self, region, x, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer, intent(in) :: region
@@ -601,7 +601,7 @@ contains
         end select
     end subroutine
 
-    ! Memory by its address: of a GPU, say.
+    ! Protects memory by its address, for example memory of a GPU.
     subroutine history_protect_address(self, region, ptr, bytes, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer, intent(in) :: region
@@ -640,7 +640,7 @@ contains
         call varve_finish(live_context(self), 'restore', c_restore(live(self), version, limit_of(timeout_ms)), stat, errmsg)
     end subroutine
 
-    ! Bytes, not elements.
+    ! Stored size of a region in bytes, not elements.
     subroutine history_region_size(self, version, region, bytes, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer(varve_version), intent(in) :: version
@@ -705,7 +705,7 @@ contains
         call varve_finish(live_context(self), 'discard', c_discard(live(self), version), stat, errmsg)
     end subroutine
 
-    ! The newest version that has reached the level of the context. That there is none is no error.
+    ! The newest version that has reached the level of the context. No version is not an error: found is false.
     subroutine history_latest(self, version, found, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer(varve_version), intent(inout) :: version
@@ -719,7 +719,8 @@ contains
         call varve_finish(live_context(self), 'latest', rc, stat, errmsg)
     end subroutine
 
-    ! The program goes on with version next: that one and greater ones of earlier runs are written again.
+    ! Declares that the program continues with version next: checkpoints overwrite that and greater versions of earlier
+    ! runs.
     subroutine history_resume(self, next, stat, errmsg)
         class(varve_history), intent(in) :: self
         integer(varve_version), intent(in) :: next
@@ -729,7 +730,7 @@ contains
         call varve_finish(live_context(self), 'resume', c_resume(live(self), next), stat, errmsg)
     end subroutine
 
-    ! The history, and its context, as functions of C take them.
+    ! The history, and its context, for C functions.
     function history_handle(self) result(c)
         class(varve_history), intent(in) :: self
         type(c_ptr) :: c
@@ -764,7 +765,7 @@ contains
         call varve_finish(live_context(self), 'versions', rc, stat, errmsg)
     end subroutine
 
-    ! ---- the same with versions of 32 bits ----
+    ! ---- the same with 32-bit versions ----
 
     subroutine history_open_keep_int(self, ctx, name, keep, consume_once, keep_every, overwrite, stat, errmsg)
         class(varve_history), intent(inout) :: self

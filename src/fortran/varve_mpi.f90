@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
-! Varve for the processes of an MPI job (varve/mpi.h): the few calls that they make together.
+! Varve for the processes of an MPI job (varve/mpi.h): their collective calls.
 !
 !     use mpi_f08
 !     use varve
@@ -14,13 +14,13 @@
 !     ...
 !     call varve_close_mpi(MPI_COMM_WORLD%MPI_VAL, ctx)
 !
-! Collective: all processes of the communicator make these calls, in the same order, and get the same stat. Checkpoints, waits
-! and everything else of module varve each process calls for itself.
+! Collective: all processes of the communicator make these calls, in the same order, and get the same stat. Each process
+! makes checkpoints, waits and all other calls of module varve for itself.
 !
-! Communicators are numbers here, as `use mpi` and mpif.h have them, so that this module serves every MPI: the modules of one
-! serve one compiler and one MPI.
+! Communicators are integer handles, as in `use mpi` and mpif.h, so that this module works with every MPI: a module of an
+! MPI works only with one compiler and that MPI.
 !
-! Errors end as in module varve: stat and errmsg, or without stat the end of the program, on all processes.
+! Errors are handled as in module varve: by stat and errmsg, or without stat by ending the program, on all processes.
 module varve_mpi
     use, intrinsic :: iso_c_binding
     use varve
@@ -55,8 +55,9 @@ module varve_mpi
 
 contains
 
-    ! Opens a context on every process, each with its number in the communicator as its rank. Without options: the defaults,
-    ! environment included. If any process fails, all do. varve_einval: also if the context of some process is open already.
+    ! Opens a context on every process, with its rank in the communicator as its rank. Without options: the defaults,
+    ! including the environment. If any process fails, all fail. varve_einval: also if the context of some process is
+    ! already open.
     subroutine varve_open_mpi(comm, ctx, opts, stat, errmsg)
         integer, intent(in) :: comm
         type(varve_context), intent(inout) :: ctx
@@ -69,7 +70,7 @@ contains
         c = c_null_ptr
         if (present(opts)) c = opts%handle()
         handle = c_null_ptr
-        ! Where no context can be taken the call is made nonetheless: the others wait for it.
+        ! Make the call even if this process cannot store a context, because the others wait for it.
         place = c_null_ptr
         if (.not. ctx%is_open()) place = c_loc(handle)
         rc = c_open(int(comm, c_int), c, place)
@@ -77,8 +78,8 @@ contains
         call varve_finish(c_null_ptr, 'open', rc, stat, errmsg)
     end subroutine
 
-    ! Ends the contexts and their histories; stat 0: every process has brought what it had to the level of the context. The
-    ! context is closed in any case.
+    ! Closes the contexts and their histories; stat 0: all versions of every process have reached the level of the context.
+    ! The context is closed in any case.
     subroutine varve_close_mpi(comm, ctx, stat, errmsg)
         integer, intent(in) :: comm
         type(varve_context), intent(inout) :: ctx
@@ -90,8 +91,8 @@ contains
         call varve_finish(c_null_ptr, 'close', rc, stat, errmsg)
     end subroutine
 
-    ! The newest version that all processes have, written by one run. That there is none is no error. Newer ones that some
-    ! process has of earlier runs are written again by checkpoints.
+    ! The newest version that all processes have, written by the same run. No version is not an error: found is false.
+    ! Checkpoints overwrite newer versions that some process has from earlier runs.
     subroutine varve_latest_mpi(comm, h, version, found, stat, errmsg)
         integer, intent(in) :: comm
         type(varve_history), intent(in) :: h
@@ -106,7 +107,7 @@ contains
         call varve_finish(h%context_handle(), 'latest', rc, stat, errmsg)
     end subroutine
 
-    ! Restores a version on every process. If any fails, all do, and what their regions hold is then undefined.
+    ! Restores a version on every process. If any process fails, all fail, and the content of the regions is undefined.
     subroutine varve_restore_mpi(comm, h, version, stat, errmsg)
         integer, intent(in) :: comm
         type(varve_history), intent(in) :: h

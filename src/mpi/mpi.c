@@ -2,16 +2,14 @@
 /*
  * libvarve-mpi: agreement among the processes of a job.
  *
- * Holds true: MPI is called only inside of the functions of varve/mpi.h and of the table in mpi_group.h,
- * which all processes call together, on the application's threads. Every branch that leads to another
- * number of collective operations is taken on values that were reduced before, so that all processes
- * take it.
+ * Invariant: MPI is called only inside the functions of varve/mpi.h and of the table in mpi_group.h, which all processes
+ * call together, on the application's threads. A branch that changes the number of collective operations depends only
+ * on reduced values, so that all processes take the same branch.
  *
- * How versions are agreed on. Each process names the newest version that it has, not above a bound,
- * and its run. If all name the same, that is it. Otherwise the bound becomes the least that was named,
- * or, if they differ in the run only, one less; the bound falls with every round, so that there are at
- * most as many rounds as versions, and in practice two or three: what ranks disagree about is the
- * newest versions, which were on their way when the job died.
+ * Agreement on a version. Each process names its newest version not above a bound, and the run of that version. If all
+ * name the same, it is the result. Otherwise the new bound is the least version named or, if only the runs differ, one
+ * less. The bound falls in every round, so there are at most as many rounds as versions. In practice there are two or
+ * three: ranks differ only in the newest versions, which were being written when the job died.
  */
 #include <errno.h>
 #include <limits.h>
@@ -36,11 +34,11 @@ enum { TEXT = 256 };
 #define EXPORTED __attribute__((visibility("default")))
 
 struct vv_group {
-    MPI_Comm comm; /* ours */
+    MPI_Comm comm; /* duplicate, owned */
     int rank, size;
 };
 
-/* The errno of a failed call, where the communicator's handler lets it return. */
+/* The errno of a failed MPI call, if the communicator's error handler lets the call return. */
 static int of_mpi(int code)
 {
     return code == MPI_SUCCESS ? 0 : -ECOMM;
@@ -54,7 +52,7 @@ static int least(MPI_Comm comm, const uint64_t *in, uint64_t *out, int n)
     return of_mpi(MPI_Allreduce(in, out, n, MPI_UINT64_T, MPI_MIN, comm));
 }
 
-/* The least of all results. */
+/* The least (most negative) of all results. */
 static int all_of(MPI_Comm comm, int rc)
 {
     int worst = 0, mpi = of_mpi(MPI_Allreduce(&rc, &worst, 1, MPI_INT, MPI_MIN, comm));
@@ -99,8 +97,8 @@ static int any_of(MPI_Comm comm, const cpu_set_t *mine, cpu_set_t *ret_all)
                                 MPI_UINT64_T, MPI_BOR, comm));
 }
 
-/* Processors that processes of the node are bound to. One that may run wherever any of them may is
- * bound to none of them. */
+/* Processors that processes of the node are bound to. A process that may run on all processors of these processes
+ * counts as not bound. */
 static int bound_cores(MPI_Comm comm, char *ret_list, size_t size)
 {
     cpu_set_t mine, all, bound;
@@ -117,7 +115,7 @@ static int bound_cores(MPI_Comm comm, char *ret_list, size_t size)
     if (rc == 0)
         rc = any_of(node, &mine, &bound);
     MPI_Comm_free(&node);
-    /* A list that was cut would leave some out. */
+    /* A list that was cut would lack some processors. */
     if (rc == 0 && strstr(vv_cpus_format(&bound, ret_list, size), "..."))
         ret_list[0] = 0;
     return rc;
@@ -135,8 +133,8 @@ static void group_close(struct vv_group *g)
     free(g);
 }
 
-/* Processes vote by splitting the communicator: one that cannot take part leaves itself out, which it
- * can even without this library (veloc/init_mpi.c), and all others see that it did. */
+/* Processes vote by splitting the communicator: one that cannot take part leaves itself out, even without this library
+ * (veloc/init_mpi.c), and all others see it. */
 static int group_open(const void *comm, struct vv_group **ret_group)
 {
     int ready = 0, over = 0, rank = 0, size = 0;
@@ -209,20 +207,20 @@ EXPORTED const struct vv_group_ops varve_group_ops_mpi = {
     .cores = group_cores,
 };
 
-/* ---- why ---- */
+/* ---- texts of failures ---- */
 
-/* The text of a failure of this process, to be kept for tell(). */
-static void why(struct varve_ctx *ctx, int rc, char text[TEXT])
+/* Stores the text of this process's failure, for share_error(). */
+static void keep_text(struct varve_ctx *ctx, int rc, char text[TEXT])
 {
     struct varve_error e = {.error_size = sizeof(e)};
     bool has_text = rc && varve_last_error(ctx, &e) == 0 && e.err == rc && e.text[0];
     snprintf(text, TEXT, "%s", has_text ? e.text : varve_strerror(rc));
 }
 
-/* A call has failed with `all`, and here with `rc`: processes where it has not hear what the first
- * one says with which it has. Collective. Returns `all`. */
-static int tell(MPI_Comm comm, struct varve_ctx *ctx, const char *operation, int rc,
-                const char text[TEXT], int all)
+/* Called when a call has failed with `all` in the group, and with `rc` here: processes without a failure get the text of
+ * the first process that failed. Collective. Returns `all`. */
+static int share_error(MPI_Comm comm, struct varve_ctx *ctx, const char *operation, int rc,
+                       const char text[TEXT], int all)
 {
     char theirs[TEXT] = "", line[TEXT + 32];
     int rank = 0, mine, who = INT_MAX;
@@ -252,7 +250,7 @@ static uint64_t draw_id(void)
     return id;
 }
 
-/* Rank, run and what else a process of a job needs, over what its options say. */
+/* Sets rank, run and other values of a process in a job in its options. */
 static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_opts *ret_opts)
 {
     int rank = 0, size = 1, rc = varve_opts_init(ret_opts, sizeof(*ret_opts));
@@ -261,13 +259,12 @@ static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_op
     if (rc == 0 && opts) {
         size_t bytes = opts->opts_size < sizeof(*ret_opts) ? opts->opts_size : sizeof(*ret_opts);
         if (bytes < sizeof(size_t))
-            rc = -EINVAL; /* here alone, perhaps: the others wait for us below */
+            rc = -EINVAL; /* maybe only here: continue, because the others wait for us below */
         else
             memcpy(ret_opts, opts, bytes);
         ret_opts->opts_size = sizeof(*ret_opts);
     }
-    /* `run` of the first process is turned into a number by varve_open, and so is that of the others:
-     * it is either given to all or to none. */
+    /* varve_open turns `run` into a number on every process: either all processes have it or none. */
     uint64_t run = rc == 0 && ret_opts->run_id ? ret_opts->run_id : draw_id();
     if (rc == 0 && ret_opts->run[0] && !ret_opts->run_id)
         run = 0;
@@ -282,13 +279,13 @@ static int opts_of(MPI_Comm comm, const struct varve_opts *opts, struct varve_op
     return rc ? rc : bad;
 }
 
-/* Do the processes talk to each other? */
+/* True if the options need a transport between the processes. */
 static int together(const struct varve_opts *o)
 {
     return o->partner || (o->parity[0] && strcmp(o->parity, "off") != 0);
 }
 
-/* Partner copies, parity: all processes have them or none does. */
+/* Opens a context with partner copies or parity: all processes have them or none does. */
 static int open_partners(MPI_Comm comm, const struct varve_opts *o, struct varve_ctx **ret_ctx)
 {
     struct varve_transport t;
@@ -330,36 +327,36 @@ int varve_open_mpi(MPI_Comm comm, const struct varve_opts *opts, struct varve_ct
         return rc;
     rc = opts_of(comm, opts, &o);
     if (rc == 0 && !ret_ctx)
-        rc = varve_set_error(NULL, "open", -EINVAL, "no place for the context");
-    why(NULL, rc, text);
+        rc = varve_set_error(NULL, "open", -EINVAL, "ret_ctx is NULL");
+    keep_text(NULL, rc, text);
     int all = all_of(comm, rc), partners = all_of(comm, rc == 0 && together(&o) ? -1 : 0);
     if (all)
-        return tell(comm, NULL, "open", rc, text, all);
+        return share_error(comm, NULL, "open", rc, text, all);
     if (partners)
         return open_partners(comm, &o, ret_ctx);
     rc = varve_open(&o, &ctx);
-    why(NULL, rc, text);
+    keep_text(NULL, rc, text);
     all = all_of(comm, rc);
     if (all == 0) {
         *ret_ctx = ctx;
         return 0;
     }
-    /* The error of a context that could be opened, but not elsewhere, would hide theirs. */
+    /* If the context was opened here but not elsewhere, close it: an error of closing must not hide theirs. */
     if (rc == 0)
         varve_close(ctx);
-    return tell(comm, NULL, "open", rc, text, all);
+    return share_error(comm, NULL, "open", rc, text, all);
 }
 
 int varve_close_mpi(MPI_Comm comm, struct varve_ctx *ctx)
 {
     char text[TEXT];
     int rc = varve_close(ctx);
-    why(NULL, rc, text);
+    keep_text(NULL, rc, text);
     int late = running("close");
     if (late)
         return rc ? varve_set_error(NULL, "close", rc, text) : late;
     int all = all_of(comm, rc);
-    return all ? tell(comm, NULL, "close", rc, text, all) : 0;
+    return all ? share_error(comm, NULL, "close", rc, text, all) : 0;
 }
 
 struct own {
@@ -403,11 +400,11 @@ int varve_latest_mpi(MPI_Comm comm, struct varve_history *h, uint64_t *ret_versi
     int all = all_of(comm, rc);
     if (all)
         return all;
-    /* The level of the context is the highest that may be waited for. */
+    /* Find the level of the context: the highest that may be waited for. */
     while (own.level > VARVE_LEVEL_CACHED && varve_wait(h, 0, own.level, 0) == -EINVAL)
         own.level = (enum varve_level)(own.level - 1);
     rc = agree(comm, newest_own, &own, UINT64_MAX, &version);
-    /* Nothing comes after the greatest number. */
+    /* No version comes after the greatest number. */
     if ((rc == 0 && version < UINT64_MAX) || rc == -ENOENT) {
         int resumed = all_of(comm, varve_resume(h, rc == 0 ? version + 1 : 0));
         rc = resumed ? resumed : rc;
@@ -422,23 +419,23 @@ int varve_restore_mpi(MPI_Comm comm, struct varve_history *h, uint64_t version)
     struct varve_ctx *ctx = varve_history_ctx(h);
     char text[TEXT];
     int rc = varve_restore(h, version), all = all_of(comm, rc);
-    why(ctx, rc, text);
-    /* With partner copies, what is damaged or missing is put right, once. */
+    keep_text(ctx, rc, text);
+    /* With partner copies, repair damaged or missing files once. */
     int damaged = rc == -EBADMSG || rc == -EIO || rc == -ENOENT;
     if (all == 0)
         return 0;
     if (all_of(comm, rc == 0 || damaged ? 0 : rc) != 0)
-        return tell(comm, ctx, "restore", rc, text, all);
+        return share_error(comm, ctx, "restore", rc, text, all);
     int repaired = varve_history_repair(h, version, damaged);
     if (all_of(comm, repaired))
-        return tell(comm, ctx, "restore", rc, text, all);
+        return share_error(comm, ctx, "restore", rc, text, all);
     rc = damaged ? varve_restore(h, version) : 0;
-    why(ctx, rc, text);
+    keep_text(ctx, rc, text);
     all = all_of(comm, rc);
-    return all ? tell(comm, ctx, "restore", rc, text, all) : 0;
+    return all ? share_error(comm, ctx, "restore", rc, text, all) : 0;
 }
 
-/* ---- communicators as Fortran has them ---- */
+/* ---- Fortran's communicators ---- */
 
 int varve_open_mpi_f(MPI_Fint comm, const struct varve_opts *opts, struct varve_ctx **ret_ctx)
 {

@@ -2,13 +2,12 @@
 /*
  * Vectors of the processes of a job in one file, by MPI-IO.
  *
- * The file is the elements of process 0, those of process 1, and so on, and nothing else: where a
- * process's begin is the sum of the sizes before it. Holds true: every process makes the same collective
- * calls, as many as the longest vector needs; what may be known to one of them only, an error or a
- * missing file, is reduced before anybody acts on it.
+ * The file has the elements of process 0, those of process 1, and so on, and nothing else: the elements of a process
+ * begin at the sum of the sizes before it. Invariant: every process makes the same collective calls, as many as the
+ * longest vector needs; an error or a missing file on one process is reduced before any process acts on it.
  *
- * A file is written beside its place and renamed by one process when all have written and synced their
- * part, so that a reader that finds it finds all of it.
+ * A file is written under a temporary name. When all processes have written and synced their parts, one process renames
+ * it, so that readers only see whole files.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,12 +21,12 @@
 
 #include <varve/mpi.h>
 
-/* Bytes in one call of MPI, which counts in int. */
+/* Bytes in one MPI call, which counts in int. */
 #define PART ((uint64_t)1 << 29)
 
 #define SUFFIX ".part"
 
-/* Where a process's elements are, and how many calls everybody makes. */
+/* Place of a process's elements, and the number of calls that every process makes. */
 struct place {
     uint64_t offset, bytes, total, calls;
 };
@@ -57,7 +56,7 @@ static int of_mpi(int code)
     }
 }
 
-/* The least of all results. */
+/* The least (most negative) of all results. */
 static int all_of(MPI_Comm comm, int rc)
 {
     int worst = 0;
@@ -78,7 +77,7 @@ static int place_of(MPI_Comm comm, const struct varve_vector *v, struct place *r
     return 0;
 }
 
-/* Every process reads or writes its part. The first error is returned, but the calls go on: the other processes
+/* Reads or writes the part of each process. Returns the first error, but makes all calls, because the other processes
  * wait in them. */
 static int transfer(MPI_File f, const struct place *p, char *data, bool write)
 {
@@ -106,7 +105,7 @@ static int check(MPI_Comm comm, const struct varve_vector *v, const char *path, 
     return all_of(comm, good ? 0 : -EINVAL);
 }
 
-/* The file in its place, for good. One process does this. */
+/* Renames the file and syncs its folder. Called by one process. */
 static int publish(const char *beside, const char *path)
 {
     char folder[PATH_MAX];
@@ -170,7 +169,7 @@ int varve_vector_import_mpi(MPI_Comm comm, struct varve_vector *v, const char *p
         rc = all_of(comm, place_of(comm, v, &place));
     if (rc)
         return rc;
-    /* MPI's ways to say that a file is missing differ; this is clear. */
+    /* MPI implementations report a missing file in different ways; access() is clear. */
     rc = all_of(comm, access(path, R_OK) < 0 ? -errno : 0);
     if (rc == 0)
         rc = all_of(comm, of_mpi(MPI_File_open(comm, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &f)));

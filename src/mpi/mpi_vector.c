@@ -2,9 +2,9 @@
 /*
  * Vectors of the processes of a job, combined element by element.
  *
- * Holds true: what the processes may disagree about (types, sizes, roots) is reduced first, so that
- * all of them go on to the reduction of the elements, or none. MPI counts in int: a long vector is
- * reduced in parts, the same on every process. Nothing is allocated: the result is made in place.
+ * Invariant: types, sizes and roots, which may differ between processes, are compared first by a reduction, so that
+ * either all processes reduce the elements or none. MPI counts in int, so a long vector is reduced in parts, the same on
+ * every process. Nothing is allocated: the reduction is in place.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 
 #include <varve/mpi.h>
 
-/* Elements in one call of MPI: well within its int, and large enough that calls do not matter. */
+/* Elements in one MPI call: they fit an int, and are so many that the cost of calls does not matter. */
 #define PART ((size_t)1 << 28)
 
 struct comm {
@@ -33,11 +33,11 @@ int varve_vector_set_comm_mpi(struct varve_vector *v, MPI_Comm comm)
     return varve_vector_attach(v, c, free);
 }
 
-/* The same for all: may they go on? */
+/* Returns 0 on all processes if they may continue, or the same error on all. */
 static int agree(MPI_Comm comm, const struct varve_vector *v, MPI_Datatype type, int root)
 {
     int bytes = 0, ranks = 0, bad = 0;
-    /* An invalid type fails on this process alone; the others learn of it below. */
+    /* An invalid type fails only on this process; the reduction below passes it to the others. */
     if (type == MPI_DATATYPE_NULL || MPI_Type_size(type, &bytes) != MPI_SUCCESS ||
         (size_t)bytes != v->elem_bytes)
         bad = 1;

@@ -2,19 +2,18 @@
 /*
  * MPI as a transport for partner copies.
  *
- * Messages have a communicator of their own, collective calls another one, so that neither meets the
- * application's or each other's: under MPI_THREAD_MULTIPLE a thread of the library sends while one of
- * the application is in a collective call. Below that level the library calls on the application's
- * threads alone, and `may_call` keeps out those that MPI does not allow.
+ * Messages and collective calls have separate communicators, so that they do not match the application's messages or each
+ * other: under MPI_THREAD_MULTIPLE a thread of the library sends while one of the application is in a collective call.
+ * Below that level the library calls MPI only on the application's threads, and `may_call` excludes those that MPI does
+ * not allow.
  *
- * Nothing waits for another process but the collective calls: sends are tested when something else is
- * done, and a message that has only been announced is received in the background, so that a process
- * that stops in the middle of one holds up no other. The messages of one sender are delivered in
- * their order.
+ * Only the collective calls wait for other processes. Sends are tested during other calls, and a message whose header has
+ * arrived is received in the background, so that a process that stops in the middle of a message blocks no other. The
+ * messages of one sender are delivered in order.
  *
- * Errors of the communicators return, whatever the application has set for its own.
+ * Errors of these communicators are returned, independent of the application's error handlers.
  *
- * Threads: send, receive and close by one thread at a time, exchange and most by one.
+ * Threads: one thread at a time calls send, receive and close; one thread at a time calls exchange and most.
  */
 #include "mpi/transport.h"
 
@@ -26,14 +25,14 @@
 
 enum { TAG = 1, SLOTS = 16, CLOSE_TRIES = 2000, CLOSE_POLL_NS = 500000 };
 
-/* A message on its way out. */
+/* A message that is being sent. */
 struct sending {
     struct sending *next;
     MPI_Request request;
     void *message;
 };
 
-/* One on its way in. */
+/* A message that is being received. */
 struct receiving {
     MPI_Request request;
     void *message;
@@ -46,7 +45,7 @@ struct transport {
     MPI_Comm messages, together;
     int size, level;
     struct sending *sends;
-    struct receiving slot[SLOTS]; /* in the order of their announcement */
+    struct receiving slot[SLOTS]; /* in the order in which they were matched */
     int nslots;
     /* State of an exchange, by rank; two requests for each. */
     uint64_t *out_bytes, *in_bytes;
@@ -73,7 +72,7 @@ static int may_call(void *arg)
 
 static void test_sends(struct transport *t)
 {
-    for (struct sending **at = &t->sends; *at != NULL;) {
+    for (struct sending **at = &t->sends; *at;) {
         struct sending *s = *at;
         int done = 0;
         if (MPI_Test(&s->request, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && !done) {
@@ -90,7 +89,7 @@ static int send_message(void *arg, int32_t to, void *message, size_t bytes)
 {
     struct transport *t = arg;
     struct sending *s = malloc(sizeof(*s));
-    int rc = s == NULL ? -ENOMEM : bytes > INT_MAX ? -EMSGSIZE : 0;
+    int rc = !s ? -ENOMEM : bytes > INT_MAX ? -EMSGSIZE : 0;
     test_sends(t);
     if (rc == 0)
         rc = of_mpi(MPI_Isend(message, (int)bytes, MPI_BYTE, to, TAG, t->messages, &s->request));
@@ -105,7 +104,7 @@ static int send_message(void *arg, int32_t to, void *message, size_t bytes)
     return 0;
 }
 
-/* Begins to receive what was announced. */
+/* Begins to receive messages that MPI has matched. */
 static int take_announced(struct transport *t)
 {
     while (t->nslots < SLOTS) {
@@ -130,7 +129,7 @@ static int take_announced(struct transport *t)
     return 0;
 }
 
-/* The first one that has come and has none of the same sender before it; -1: there is none. */
+/* The first message that has arrived and has none of the same sender before it; -1: there is none. */
 static int first_done(struct transport *t)
 {
     for (int i = 0; i < t->nslots; i++) {
@@ -166,9 +165,9 @@ static int receive_message(void *arg, int32_t *ret_from, void **ret_message, siz
     return 0;
 }
 
-/* ---- together ---- */
+/* ---- collective calls ---- */
 
-/* Memory for what comes, or none: whether every process can go on. */
+/* Allocates memory for the incoming parts. Collective: all processes get memory, or none does. */
 static int make_room(struct transport *t, const struct varve_part *out, struct varve_part *in)
 {
     int rc = 0, worst = 0;
@@ -189,7 +188,7 @@ static int make_room(struct transport *t, const struct varve_part *out, struct v
     return rc;
 }
 
-/* Once a message is on its way its memory is MPI's: where MPI fails, it is left to it. */
+/* Once a transfer has begun MPI owns its memory: if MPI fails, the memory is not freed. */
 static int exchange_parts(struct transport *t, const struct varve_part *out, struct varve_part *in)
 {
     int rc = 0, n = 0;
@@ -208,8 +207,8 @@ static int exchange_parts(struct transport *t, const struct varve_part *out, str
     return rc;
 }
 
-/* Most have nothing for most others: only parts that are there are sent. Nothing is, before all have
- * memory for what comes to them: a process that leaves keeps no other waiting. */
+/* Most processes have no bytes for most others, so only parts with bytes are sent. Sending begins when all processes have
+ * memory for their incoming parts: a process that fails before leaves no other waiting. */
 static int exchange(void *arg, const struct varve_part *out, struct varve_part *ret_in)
 {
     struct transport *t = arg;
@@ -238,7 +237,7 @@ static int most(void *arg, uint64_t value, uint64_t *ret_most)
     return rc;
 }
 
-/* ---- beginning and end ---- */
+/* ---- opening and closing ---- */
 
 static void transport_free(struct transport *t)
 {
@@ -255,12 +254,12 @@ static void transport_free(struct transport *t)
     free(t);
 }
 
-/* Everything that needs memory comes before the first call that the others would wait in. */
+/* All memory is allocated before the first collective call, in which the others would wait. */
 static struct transport *transport_new(int size)
 {
     struct transport *t = calloc(1, sizeof(*t));
     size_t n = (size_t)size;
-    if (t == NULL)
+    if (!t)
         return NULL;
     t->size = size;
     t->messages = t->together = MPI_COMM_NULL;
@@ -274,20 +273,20 @@ static struct transport *transport_new(int size)
     return NULL;
 }
 
-/* Waits for the last messages, which may still be on their way. A process that is gone receives nothing: its
- * messages are left to MPI, and so is their memory. */
+/* Waits for the last messages that are being sent. Messages to a process that has ended are never received: they, and
+ * their memory, are left to MPI. */
 static void close_transport(void *arg)
 {
     struct transport *t = arg;
     const struct timespec interval = {0, CLOSE_POLL_NS};
     int over = 1;
     MPI_Finalized(&over);
-    for (int i = 0; !over && t->sends != NULL && i < CLOSE_TRIES; i++) {
+    for (int i = 0; !over && t->sends && i < CLOSE_TRIES; i++) {
         test_sends(t);
-        if (t->sends != NULL)
+        if (t->sends)
             nanosleep(&interval, NULL);
     }
-    for (struct sending *s = t->sends, *next; s != NULL; s = next) {
+    for (struct sending *s = t->sends, *next; s; s = next) {
         next = s->next;
         if (!over)
             MPI_Request_free(&s->request);
@@ -308,10 +307,10 @@ int vvi_mpi_transport(MPI_Comm comm, struct varve_transport *ret_transport)
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
     struct transport *t = transport_new(size);
-    int rc = t == NULL ? -ENOMEM : 0;
+    int rc = t ? 0 : -ENOMEM;
     int bad = of_mpi(MPI_Allreduce(&rc, &worst, 1, MPI_INT, MPI_MIN, comm));
     if (bad || worst) {
-        if (t != NULL)
+        if (t)
             transport_free(t);
         return bad ? bad : worst;
     }

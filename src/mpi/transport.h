@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI as a transport for partner copies. Inside libvarve-mpi. */
+/* MPI as a transport for partner copies. Private to libvarve-mpi. */
 #ifndef VV_MPI_TRANSPORT_H
 #define VV_MPI_TRANSPORT_H
 
@@ -7,8 +7,7 @@
 
 #include <varve/transport.h>
 
-/* Collective. The transport has communicators of its own and is ended by its `close`, which is
- * collective too. */
+/* Collective. The transport makes its own communicators; its `close`, also collective, ends it. */
 int vvi_mpi_transport(MPI_Comm comm, struct varve_transport *ret_transport);
 
 #endif

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The trajectory of PETSc's time steppers (TSTrajectory) of type `varve`: a history in place of a file
- * for each step. PETSc opens this library (-dll_append) and calls its register function; from then on
- * -ts_trajectory_type varve names it.
+ * The trajectory type `varve` for PETSc's time steppers (TSTrajectory): a history instead of a file for each step. PETSc
+ * opens this library (-dll_append) and calls its register function; then -ts_trajectory_type varve selects it.
  *
- * Holds true: each TSTrajectory has a history of its own; step n is version n, with the regions
- * HEADER, the solution, and the stages from t(n-1) to t(n). A step that is stored again takes it and
- * all later ones away first, so that the second solve of a loop never reads a step of the first. The
- * call fails if a step does not have all that is read: sizes and the number of vectors are in the header
- * and are compared. What an application kept can be read by the next one, before it stores its own.
+ * Invariants: each TSTrajectory has its own history; step n is version n, with the regions HEADER, the solution, and the
+ * stages from t(n-1) to t(n). Storing a step again first removes that step and all later ones, so that the second solve
+ * of a loop never reads a step of the first. Loading fails if a step does not match: the sizes and number of vectors are
+ * in the header and are compared. An application can read the steps that the previous one kept, until it stores its own.
  *
- * Contexts are shared by trajectories with the same options, so that several in one program stay
- * within one host cache. They are closed with their last trajectory, or in PetscFinalize if that was left
- * alive: after that, this library may be closed and its code must not run.
+ * Trajectories with the same options share a context, so that several in one program stay within one host
+ * cache. A context is closed with its last trajectory, or in PetscFinalize if that was left alive: after
+ * that, PETSc may close this library, whose code must not run any more.
  *
- * Threads: PETSc's, one at a time. Errors of one process end the job, as PETSc's errors do.
+ * Threads: PETSc's, one at a time. An error of one process ends the job, like all errors of PETSc.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -52,14 +50,14 @@ static struct context *contexts;
 static const char *const levels[] = {"cached", "local", "remote"};
 enum { LEVELS = 3 };
 
-/* Under which a TS, and its trajectory for clones of it, keep the view that its method has. */
+/* The name under which a TS keeps its method's view. */
 static const char view_name[] = "TSTrajectoryVarveView_C";
 
 struct header {
     PetscReal time, previous; /* the end of the step and its beginning */
     uint64_t vectors;
     uint64_t scalar_bytes;
-    uint64_t local; /* elements of a vector in this process */
+    uint64_t local; /* number of a vector's elements in this process */
     uint64_t run;   /* the same in all processes; 0: not kept */
 };
 
@@ -68,11 +66,11 @@ struct trajectory {
     struct context *context;
     struct varve_history *history;
     char keep[PETSC_MAX_PATH_LEN]; /* the history's name, if it is to stay */
-    PetscInt next;                 /* steps below it may exist, others do not */
-    PetscInt mine; /* steps from it on are of this run, those below of earlier ones */
+    PetscInt next;                 /* only steps below it may exist */
+    PetscInt mine; /* steps from it on are of this run, those below of earlier runs */
     uint64_t run;
     PetscBool monitor;
-    /* Of one call; as many as there were vectors at most. */
+    /* Scratch of one call; `room` is the largest number of vectors so far. */
     PetscInt room;
     struct varve_region *regions;
     Vec *vectors;
@@ -80,14 +78,14 @@ struct trajectory {
     PetscInt stored, loaded;
 };
 
-/* PETSc's error for ours. The text is that of the call that has just failed. */
+/* Converts an error of Varve to PETSc's. The text is that of the call that has just failed. */
 static PetscErrorCode fail(int rc, struct varve_ctx *ctx, const char *what)
 {
     PetscErrorCode code = rc == -ENOMEM   ? PETSC_ERR_MEM
                           : rc == -EINVAL ? PETSC_ERR_USER_INPUT
                                           : PETSC_ERR_LIB;
     const char *text = varve_error(ctx);
-    /* Our texts name settings; here they are options, too. */
+    /* Varve's texts name settings; add their options of PETSc. */
     const char *more = strstr(text, "set `") || strstr(text, "host_cache")
                            ? " (-ts_trajectory_varve_host_cache and _local, or VARVE_HOST_CACHE, "
                              "VARVE_LOCAL, VARVE_REMOTE in the environment)"
@@ -175,14 +173,14 @@ static PetscErrorCode trajectory_destroy(TSTrajectory tj)
     PetscFunctionBegin;
     PetscCall(trajectory_reset(tj));
     PetscCall(PetscFree(tj->data));
-    /* PETSc is about to remove the folder of -ts_trajectory_dirname, which may be ours. Another type, to
-     * which the object may be changed instead, shall remove what is its own. */
+    /* PETSc is about to remove the folder of -ts_trajectory_dirname, which may be ours. If the object is only changed
+     * to another type, that type removes its own folder. */
     if (((PetscObject)tj)->refct <= 0)
         tj->keepfiles = PETSC_TRUE;
     PetscFunctionReturn(0);
 }
 
-/* The steps that an earlier run has kept can be read until this one stores them again. */
+/* Finds the steps that an earlier run has kept, which can be read until this run stores them again. */
 static PetscErrorCode find_kept(struct trajectory *t)
 {
     struct varve_ctx *ctx = t->context->ctx;
@@ -208,7 +206,7 @@ static PetscErrorCode find_kept(struct trajectory *t)
     PetscFunctionReturn(0);
 }
 
-/* A number for the steps that all processes store from now on. */
+/* Draws a number for the steps that all processes store from now on. */
 static PetscErrorCode draw_run(MPI_Comm comm, uint64_t *ret_run)
 {
     uint64_t run = 0;
@@ -221,8 +219,8 @@ static PetscErrorCode draw_run(MPI_Comm comm, uint64_t *ret_run)
     PetscFunctionReturn(0);
 }
 
-/* A run that was killed has stored its last steps in some processes, and in others an earlier run's may
- * still be there: together they are no state. All processes call this for the same steps. */
+/* Checks that all processes have a step from the same run. A killed run may have stored its last steps in some processes
+ * only, while others still have those of an earlier run; together these are not one state. Collective. */
 static PetscErrorCode check_run(MPI_Comm comm, PetscInt step, uint64_t run)
 {
     uint64_t ours[2] = {run, ~run}, most[2];
@@ -237,7 +235,7 @@ static PetscErrorCode check_run(MPI_Comm comm, PetscInt step, uint64_t run)
     PetscFunctionReturn(0);
 }
 
-/* -ts_view shows no trajectory by itself: this one follows what the method shows. */
+/* -ts_view shows no trajectory by itself: show this one after the method's view. */
 static PetscErrorCode view_with_trajectory(TS ts, PetscViewer viewer)
 {
     PetscErrorCode (*view)(TS, PetscViewer) = NULL;
@@ -256,8 +254,8 @@ static PetscErrorCode view_with_trajectory(TS ts, PetscViewer viewer)
     PetscFunctionReturn(0);
 }
 
-/* A TS has a table of functions of its own, which TSSetType fills again, and which TSClone copies, but not
- * what the TS is composed with. */
+/* Hooks into the view of a TS. Each TS has its own table of functions, which TSSetType fills again, and which
+ * TSClone copies, but not the objects composed with the TS. */
 static PetscErrorCode join_view(TSTrajectory tj, TS ts)
 {
     PetscFunctionBegin;
@@ -269,8 +267,8 @@ static PetscErrorCode join_view(TSTrajectory tj, TS ts)
     PetscFunctionReturn(0);
 }
 
-/* A name that is unique among what runs, as several jobs may use one folder. The order is that of the
- * adjoint, which reads from the last step to the first; without one, the library finds the order out. */
+/* The history's name is unique among running jobs, which may use one folder. The declared order is that of the adjoint,
+ * which reads from the last step to the first; without an adjoint the library detects the order. */
 static PetscErrorCode trajectory_setup(TSTrajectory tj, TS ts)
 {
     static int count;
@@ -279,7 +277,7 @@ static PetscErrorCode trajectory_setup(TSTrajectory tj, TS ts)
     char name[64];
 
     PetscFunctionBegin;
-    PetscCall(trajectory_reset(tj)); /* what a set-up that failed has left */
+    PetscCall(trajectory_reset(tj)); /* clean up after a set-up that failed */
     if (ts)
         PetscCall(join_view(tj, ts));
     if (t->keep[0] && t->opts.level == VARVE_LEVEL_CACHED)
@@ -305,7 +303,7 @@ static PetscErrorCode trajectory_setup(TSTrajectory tj, TS ts)
     PetscFunctionReturn(0);
 }
 
-/* One option, if it is given. PETSc's option comes before the environment. */
+/* Sets one option, if it is given. PETSc's option overrides the environment. */
 static PetscErrorCode set_option(struct trajectory *t, PetscBool given, const char *key,
                                  const char *value)
 {
@@ -331,16 +329,15 @@ static PetscErrorCode trajectory_setfromoptions(TSTrajectory tj, OPTION_ITEMS Pe
     PetscFunctionBegin;
     PetscOptionsHeadBegin(PetscOptionsObject, "TS trajectory options for Varve");
     snprintf(now, sizeof(now), "%" PRIu64, t->opts.host_cache);
-    PetscCall(PetscOptionsString("-ts_trajectory_varve_host_cache",
-                                 "Host memory that holds steps (512M)", "None", now, value,
-                                 sizeof(value), &set));
+    PetscCall(PetscOptionsString("-ts_trajectory_varve_host_cache", "Host memory for steps (512M)",
+                                 "None", now, value, sizeof(value), &set));
     PetscCall(set_option(t, set, "host_cache", value));
     PetscCall(PetscOptionsString("-ts_trajectory_varve_local",
-                                 "Folder on a local disk for what does not fit there", "None",
+                                 "Folder on a local disk for steps that do not fit there", "None",
                                  t->opts.local, value, sizeof(value), &set));
     PetscCall(set_option(t, set, "local", value));
     level = t->opts.level;
-    PetscCall(PetscOptionsEList("-ts_trajectory_varve_level", "How far each step shall come",
+    PetscCall(PetscOptionsEList("-ts_trajectory_varve_level", "Level that each step is to reach",
                                 "None", levels, LEVELS, levels[PetscMin(level, LEVELS - 1)], &level,
                                 NULL));
     t->opts.level = level;
@@ -348,14 +345,14 @@ static PetscErrorCode trajectory_setfromoptions(TSTrajectory tj, OPTION_ITEMS Pe
                                  "Keep the trajectory in the folder under this name", "None",
                                  t->keep, value, sizeof(value), &set));
     PetscCall(set_option(t, set, "keep", value));
-    PetscCall(PetscOptionsBool("-ts_trajectory_varve_monitor", "Print what was stored and loaded",
+    PetscCall(PetscOptionsBool("-ts_trajectory_varve_monitor", "Print counts of steps at the end",
                                "None", t->monitor, &t->monitor, NULL));
     PetscOptionsHeadEnd();
     PetscFunctionReturn(0);
 }
 
-/* The solution and, in an order that `set` and `get` have in common, the stages that belong to `step`: none
- * without a TS. The last stage of a stiffly accurate method is the solution. */
+/* Collects the solution and the stages of `step`, in the same order for `set` and `get`; no stages without a
+ * TS. The last stage of a stiffly accurate method is the solution. */
 static PetscErrorCode collect(TSTrajectory tj, TS ts, PetscInt step, Vec x, PetscInt *ret_n)
 {
     struct trajectory *t = tj->data;
@@ -384,8 +381,8 @@ static PetscErrorCode collect(TSTrajectory tj, TS ts, PetscInt step, Vec x, Pets
     PetscFunctionReturn(0);
 }
 
-/* Where the vectors are, on the host or on a device: to read from, or to write to. PETSc's work on a
- * device has ended then, whatever stream it was on. */
+/* Gets the addresses of the vectors, on the host or on a device, for reading or writing. PETSc's work on a device has
+ * then ended, on all streams. */
 static PetscErrorCode borrow(struct trajectory *t, struct header *header, PetscInt n,
                              PetscBool to_write)
 {
@@ -428,12 +425,12 @@ static PetscErrorCode give_back(struct trajectory *t, PetscInt n, PetscBool writ
     PetscFunctionReturn(0);
 }
 
-/* Sensitivities of a second-order adjoint would be stale when they are read back. */
+/* Refuses second-order adjoints: their sensitivities would be stale when they are read back. */
 static PetscErrorCode refuse_second_order(TSTrajectory tj, TS ts)
 {
     PetscFunctionBegin;
     PetscCheck(!ts || !ts->forward_solve, PetscObjectComm((PetscObject)tj), PETSC_ERR_SUP,
-               "A trajectory of type varve holds no forward sensitivities, which second-order "
+               "A trajectory of type varve stores no forward sensitivities, which second-order "
                "adjoints need: use "
                "-ts_trajectory_type basic or memory");
     PetscFunctionReturn(0);
@@ -447,7 +444,7 @@ static PetscErrorCode trajectory_set(TSTrajectory tj, TS ts, PetscInt step, Pets
 
     PetscFunctionBegin;
     PetscCall(refuse_second_order(tj, ts));
-    /* Steps in between may be missing. One whose file is damaged is in no list: this step, in any case. */
+    /* Steps in between may be missing. A step with a damaged file is not listed, so always try this step. */
     for (PetscInt v = step; v < PetscMax(t->next, step + 1); v++)
         (void)varve_discard(t->history, (uint64_t)v);
     PetscCall(collect(tj, ts, step, x, &n));
@@ -538,7 +535,7 @@ static PetscErrorCode trajectory_create(TSTrajectory tj, TS ts)
     tj->ops->destroy = trajectory_destroy;
     tj->ops->view = trajectory_view;
     CALL(varve_opts_init(&t->opts, sizeof(t->opts)), NULL, "options of Varve");
-    /* Not the rank in the trajectory's communicator: several of those may use one folder. */
+    /* Use the rank in the job, because trajectories of several communicators may use one folder. */
     PetscCallMPI(MPI_Comm_rank(PETSC_COMM_WORLD, &rank));
     PetscCallMPI(MPI_Comm_size(PETSC_COMM_WORLD, &ranks));
     t->opts.rank = rank;
@@ -547,12 +544,12 @@ static PetscErrorCode trajectory_create(TSTrajectory tj, TS ts)
 }
 
 /*
- * PETSc's private structures and the size of its numbers are compiled in: another PETSc than that of
- * the build is refused, instead of storing half of each vector.
+ * PETSc's private structures and the size of its numbers are compiled in: a PETSc other than that of the build is
+ * refused, because it might store only half of each vector.
  */
 static PetscErrorCode check_petsc(void)
 {
-    /* A PetscInt of the PETSc that runs may be wider than ours. */
+    /* The running PETSc's PetscInt may be wider than ours. */
     union {
         PetscInt value;
         int64_t room;

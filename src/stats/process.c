@@ -36,7 +36,7 @@ static ssize_t slurp(const char *path, char *buf, size_t size)
     return r;
 }
 
-/* A thread may outlive the first one of its process, which then looks as if the process had ended. */
+/* Other threads may outlive the first thread of a process, which then looks like a zombie. */
 static bool has_threads(const char *proc, pid_t pid)
 {
     char path[128];
@@ -59,13 +59,13 @@ int vvi_process_start(const char *proc, pid_t pid, uint64_t *ret_ticks)
     snprintf(path, sizeof(path), "%s/%ld/stat", proc, (long)pid);
     ssize_t n = slurp(path, text, sizeof(text));
     if (n == -ENOENT || n == -ESRCH) {
-        /* Without /proc nothing is known. */
+        /* Without /proc the start is not known. */
         snprintf(path, sizeof(path), "%s/self/stat", proc);
         return access(path, R_OK) == 0 ? -ESRCH : -ENOSYS;
     }
     if (n < 0)
         return (int)n;
-    /* The name of the program stands in brackets and may hold anything, brackets included. */
+    /* The name of the program is in parentheses and may have any characters, including parentheses. */
     char *p = strrchr(text, ')');
     if (!p || p[1] != ' ')
         return -EBADMSG;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which process is it, and is it still there? Numbers of processes are used again: a process is
- * known by its number and the time at which it began. */
+/* Identity of a process, and if it is still running. Process ids are reused: a process is identified by its id and its
+ * start time. */
 #ifndef VV_STATS_PROCESS_H
 #define VV_STATS_PROCESS_H
 
@@ -15,14 +15,14 @@
  * zombie; other errors: its start is not known. */
 int vvi_process_start(const char *proc, pid_t pid, uint64_t *ret_ticks) VV_WARN_UNUSED;
 
-/* The namespace that the calling process has its number in; 0: not known. */
+/* The process id namespace of the calling process; 0: not known. */
 uint64_t vvi_process_space(void);
 
-/* The machine by its name, and its run since it was switched on; 0: not known. */
+/* Numbers for the machine, by its name, and for its current boot; 0: not known. */
 uint64_t vvi_process_node(void);
 uint64_t vvi_process_boot(void);
 
-/* Its arguments separated by blanks, cut to size. */
+/* The arguments of this process, separated by blanks, cut to size. */
 void vvi_process_command(char *buf, size_t size);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Families are a table: name, type, help, and where in the record the value is. The format wants all
- * samples of a family together, so that the table is walked once and the targets for each row.
+ * Families are a table: name, type, help, and the place of the value in the record. The format requires all samples of a
+ * family together, so the table is walked once, and all targets for each row.
  *
- * Every sample carries pid, context and rank: several processes of a node may write a file each, and
- * a collector refuses the same sample twice.
+ * Every sample has pid, context and rank as labels: several processes of a node may each write a file, and a collector
+ * rejects the same sample twice.
  */
 #include "stats/prometheus.h"
 
@@ -41,89 +41,89 @@ static const struct family families[] = {
     {"varve_calls_total", "counter", "Checkpoints and restores begun.", CALL(count)},
     {"varve_calls_bytes_total", "counter", "Bytes checkpointed and restored.", CALL(bytes)},
     {"varve_calls_blocked_seconds_total", "counter",
-     "Time that calls of the application took, added up.", CALL_NS(blocked_ns)},
-    {"varve_calls_waiting", "gauge", "Calls under way.", CALL(waiting)},
-    {"varve_waiting_seconds", "gauge", "For how long the oldest call under way has been.",
+     "Total time of the application's calls.", CALL_NS(blocked_ns)},
+    {"varve_calls_waiting", "gauge", "Calls in progress.", CALL(waiting)},
+    {"varve_waiting_seconds", "gauge", "Time since the oldest call in progress began.",
      ALL_NS(waiting_ns)},
     {"varve_restore_hits_total", "counter", "Restores that found all bytes ready.", ALL(hits)},
-    {"varve_restore_misses_total", "counter", "Restores that did not.", ALL(misses)},
+    {"varve_restore_misses_total", "counter", "Restores that had to wait for bytes.", ALL(misses)},
     {"varve_hints", "gauge", "Hints not yet used.", ALL(hints)},
     {"varve_hints_ready", "gauge", "Hinted versions, from the next on, ready to be restored.",
      ALL(ready)},
     {"varve_last_restore_distance", "gauge",
-     "Hinted versions that were ready when the last restore came.", ALL(last_distance)},
-    {"varve_last_restore_blocked_seconds", "gauge", "Time that the last restore took.",
+     "Hinted versions that were ready when the last restore began.", ALL(last_distance)},
+    {"varve_last_restore_blocked_seconds", "gauge", "Time of the last restore.",
      ALL_NS(last_blocked_ns)},
     {"varve_versions", "gauge", "Versions that can be restored.", ALL(versions)},
     {"varve_discarded_total", "counter", "Versions discarded.", ALL(discarded)},
-    {"varve_evicted_pages_total", "counter", "Pages given up to make room.", ALL(evicted_pages)},
+    {"varve_evicted_pages_total", "counter", "Pages evicted to make room.", ALL(evicted_pages)},
     {"varve_revoked_pages_total", "counter", "Of these, pages that had been prefetched.",
      ALL(revoked_pages)},
     {"varve_failed_calls_total", "counter", "Calls that returned an error.", ALL(failed_calls)},
     {"varve_late_errors_total", "counter",
      "Versions that could not be brought to a slower tier.", ALL(late_errors)},
-    {"varve_bad_reads_total", "counter", "Transfers that found bytes that do not verify.",
+    {"varve_bad_reads_total", "counter", "Transfers with bytes whose checksum did not match.",
      ALL(bad_reads)},
     {"varve_rereads_total", "counter",
-     "Transfers of versions that could not be read before and now could.", ALL(reread)},
+     "Transfers that could read a version that could not be read before.", ALL(reread)},
     {"varve_healed_chunks_total", "counter",
      "Chunks read from shared storage because the local copy was bad.", ALL(healed_chunks)},
-    {"varve_repaired_chunks_total", "counter", "Chunks put right where they were bad.",
+    {"varve_repaired_chunks_total", "counter", "Bad chunks repaired in place.",
      ALL(repaired_chunks)},
-    {"varve_metadata_bytes", "gauge", "Memory that the bookkeeping takes.", ALL(metadata_bytes)},
+    {"varve_metadata_bytes", "gauge", "Memory of the bookkeeping.", ALL(metadata_bytes)},
     {"varve_buffer_bytes", "gauge", "Host memory that data passes through to the disk and back.",
      ALL(buffer_bytes)},
     {"varve_helper_threads", "gauge", "Threads of the library.", ALL(helper_threads)},
     {"varve_helper_cpu_seconds_total", "counter", "Processor time of the library's threads.",
      ALL_NS(helper_cpu_ns)},
-    {"varve_helper_cores", "gauge", "Processors that they are bound to; 0: none.",
+    {"varve_helper_cores", "gauge", "Processors that the library's threads are bound to; 0: not bound.",
      ALL(helper_cores)},
-    {"varve_helper_process_up", "gauge", "There is a helper process on the node.",
+    {"varve_helper_process_up", "gauge", "1 if the helper process of the node is running.",
      ALL(process_alive)},
-    {"varve_helper_process_bytes_total", "counter", "Bytes it has read and written for this context.",
+    {"varve_helper_process_bytes_total", "counter", "Bytes that the helper process has read and written for this context.",
      ALL(process_bytes)},
-    {"varve_helper_process_cpu_seconds_total", "counter", "Processor time it took for that.",
+    {"varve_helper_process_cpu_seconds_total", "counter", "Processor time of the helper process for this context.",
      ALL_NS(process_cpu_ns)},
-    {"varve_helper_process_redone_total", "counter", "Requests that it left to this process.",
+    {"varve_helper_process_redone_total", "counter", "Requests that the helper process left to this process.",
      ALL(process_redone)},
     {"varve_partner_copies_sent_total", "counter", "Copies made on the partner's disk.",
      ALL(partner_sent)},
-    {"varve_partner_copies_received_total", "counter", "Copies taken in for others.",
+    {"varve_partner_copies_received_total", "counter", "Copies received from other processes.",
      ALL(partner_received)},
     {"varve_partner_copies_pending", "gauge", "Versions whose copy is on its way, or failed.",
      ALL(partner_pending)},
     {"varve_partner_copies_failed_total", "counter", "Copies that failed.", ALL(partner_errors)},
     {"varve_partner_sent_bytes_total", "counter", "Bytes of copies made on the partner's disk.",
      ALL(partner_sent_bytes)},
-    {"varve_partner_received_bytes_total", "counter", "Bytes of copies taken in for others.",
+    {"varve_partner_received_bytes_total", "counter", "Bytes of copies received from other processes.",
      ALL(partner_received_bytes)},
-    {"varve_partner_held_bytes", "gauge", "Disk that others' copies take here.",
+    {"varve_partner_held_bytes", "gauge", "Bytes of disk used by copies of other processes.",
      ALL(partner_held_bytes)},
     {"varve_partner_recovered_versions_total", "counter",
-     "Versions that came back from copies when a history was opened.", ALL(partner_recovered)},
+     "Versions recovered from copies when a history was opened.", ALL(partner_recovered)},
     {"varve_partner_repaired_chunks_total", "counter", "Chunks repaired from partner copies.",
      ALL(partner_repaired_chunks)},
     {"varve_partner_mended_chunks_total", "counter",
      "Former name of varve_partner_repaired_chunks_total.", ALL(partner_repaired_chunks)},
     {"varve_tier_capacity_bytes", "gauge", "Size of a tier; 0: no limit.", TIER(capacity_bytes)},
-    {"varve_tier_ready_bytes", "gauge", "Of it, usable by now.", TIER(ready_bytes)},
+    {"varve_tier_ready_bytes", "gauge", "Part of the tier that is usable already.", TIER(ready_bytes)},
     {"varve_tier_used_bytes", "gauge", "Bytes in use on a tier.", TIER(used_bytes)},
     {"varve_tier_dirty_bytes", "gauge", "Bytes that no slower tier has.", TIER(dirty_bytes)},
-    {"varve_tier_evictable_bytes", "gauge", "Bytes that may go.", TIER(evictable_bytes)},
+    {"varve_tier_evictable_bytes", "gauge", "Bytes that may be evicted.", TIER(evictable_bytes)},
     {"varve_tier_copies", "gauge", "Versions on a tier, whole or in part.", TIER(copies)},
-    {"varve_tier_used_byte_seconds_total", "counter", "Bytes in use over time, added up.",
+    {"varve_tier_used_byte_seconds_total", "counter", "Bytes in use, integrated over time.",
      OF_TIER, BYTE_SECONDS, offsetof(struct vv_stats_tier, used_byte_s)},
     {"varve_hop_bytes_total", "counter", "Bytes moved.", HOP(moved_bytes)},
-    {"varve_hop_busy_seconds_total", "counter", "Time with at least one transfer under way.",
+    {"varve_hop_busy_seconds_total", "counter", "Time with at least one transfer in progress.",
      HOP_NS(busy_ns)},
-    {"varve_hop_transfers", "gauge", "Transfers queued or under way.", HOP(orders)},
+    {"varve_hop_transfers", "gauge", "Transfers queued or in progress.", HOP(orders)},
     {"varve_hop_errors_total", "counter", "Transfers that failed.", HOP(errors)},
     {"varve_hop_bandwidth_bytes_per_second", "gauge", "Measured bandwidth; 0: not known yet.",
      HOP(bytes_per_s)},
     {"varve_history_versions", "gauge", "Versions of a history that can be restored.",
      HIST(versions)},
     {"varve_history_durable_versions", "gauge", "Of these, committed to storage.", HIST(durable)},
-    {"varve_history_failed_versions", "gauge", "Of these, given up on the way down.",
+    {"varve_history_failed_versions", "gauge", "Of these, versions that failed to reach the disk.",
      HIST(failed)},
     {"varve_history_hints", "gauge", "Hints of a history not yet used.", HIST(hints)},
     {"varve_history_hints_ready", "gauge", "Of these, from the next on, ready to be restored.",
@@ -254,7 +254,7 @@ struct vv_stats_file {
     char name[256], temporary[256];
 };
 
-/* Fills in what stands for something. -EINVAL: there is nothing of that kind. */
+/* Expands %p, %r and %%. -EINVAL: another letter after %. */
 static int expand(const char *path, int rank, char *buf, size_t size)
 {
     size_t n = 0;
@@ -313,8 +313,8 @@ int vv_stats_file_open(const char *path, int rank, char *err, size_t err_bytes,
     }
     if (rc)
         snprintf(err, err_bytes, "metrics: folder %.120s: %s", slash ? full : ".", strerror(-rc));
-    else /* a device, which a file would replace */
-        snprintf(err, err_bytes, "metrics: %.120s is there, and not a file", path);
+    else /* a device, for example, which must not be replaced by a file */
+        snprintf(err, err_bytes, "metrics: %.120s exists and is not a regular file", path);
     rc = rc ? rc : -EINVAL;
     vv_stats_file_close(f);
     return rc;
@@ -323,7 +323,7 @@ int vv_stats_file_open(const char *path, int rank, char *err, size_t err_bytes,
 int vv_stats_file_print(struct vv_stats_file *f, void (*print)(FILE *out, const void *arg),
                         const void *arg)
 {
-    /* Others shall read it: a collector runs as another user. */
+    /* Readable for others: a collector runs as another user. */
     int fd = openat(f->folder, f->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
                     0644);
     if (fd < 0)

@@ -7,25 +7,25 @@
 
 #include "stats/stats_page.h"
 
-/* One page to be written. `about` and `record` as a reader gets them. */
+/* One page to write, with `about` and `record` from a reader. */
 struct vv_stats_target {
     const struct vv_stats_header *about;
     const struct vv_stats_record *record;
 };
 
-/* All families, the samples of all targets in each. */
+/* Writes all families, each with the samples of all targets. */
 void vv_stats_prometheus(FILE *out, const struct vv_stats_target *targets, size_t n);
 
 /* A file with these samples, replaced as a whole: a reader sees one version or the other. */
 struct vv_stats_file;
 
 /* `path`: %p stands for the number of the process, %r for its rank, %% for a percent sign. The
- * folder has to be there; it is opened here, so that a change of the working directory does not
+ * folder must exist; it is opened here, so that a change of the working directory does not
  * matter. `err` gets a text on failure: -EINVAL, -ENOENT, -EACCES, ... */
 int vv_stats_file_open(const char *path, int rank, char *err, size_t err_bytes,
                        struct vv_stats_file **ret_file) VV_WARN_UNUSED;
 int vv_stats_file_put(struct vv_stats_file *f, const struct vv_stats_target *target) VV_WARN_UNUSED;
-/* The same with what `print` writes. */
+/* The same with the output of `print`. */
 int vv_stats_file_print(struct vv_stats_file *f, void (*print)(FILE *out, const void *arg),
                         const void *arg) VV_WARN_UNUSED;
 /* The file stays. Accepts NULL. */

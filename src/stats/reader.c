@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading pages, which may be anything: of another version, damaged, of another user, being written
- * or removed this moment. Only plain files that belong to this user are opened for good; the whole
- * file is read into memory first and judged there.
+ * Reading pages, which may be of another version, damaged, of another user, or be written or removed at this time. Only
+ * regular files of this user are read; the whole file is read into memory first and checked there.
  *
- * A record that is being overwritten does not verify; the other one does, unless the reader was so
- * slow that the writer came around. Then it tries again, a few times.
+ * The checksum of a record that is being overwritten does not match. That of the other record does, unless the reader
+ * was so slow that the writer overwrote both; then the reader retries a few times.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -85,7 +84,7 @@ static void bound_record(struct vv_stats_record *r)
         END(r->history[i].name);
 }
 
-/* A shorter one of an older writer leaves the rest 0. */
+/* A shorter header of an older writer leaves the other fields 0. */
 static int take_header(struct vv_stats_page *page, const char *data, size_t bytes)
 {
     struct vv_stats_header h = {0};
@@ -102,9 +101,9 @@ static int take_header(struct vv_stats_page *page, const char *data, size_t byte
         h.record_bytes < offsetof(struct vv_stats_record, checkpoint) ||
         h.slots != VV_STATS_SLOTS ||
         (uint64_t)h.header_bytes + (uint64_t)h.slots * h.record_bytes > bytes)
-        return complain(page, -EBADMSG, "damaged: its sizes make no sense");
+        return complain(page, -EBADMSG, "damaged: its sizes are invalid");
     if (!hash_ok(data, h.header_bytes, offsetof(struct vv_stats_header, checksum)))
-        return complain(page, -EBADMSG, "damaged: the header does not verify");
+        return complain(page, -EBADMSG, "damaged: the checksum of the header does not match");
     if (h.header_bytes < sizeof(h))
         memset((char *)&h + h.header_bytes, 0, sizeof(h) - h.header_bytes);
     bound_header(&h);
@@ -129,10 +128,10 @@ static int take_record(struct vv_stats_page *page, const char *data)
         page->record = r;
         found = true;
     }
-    return found ? 0 : complain(page, -EBADMSG, "damaged: no record verifies");
+    return found ? 0 : complain(page, -EBADMSG, "damaged: no record has a matching checksum");
 }
 
-/* Returns how much there is. */
+/* Returns the number of bytes. */
 static ssize_t read_file(int fd, char **ret_data)
 {
     struct stat st;
@@ -165,7 +164,7 @@ static enum vv_stats_owner owner_of(const struct vv_stats_header *h)
 {
     uint64_t ticks = 0, space = vvi_process_space(), boot = vvi_process_boot();
 
-    /* A folder may be shared by machines, whose first namespaces all have the same number. */
+    /* Machines may share a folder, and the first namespaces of all machines have the same number. */
     if (h->boot && boot && h->boot != boot)
         return h->node && h->node == vvi_process_node() ? VV_STATS_DEAD : VV_STATS_UNKNOWN;
     if (!h->pid_space || h->pid_space != space)
@@ -221,14 +220,14 @@ int vv_stats_page_read(const char *path, struct vv_stats_page *ret_page)
             rc = take_record(ret_page, data);
         free(data);
     }
-    /* A process that was killed before it had finished. */
+    /* The process was killed before it had finished the page. */
     if (rc == -EAGAIN && time(NULL) - st.st_mtime > UNFINISHED_S)
         ret_page->owner = VV_STATS_DEAD;
     close(fd);
     return ret_page->status = rc;
 }
 
-/* varve-stats.PID.N, and nothing that somebody else may have called so. */
+/* True for varve-stats.PID.N, and no other name. */
 static bool is_page_name(const char *name)
 {
     size_t pid, n;
@@ -271,7 +270,7 @@ static int each_in(const char *folder, int (*fn)(void *arg, const struct vv_stat
     return rc;
 }
 
-/* The second of the places where pages are by default, or NULL. */
+/* The second default folder of pages, or NULL. */
 static const char *other_folder(void)
 {
     const char *other = getenv("XDG_RUNTIME_DIR");
@@ -296,7 +295,7 @@ static bool is_in(const char *path, const char *folder)
     return n > 0 && strncmp(path, folder, n) == 0 && path[n] == '/' && !strchr(path + n + 1, '/');
 }
 
-/* The pages that one process has open in other folders than the usual ones. */
+/* Visits the pages that one process has open in other folders than the default ones. */
 static int each_of_process(const char *pid, struct vv_stats_page *page,
                            int (*fn)(void *arg, const struct vv_stats_page *page), void *arg)
 {
@@ -323,8 +322,8 @@ static int each_of_process(const char *pid, struct vv_stats_page *page,
     return rc;
 }
 
-/* A process may publish anywhere, and has its page open as long as it lives. Those of other users
- * cannot be looked into. */
+/* Visits pages in other folders: a process may publish in any folder, and keeps its page open while it runs. Processes
+ * of other users cannot be inspected. */
 static int each_elsewhere(int (*fn)(void *arg, const struct vv_stats_page *page), void *arg)
 {
     struct vv_stats_page *page = malloc(sizeof(*page));

@@ -16,7 +16,7 @@ static size_t character(const unsigned char *s, size_t n)
             return 0;
         code = code << 6 | (s[i] & 0x3fu);
     }
-    /* Written longer than need be, a surrogate, beyond the end, or a control character. */
+    /* An overlong form, a surrogate, a code beyond the end, or a control character. */
     if ((bytes == 3 && code < 0x800) || (bytes == 4 && (code < 0x10000 || code > 0x10ffff)) ||
         (code >= 0xd800 && code < 0xe000) || code < 0x20 || (code >= 0x7f && code < 0xa0))
         return 0;

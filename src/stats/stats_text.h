@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names that come from outside, on their way to a terminal or a parser. */
+/* Cleans names from outside, before they reach a terminal or a parser. */
 #ifndef VV_STATS_TEXT_H
 #define VV_STATS_TEXT_H
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing a page. The file gets its header last, so that a page without one is a page that is not
- * finished: at most a moment old, or left by a process that was killed in that moment.
+ * Writing a page. The header is written last, so that a page without a header is unfinished: it is being made, or its
+ * process was killed while making it.
  *
- * Names: varve-stats.PID.N, N from 0. A name that is taken is left alone, whatever holds it (another
- * context, a process of the same number in another namespace, one that was killed): the next N is
- * tried.
+ * Names: varve-stats.PID.N, N from 0. If a name is taken (by another context, a process with the same id in another
+ * namespace, or a killed process), the next N is tried.
  *
- * In a forked child the descriptor exists and is not used: the child has no thread that writes,
- * and vv_stats_writer_close does nothing there.
+ * In a forked child the descriptor exists and is not used: the child has no writing thread, and vv_stats_writer_close
+ * does nothing there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -167,7 +166,7 @@ void vv_stats_writer_close(struct vv_stats_writer *w)
 
     if (!w || w->pid != getpid())
         return;
-    /* Somebody may have removed it, and another process taken the name. */
+    /* The page may have been removed, and another process may have taken its name. */
     if (lstat(w->path, &st) == 0 && (uint64_t)st.st_dev == w->file[0] &&
         (uint64_t)st.st_ino == w->file[1])
         unlink(w->path);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Trace files, read.
+ * Reading trace files.
  *
- * The bytes are taken as hostile. A block counts only if both its sums are right, and everything in
- * its payload is still measured before it is used: whoever can compute a checksum can write a file.
- * A block whose own sum is right but not that of its payload is skipped as a whole; where no block
- * begins, the next one is looked for eight bytes further. So each byte is hashed at most once, and
- * reading takes time in proportion to the file.
+ * The input is not trusted. A block counts only if both its sums are right, and the sizes in its payload are still
+ * checked before use, because an attacker can compute checksums too. A block whose own sum is right but not that of its
+ * payload is skipped as a whole; if no block begins at a place, the search continues eight bytes further. So each byte
+ * is hashed at most once, and reading takes time in proportion to the file.
  *
- * Tables for names and kinds have fixed limits; numbers beyond them are nobody's.
+ * Tables for names and kinds have fixed limits; numbers beyond them are ignored.
  */
 #include "trace/file.h"
 
@@ -34,12 +33,12 @@ struct kind_texts {
 struct vvi_trace_tables {
     struct vvi_pool pool;
     struct vvi_list records, pairs, attachments;
-    struct vvi_map last_pair; /* where the last pair of a key is */
+    struct vvi_map last_pair; /* index of the last pair of a key */
     const char *name[NAMES_MAX];
     struct kind_texts kind[KINDS_MAX];
 };
 
-/* A payload that is read from front to back; once something did not fit, nothing does. */
+/* Reads a payload from front to back; after a field that does not fit, all further reads fail. */
 struct cursor {
     const char *at;
     size_t left;
@@ -70,7 +69,7 @@ static const char *take_bytes(struct cursor *c, size_t bytes)
     return at;
 }
 
-/* ---- payloads: 0, -EBADMSG (it makes no sense) or -ENOMEM ---- */
+/* ---- payloads: 0, -EBADMSG (malformed) or -ENOMEM ---- */
 
 static int read_pairs(struct vvi_trace_tables *t, struct cursor c, bool note)
 {
@@ -177,7 +176,7 @@ struct scan {
     struct vv_trace_file *f;
     const char *bytes;
     size_t size, at;
-    uint64_t lost_before, lost_now; /* in lives of the file that have ended, and in this one */
+    uint64_t lost_before, lost_now; /* in earlier sessions of the file, and in the last one */
     bool ended;                     /* the last block was END */
 };
 
@@ -212,7 +211,7 @@ static int block_read(struct scan *s, const struct vv_trace_block *head, struct 
     }
 }
 
-/* Goes one block, or eight bytes without one, further. */
+/* Moves past one block, or past eight bytes without one. */
 static int scan_step(struct scan *s)
 {
     size_t left = s->size - s->at;
@@ -249,7 +248,7 @@ static struct vvi_map_key pair_key(bool note, uint32_t context, const char *key)
     return (struct vvi_map_key){{note, context, vv_hash64(key, strlen(key))}};
 }
 
-/* Everything is read: sorts it and sets the fields that others look at. */
+/* After everything was read: sorts it and sets the public fields. */
 static int conclude(const struct scan *s)
 {
     struct vv_trace_file *f = s->f;
@@ -327,7 +326,7 @@ int vv_trace_file_parse(const void *bytes, size_t size, char *err, size_t err_by
     return 0;
 }
 
-/* All of a file, however long it is when its end is reached. */
+/* Reads a file to its end, also if it grows meanwhile. */
 static int read_all(int fd, struct vvi_list *ret_bytes)
 {
     struct vvi_list list = {0};
@@ -391,7 +390,7 @@ void vv_trace_file_free(struct vv_trace_file *f)
     free(f);
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 static const char *find_pair(const struct vv_trace_file *f, bool note, uint32_t context,
                              const char *key)
@@ -402,7 +401,7 @@ static const char *find_pair(const struct vv_trace_file *f, bool note, uint32_t 
         return NULL;
     if (strcmp(f->pairs[last].key, key) == 0)
         return f->pairs[last].value;
-    /* Another key of the same hash, which somebody must have looked for. */
+    /* The entry is another key with the same hash: search all pairs. */
     for (size_t i = f->npairs; i-- > 0;) {
         const struct vv_trace_pair *p = &f->pairs[i];
         if (p->note == note && p->context == context && strcmp(p->key, key) == 0)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading a trace file. Whatever it contains, reading it is safe: a block that does not check is
- * passed over and counted, and so is what stands between two good ones. The file may still be being
- * written: what is whole is read.
+ * Reading a trace file. Reading is safe with any content: a bad block is skipped and counted, and so are bytes between
+ * two good blocks. The file may still be being written: the complete blocks are read.
  *
- * All of it is read into memory. What the structures point to belongs to the file and is read-only;
- * texts are whatever the application gave, without 0 bytes inside, perhaps not UTF-8.
+ * The whole file is read into memory. The data that the structures point to belongs to the file and is read-only; texts
+ * come from the application and may not be UTF-8, but have no 0 bytes inside.
  */
 #ifndef VV_TRACE_FILE_H
 #define VV_TRACE_FILE_H
@@ -16,11 +15,11 @@
 
 #include "trace/trace.h"
 
-/* What the library or the application said, in the order in which they said it. */
+/* A key and its value from the library or the application, in the order of writing. */
 struct vv_trace_pair {
     uint64_t time_ns;
     uint32_t context; /* 0: the process */
-    bool note;        /* said by the application */
+    bool note;        /* from the application */
     const char *key, *value;
 };
 
@@ -33,14 +32,14 @@ struct vv_trace_attachment {
 
 struct vv_trace_file {
     uint64_t clock_ns; /* the records' clock when the file was begun */
-    uint64_t wall_ns;  /* the time of day then, since 1970; 0: not known */
+    uint64_t wall_ns;  /* the time of day at that time, since 1970; 0: not known */
     uint64_t pid;
     uint64_t file_bytes;
-    bool complete;             /* closed in order: nothing can be missing at its end */
+    bool complete;             /* closed properly: nothing is missing at its end */
     uint64_t lost;             /* records that were overwritten before they could be written */
-    uint64_t damaged_bytes;    /* passed over */
-    uint64_t unknown_blocks;   /* of types that this version does not know: passed over too */
-    uint64_t begin_ns, end_ns; /* of what the records span; both clock_ns if there is none */
+    uint64_t damaged_bytes;    /* skipped */
+    uint64_t unknown_blocks;   /* of types unknown to this version: skipped too */
+    uint64_t begin_ns, end_ns; /* time span of the records; both clock_ns if there is none */
 
     const struct vv_trace_record *records; /* by time; those of one thread in order */
     size_t nrecords;
@@ -53,8 +52,9 @@ struct vv_trace_file {
 };
 
 /*
- *   -EINVAL   this is no trace
- *   -ENOTSUP  of a later format
+ * Reads a file.
+ *   -EINVAL   it is not a trace
+ *   -ENOTSUP  it has a later format
  *   -ENOMEM, and errors of opening and reading
  * `err` gets a text.
  */
@@ -66,16 +66,16 @@ VV_WARN_UNUSED int vv_trace_file_parse(const void *bytes, size_t size, char *err
 /* Accepts NULL. */
 void vv_trace_file_free(struct vv_trace_file *f);
 
-/* The last value that the library gave for a key, or NULL. Keys are in docs/format/trace.md. */
+/* The last value of a key from the library, or NULL. Keys are in docs/format/trace.md. */
 const char *vv_trace_file_meta(const struct vv_trace_file *f, uint32_t context, const char *key);
-/* The same of the application. */
+/* The same from the application. */
 const char *vv_trace_file_note(const struct vv_trace_file *f, const char *key);
-/* The last one of that name, or NULL. */
+/* The last attachment of that name, or NULL. */
 const struct vv_trace_attachment *vv_trace_file_attachment(const struct vv_trace_file *f,
                                                            const char *name);
-/* The text of a name's number; "?" if the file has none. */
+/* The text of a name by its number; "?" if the file has none. */
 const char *vv_trace_file_name(const struct vv_trace_file *f, uint64_t name);
-/* Of a record's kind and its arguments, as the file itself says; "?" and "" where it does not. */
+/* The name of a record's kind, and the names of its arguments, from the file; "?" and "" if it has none. */
 const char *vv_trace_file_kind(const struct vv_trace_file *f, uint32_t kind);
 const char *vv_trace_file_arg(const struct vv_trace_file *f, uint32_t kind, unsigned arg);
 

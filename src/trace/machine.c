@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a trace says about the process and the machine it ran on. What cannot be found out is left
- * out. */
+/* Describes the process and its machine in a trace. Values that cannot be determined are left out. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include "base/topo.h"
 #include "trace/write.h"
 
-/* The value of the first line of /proc/cpuinfo that has one of these names. */
+/* The value of the first line of /proc/cpuinfo with one of these keys. */
 static bool cpu_model(char *buf, size_t size)
 {
     static const char *const keys[] = {"model name", "Processor", "cpu model"};
@@ -34,7 +33,7 @@ static bool cpu_model(char *buf, size_t size)
     return found;
 }
 
-/* The arguments of the process, with spaces in between. */
+/* The arguments of the process, separated by spaces. */
 static bool command_line(char *buf, size_t size)
 {
     FILE *f = fopen("/proc/self/cmdline", "re");

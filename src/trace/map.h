@@ -23,7 +23,7 @@ struct vvi_map_entry {
     uint32_t value;
 };
 
-/* All zero is empty. */
+/* All zero: empty. */
 struct vvi_map {
     struct vv_table table;
 };
@@ -62,7 +62,7 @@ static inline bool vvi_map_put(struct vvi_map *m, struct vvi_map_key key, uint32
     return true;
 }
 
-/* The key is there. */
+/* Removes a key, which must be in the map. */
 static inline void vvi_map_remove(struct vvi_map *m, struct vvi_map_key key)
 {
     struct vvi_map_entry *e = vvi_map_find(m, &key);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names as numbers, so that a record holds one.
+ * Numbers for names, so that a record can refer to a name.
  *
- * An open-addressed table of pointers that is only ever added to: a lookup reads it without a lock,
- * under which new names are put in. It is at most half full, so that every search ends at an empty
- * slot. Names are never freed, as records anywhere may speak of them.
+ * An open-addressed table of pointers that only grows: new names are added under a lock, and a lookup needs no lock. The
+ * table is at most half full, so that every search ends at an empty slot. Names are never freed, because any record may
+ * refer to them.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -25,7 +25,7 @@ struct name {
 
 static struct {
     struct vv_mutex lock;
-    /* Synchronization: stored with release under the lock, loaded with acquire: whoever sees the
+    /* Synchronization: stored with release under the lock, loaded with acquire: a thread that sees the
      * pointer sees the name. */
     _Atomic(struct name *) slot[SLOTS];
     _Atomic(struct name *) by_number[NAMES_MAX];
@@ -42,12 +42,12 @@ static void init_lock(void)
 static void init(void)
 {
     init_lock();
-    /* A child may be forked while another thread adds a name: the lock is free then, and the name
-     * known or not. */
+    /* A child may be forked while another thread adds a name: reinitialise the lock; the name is complete in
+     * the table, or not there. */
     (void)pthread_atfork(NULL, NULL, init_lock);
 }
 
-/* The slot that holds the name, or the empty one where it belongs. */
+/* The slot of the name, or the empty slot for it. */
 static _Atomic(struct name *) *search(uint64_t hash, const char *text, size_t bytes,
                                       struct name **ret_name)
 {
@@ -79,7 +79,7 @@ static uint32_t add_locked(uint64_t hash, const char *text, size_t bytes)
     memcpy(n->text, text, bytes);
     n->text[bytes] = '\0';
     atomic_store_explicit(&names.by_number[count], n, memory_order_release);
-    /* Pairs with the acquire in vvi_trace_names: whoever finds the name finds it counted. */
+    /* Pairs with the acquire in vvi_trace_names: a thread that finds the name finds it counted. */
     atomic_store_explicit(&names.count, count + 1, memory_order_release);
     atomic_store_explicit(slot, n, memory_order_release);
     return count;
@@ -95,7 +95,7 @@ static uint32_t find_or_add(const char *text, size_t bytes)
         return n->number;
     pthread_once(&once, init);
     vv_mutex_lock(&names.lock);
-    /* The first two are what vv_trace_name answers for want of a better one. */
+    /* The first two are the fallbacks of vv_trace_name. */
     if (atomic_load_explicit(&names.count, memory_order_relaxed) == 0) {
         static const char *const fixed[] = {"(unnamed)", "(other)"};
 

@@ -14,7 +14,7 @@ struct vvi_pool_block {
     _Alignas(16) char data[];
 };
 
-/* All zero is empty. */
+/* All zero: empty. */
 struct vvi_pool {
     struct vvi_pool_block *blocks;
 };
@@ -40,7 +40,7 @@ static inline void *vvi_pool_alloc(struct vvi_pool *pool, size_t bytes)
     return b->data + b->used - bytes;
 }
 
-/* The text up to a 0 byte, `bytes` of it at most. */
+/* Copies a text up to a 0 byte, at most `bytes` of it. */
 static inline char *vvi_pool_text(struct vvi_pool *pool, const char *text, size_t bytes)
 {
     size_t n = strnlen(text, bytes);
@@ -62,13 +62,13 @@ static inline void vvi_pool_fini(struct vvi_pool *pool)
     pool->blocks = NULL;
 }
 
-/* An array of `size`-byte things. All zero is empty. */
+/* An array of `size`-byte elements. All zero: empty. */
 struct vvi_list {
     void *v;
     size_t n, cap;
 };
 
-/* Room for `more`, 1 at least, behind the last, or NULL; they count from now on. */
+/* Appends `more` elements, at least 1, and returns the first of them, or NULL: no memory. */
 static inline void *vvi_list_add(struct vvi_list *list, size_t size, size_t more)
 {
     if (list->cap - list->n < more) {

@@ -2,16 +2,15 @@
 /*
  * From records to a timeline, in one pass over the records by time and one over the spans.
  *
- * Each thread of the application is a small machine: it is in a call or not, and in a stack of
- * phases. Whenever that changes, what it did until then becomes a span; so the spans of its first
- * row cover it from its first event to its last without gap or overlap. Copies and commits are
- * matched by what they move, as they may begin in one thread and end in another.
+ * Each thread of the application has a small state: it is in a call or not, and in a stack of phases. At every change the
+ * time since the last one becomes a span, so the spans of the thread's first row cover it from its first event to its last
+ * without gap or overlap. Copies and commits are matched by their data, because they may begin in one thread and end in
+ * another.
  *
- * Records may be missing: lost, or from before the trace began, or after its end. A call whose start
- * is missing begins with the last that is known of its thread; a second start ends what was open. A
- * copy that never ended was in flight when the trace broke off, and is drawn to there, but only if
- * nothing was lost and nobody closed the file: otherwise its end is merely missing, and it is left
- * out. Nothing here trusts a record: numbers out of range get a "?" or are passed over.
+ * Records may be missing: lost, before the trace began, or after its end. A call whose start is missing begins at its
+ * thread's last known event; a second start ends an open call. A copy without an end was in flight when the trace stopped,
+ * and is drawn to there, but only if nothing was lost and the file was not closed: otherwise only the end record is
+ * missing, and the copy is left out. Records are not trusted: numbers out of range become "?" or are skipped.
  */
 #include "trace/timeline.h"
 
@@ -24,11 +23,11 @@
 
 enum { ROWS_MAX = 64, PHASES_MAX = 64 };
 
-/* A span on its way, and where it belongs. */
+/* A span that is being built, and its lane. */
 struct draft {
     struct vv_span span;
     uint32_t lane;
-    uint32_t below; /* another open one of the same key */
+    uint32_t below; /* another open span with the same key */
 };
 
 struct phase {
@@ -40,8 +39,8 @@ struct thread {
     uint32_t number, role;
     const char *name;
     uint32_t lane;             /* VVI_MAP_NONE: it has none */
-    bool seen;                 /* some event of it makes a lane: the fields below count */
-    uint64_t since_ns;         /* it does what it does since then */
+    bool seen;                 /* an event made it visible in a lane: the fields below are valid */
+    uint64_t since_ns;         /* start of its current activity */
     uint64_t last_ns;          /* its last event */
     uint64_t last_call_end_ns; /* 0: none yet */
     bool in_call;
@@ -150,7 +149,7 @@ const char *vv_timeline_history(const struct vv_timeline *t, uint64_t history, u
     return "?";
 }
 
-/* ---- things by their keys ---- */
+/* ---- objects by their keys ---- */
 
 static struct thread *thread_of(struct build *b, uint32_t number)
 {
@@ -215,7 +214,7 @@ static struct draft *draft_new(struct build *b, uint32_t lane)
 
 /* ---- threads of the application ---- */
 
-/* The thread's first event that counts: it has a lane from now on. */
+/* Handles the thread's first visible event: it has a lane from now on. */
 static void thread_begin(struct build *b, struct thread *t, uint64_t now)
 {
     if (!t->seen) {
@@ -225,7 +224,7 @@ static void thread_begin(struct build *b, struct thread *t, uint64_t now)
     }
 }
 
-/* What the thread did until now, outside of the library. */
+/* Ends the thread's current time outside of the library. */
 static void compute_ends(struct build *b, struct thread *t, uint64_t now)
 {
     if (t->in_call || now <= t->since_ns)
@@ -245,8 +244,7 @@ static void compute_ends(struct build *b, struct thread *t, uint64_t now)
 static void phase_begins(struct build *b, struct thread *t, uint64_t name, uint64_t now)
 {
     thread_begin(b, t, now);
-    /* Between phases the thread may be idle or elsewhere: that is nothing to be drawn unless it is
-     * within one. */
+    /* Outside of phases the thread may be idle: draw only time within a phase. */
     if (t->nphases > 0 || t->last_call_end_ns > 0)
         compute_ends(b, t, now);
     if (!t->in_call)
@@ -325,7 +323,7 @@ static void iteration_add(struct build *b, struct thread *t)
     };
 }
 
-/* The open call ends now; `end`: with this record, NULL if it is missing. */
+/* Ends the open call; `end`: its end record, NULL if that is missing. */
 static void call_ends(struct build *b, struct thread *t, const struct vv_trace_record *end,
                       uint64_t now)
 {
@@ -380,7 +378,7 @@ static void on_call(struct build *b, struct thread *t, const struct vv_trace_rec
     call_ends(b, t, r, now);
 }
 
-/* The trace ends: so does all that the thread was in. */
+/* At the end of the trace: ends the thread's call and phases. */
 static void thread_ends(struct build *b, struct thread *t, uint64_t now)
 {
     if (t->in_call)
@@ -403,7 +401,7 @@ static struct vvi_map_key commit_key(const struct vv_trace_record *r)
     return (struct vvi_map_key){{r->arg[0], r->arg[1]}};
 }
 
-/* The hop that writes files: commits are its mover's work. */
+/* The hop that writes files: its mover makes commits. */
 static uint32_t commit_hop(const struct build *b, uint32_t context)
 {
     for (uint32_t hop = 0; hop < 16; hop++)
@@ -458,7 +456,7 @@ static void transfer_ends(struct build *b, const struct vv_trace_record *r, uint
     if (d->below == VVI_MAP_NONE)
         vvi_map_remove(map, key);
     else
-        vvi_map_put(map, key, d->below); /* the key is there: needs no memory */
+        vvi_map_put(map, key, d->below); /* the key exists: needs no memory */
 }
 
 /* ---- histories and tiers ---- */
@@ -578,7 +576,7 @@ static void on_record(struct build *b, const struct vv_trace_record *r)
 
 /* ---- the pass over the spans ---- */
 
-/* What never ended is drawn to the end of the trace, or left out: see above. */
+/* Draws spans without an end to the end of the trace, or leaves them out: see above. */
 static void settle_open(struct build *b)
 {
     struct draft *d = b->a->drafts.v;
@@ -607,11 +605,11 @@ static int by_lane_and_start(const void *x, const void *y)
         return a->span.start_ns < b->span.start_ns ? -1 : 1;
     if (a->span.row != b->span.row)
         return a->span.row < b->span.row ? -1 : 1;
-    /* What took no time at all stands before what began then. */
+    /* A span of length 0 comes before others that begin at the same time. */
     return a->span.end_ns < b->span.end_ns ? -1 : a->span.end_ns > b->span.end_ns;
 }
 
-/* Rows of a mover's spans, so that none covers another; beyond ROWS_MAX they do. */
+/* Assigns rows to a mover's spans, so that none overlaps another; beyond ROWS_MAX they do. */
 static void assign_row(uint64_t *row_end, unsigned *rows, struct vv_span *s)
 {
     unsigned row = 0;
@@ -623,8 +621,8 @@ static void assign_row(uint64_t *row_end, unsigned *rows, struct vv_span *s)
     s->row = (uint16_t)row;
 }
 
-/* How far the spans of a lane cover commits and copies, and what the commits have of the time for themselves. Spans
- * come by their start, so that what lies before the start of one is settled. */
+/* Computes the time in which commits were pending and nothing was copied. Spans come in the order of their start, so
+ * everything before the start of the current span is final. */
 struct alone {
     uint64_t commit_from, commit_to; /* pending; not yet counted from here on */
     uint64_t copy_to;

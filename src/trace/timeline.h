@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a trace tells, put in order for those who draw it: lanes with spans of time in them, the calls
- * of the application one by one, how full the tiers were, and totals. Every exporter and report
- * stands on this and not on records.
+ * A trace as a timeline, for exporters and reports: lanes with spans of time, the calls of the application one by one, the
+ * occupancy of tiers, and totals. Exporters and reports use this instead of records.
  *
- * Times are nanoseconds since `origin_ns` of the records' clock, the first event; the last is at
- * `length_ns`. What had begun before the trace or had not ended with it is cut there. Texts belong to
- * the timeline or its file, which must outlive it.
+ * Times are nanoseconds since `origin_ns` of the records' clock, the first event; the last event is at `length_ns`. A span
+ * that began before the trace, or had not ended at its end, is cut there. Texts belong to the timeline or to its file,
+ * which must outlive it.
  */
 #ifndef VV_TRACE_TIMELINE_H
 #define VV_TRACE_TIMELINE_H
@@ -19,11 +18,11 @@ enum vv_lane_kind {
 };
 
 enum vv_span_kind {
-    VV_SPAN_COMPUTE, /* the application is not in the library: `name` is its phase, or how far it is
-                        (see vv_timeline.phased) */
+    VV_SPAN_COMPUTE, /* the application is not in the library: `name` is its phase, or "forward" or
+                        "backward" (see vv_timeline.phased) */
     VV_SPAN_WRITE,   /* it waits in a checkpoint, reserve or commit */
     VV_SPAN_READ,    /* it waits in a restore or acquire */
-    VV_SPAN_OTHER,   /* it waits for a level, a flush, or the end */
+    VV_SPAN_OTHER,   /* it waits for a level, a flush, or closing */
     VV_SPAN_COPY,    /* movers: one order; also the application's own copies, in their lane */
     VV_SPAN_COMMIT,  /* movers: a file is made durable */
     VV_SPAN_PHASE,   /* a phase that the application marked, calls in it included */
@@ -36,27 +35,28 @@ const char *vv_span_kind_name(enum vv_span_kind kind);
 struct vv_span {
     uint64_t start_ns, end_ns;
     uint16_t kind; /* enum vv_span_kind */
-    uint16_t row;  /* within the lane, so that no two of a row overlap. APP: 0 is what the thread
-                      does, 1 and on are phases by depth */
-    bool cut;      /* began before the trace, or had not ended when it ended */
-    bool up;       /* COPY: towards the application (prefetch, restore), not away from it */
+    uint16_t
+        row;  /* row in the lane; no two spans of a row overlap. APP: 0 is the thread's activity,
+                      1 and on are phases by depth */
+    bool cut; /* began before the trace, or had not ended when it ended */
+    bool up;  /* COPY: towards the application (prefetch, restore), not away from it */
     int16_t src_tier, dst_tier; /* COPY; -1: the application */
     int32_t status;             /* 0 or a negative errno value */
     const char *name;           /* of a phase, a call or a hop; never NULL */
     uint64_t history, version;  /* COPY, COMMIT and calls; history as in records, 0: none */
-    uint64_t bytes;             /* that were moved, or are in the version */
+    uint64_t bytes;             /* bytes moved, or size of the version */
 };
 
 struct vv_lane {
     enum vv_lane_kind kind;
-    const char *label; /* "application", "d2h"; with the context where there are several */
+    const char *label; /* "application", "d2h"; with the context if there are several */
     uint32_t thread;   /* APP */
     uint32_t context;  /* MOVER */
     uint32_t hop;      /* MOVER: number of the hop */
     unsigned rows;
     const struct vv_span *spans; /* by start */
     size_t nspans;
-    uint64_t kind_ns[VV_SPAN_KINDS]; /* how long of each kind; spans that overlap count once */
+    uint64_t kind_ns[VV_SPAN_KINDS]; /* time of each kind; overlapping spans count once */
     uint64_t bytes;                  /* MOVER: moved without error */
     uint64_t commit_alone_ns;        /* MOVER: a commit was pending, and nothing was copied */
 };
@@ -65,12 +65,12 @@ struct vv_lane {
 #define VV_NO_DISTANCE UINT64_MAX
 struct vv_iteration {
     uint64_t start_ns, end_ns; /* blocked meanwhile */
-    uint64_t gap_ns;           /* since the call before it of this thread ended; 0: none was */
+    uint64_t gap_ns;           /* since the previous call of this thread ended; 0: there was none */
     bool restore;
     uint32_t call; /* enum vv_trace_call */
     uint32_t thread;
     uint64_t history, version, bytes;
-    uint64_t distance; /* hinted versions that were ready when a restore came; VV_NO_DISTANCE */
+    uint64_t distance; /* hinted versions that were ready when a restore began; VV_NO_DISTANCE */
     int32_t status;
 };
 
@@ -80,7 +80,7 @@ struct vv_occupancy_point {
 
 struct vv_occupancy {
     uint32_t context, tier;
-    const char *label;       /* "device", "host", ...; with the context where there are several */
+    const char *label;       /* "device", "host", ...; with the context if there are several */
     uint64_t capacity_bytes; /* 0: no limit */
     uint64_t peak_bytes;
     const struct vv_occupancy_point *points; /* each value holds until the next */
@@ -105,8 +105,8 @@ struct vv_timeline_totals {
 struct vv_timeline {
     const struct vv_trace_file *file;
     uint64_t origin_ns, length_ns;
-    /* The application marked phases, and VV_SPAN_COMPUTE goes by their names ("" outside of them).
-     * Otherwise it is "forward" until the first restore begins, and then "backward". */
+    /* True if the application marked phases: then they name the VV_SPAN_COMPUTE spans ("" outside of them). Otherwise
+     * these are "forward" until the first restore begins, and then "backward". */
     bool phased;
     const struct vv_lane
         *lanes; /* threads of the application first, then movers by context and hop */
@@ -129,9 +129,9 @@ VV_WARN_UNUSED int vv_timeline_new(const struct vv_trace_file *file,
 /* Accepts NULL. */
 void vv_timeline_free(struct vv_timeline *t);
 
-/* What a history was called at that time; "?" if the trace does not say. */
+/* The name of a history at that time; "?" if it is not in the trace. */
 const char *vv_timeline_history(const struct vv_timeline *t, uint64_t history, uint64_t time_ns);
-/* What a tier of a context is called: "device", "host", "disk"; "?". */
+/* The name of a tier of a context: "device", "host", "disk"; "?". */
 const char *vv_timeline_tier(const struct vv_timeline *t, uint32_t context, int tier);
 
 #endif

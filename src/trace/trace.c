@@ -10,17 +10,15 @@
  * invalidated before it. (Fences would do the same with fewer words, but ThreadSanitizer does not
  * model them.)
  *
- * Rings are never freed: they are listed, and a ring whose thread has ended is handed to the next
- * thread that needs one, so that their number is the largest number of threads that traced at once.
- * The list's lock orders the handing over. A reset does not touch the rings either; it notes in
- * each from which record on it counts.
+ * Rings are never freed. They are in a list, and a ring whose thread has ended is reused by the next thread that needs
+ * one, so that their number is the largest number of threads that traced at once. The list's lock orders the change of
+ * owner. A reset does not clear the rings; it stores in each the number of the first record that counts.
  *
- * A trace file drains the rings from where it began or got to last. It does not hold up the writers:
- * one that comes round before its records were taken overwrites them, and they count as lost. A
- * thread announces itself (who it is) with its first event after a trace file was begun.
+ * A trace file drains the rings from where it began or stopped last. It does not block the writers: a writer that wraps
+ * around overwrites records that were not taken yet, and they count as lost. A thread announces itself (its id and name)
+ * with its first event after a trace file was begun.
  *
- * A forked child has the rings but none of the other threads, and records nothing until it turns
- * tracing on itself.
+ * A forked child has the rings but none of the other threads, and records nothing until it turns tracing on itself.
  */
 #include "trace/trace_private.h"
 
@@ -42,10 +40,10 @@ struct slot {
 _Static_assert(sizeof(struct slot) == sizeof(struct vv_trace_record), "slots hold records");
 
 struct ring {
-    struct ring *next;     /* immutable once listed */
-    size_t mask;           /* immutable */
-    bool owned;            /* Synchronization: rings.lock */
-    uint64_t drained;      /* records taken or passed over. Owner: who drains, or begins to */
+    struct ring *next; /* immutable once listed */
+    size_t mask;       /* immutable */
+    bool owned;        /* Synchronization: rings.lock */
+    uint64_t drained;  /* records taken or skipped. Owner: the thread that drains, or begins to */
     _Atomic uint64_t base; /* relaxed, under rings.lock: records before this number were reset */
     _Atomic uint64_t
         head; /* records written; stored by the owner (release), loaded by readers (acquire) */
@@ -58,14 +56,14 @@ static struct {
     size_t capacity;            /* Synchronization: lock */
     pthread_key_t key;          /* immutable after init */
     bool key_valid;             /* immutable after init */
-    bool memory_on, file_on;    /* who wants events. Synchronization: lock */
+    bool memory_on, file_on;    /* the consumers of events. Synchronization: lock */
     _Atomic uint64_t dropped;   /* relaxed: events that found no memory for a ring */
-    _Atomic uint64_t undrained; /* the same, since the trace file last asked */
+    _Atomic uint64_t undrained; /* the same, since the last drain of the trace file */
 } rings;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Owner's: nobody else reads them. */
+/* Owner: this thread. */
 static _Thread_local struct ring *my_ring;
 static _Thread_local uint32_t my_thread;
 static _Thread_local uint32_t my_epoch;
@@ -73,8 +71,8 @@ static _Thread_local const char *my_name;
 
 _Atomic bool vvi_trace_on;
 
-/* Counts trace files begun. Synchronization: relaxed; a thread that sees it late announces itself
- * with a later event. */
+/* Number of trace files begun. Synchronization: relaxed; a thread that sees it late announces itself with a later
+ * event. */
 static _Atomic uint32_t epoch;
 static _Atomic uint32_t contexts;
 
@@ -117,7 +115,7 @@ uint32_t vv_trace_new_context(void)
     return atomic_fetch_add_explicit(&contexts, 1, memory_order_relaxed) + 1;
 }
 
-/* At the end of a thread that traced. */
+/* Called at the end of a thread that traced: its ring may be reused. */
 static void give_up_ring(void *arg)
 {
     struct ring *ring = arg;
@@ -133,7 +131,7 @@ static void update_on_locked(void)
     atomic_store_explicit(&vvi_trace_on, rings.memory_on || rings.file_on, memory_order_relaxed);
 }
 
-/* Somebody who is not there may have held the lock. The list is whole at any instant. */
+/* In the child: a thread of the parent may have held the lock. The list is consistent at any time. */
 static void after_fork_child(void)
 {
     vv_mutex_init(&rings.lock, "trace rings", VV_RANK_TRACE);
@@ -172,8 +170,7 @@ static struct ring *take_ring(void)
     vv_mutex_unlock(&rings.lock);
     if (!ring)
         return NULL;
-    /* Without a key, or if this fails, the ring stays with a thread that is gone: memory, not
-     * correctness. */
+    /* Without a key, or if this fails, the ring is not reused after the thread has ended: that only costs memory. */
     if (rings.key_valid)
         pthread_setspecific(rings.key, ring);
     my_thread = (uint32_t)gettid();
@@ -181,12 +178,12 @@ static struct ring *take_ring(void)
     return ring;
 }
 
-/* Says who the calling thread is. */
+/* Records the id and name of the calling thread. */
 static void announce(uint32_t now)
 {
     char name[32] = "";
 
-    my_epoch = now; /* first: the event written here must not announce it again */
+    my_epoch = now; /* set first: the event written here must not announce it again */
     if (!my_name)
         (void)pthread_getname_np(pthread_self(), name, sizeof(name));
     vvi_trace_write(VV_TRACE_THREAD, vv_trace_name(my_name ? my_name : name),
@@ -217,7 +214,7 @@ static inline void write_at(uint64_t time_ns, enum vv_trace_kind kind,
                           memory_order_release);
     for (int i = 0; i < VV_TRACE_ARGS; i++)
         atomic_store_explicit(&slot->word[WORD_ARG + i], arg[i], memory_order_release);
-    /* The record is whole; pairs with the first load in read_slot. */
+    /* The record is complete; pairs with the first load in read_slot. */
     atomic_store_explicit(&slot->word[WORD_SEQ], n + 1, memory_order_release);
     atomic_store_explicit(&ring->head, n + 1, memory_order_release);
 }
@@ -236,7 +233,7 @@ void vv_trace_at(uint64_t time_ns, enum vv_trace_kind kind, const uint64_t arg[V
         write_at(time_ns, kind, arg);
 }
 
-/* False if record `n` (from 0) is not, or not wholly, in the ring any more. */
+/* False if record `n` (from 0) was overwritten, wholly or in part. */
 static bool read_slot(struct ring *ring, uint64_t n, struct vv_trace_record *ret_record)
 {
     struct slot *slot = &ring->slots[n & ring->mask];
@@ -389,7 +386,7 @@ static size_t drain_ring(struct ring *ring, struct vv_trace_record *ret_records,
 
 size_t vvi_trace_drain(struct vv_trace_record *ret_records, size_t max, uint64_t *lost)
 {
-    static struct ring *last; /* where the one before stopped. Owner: who drains */
+    static struct ring *last; /* where the previous drain stopped. Owner: the thread that drains */
     struct ring *list, *ring;
     size_t count = 0;
 
@@ -397,8 +394,8 @@ size_t vvi_trace_drain(struct vv_trace_record *ret_records, size_t max, uint64_t
     vv_mutex_lock(&rings.lock);
     list = rings.list;
     vv_mutex_unlock(&rings.lock);
-    /* What is listed stays. In turn, so that a thread that writes without end does not keep the
-     * others' records from being taken. */
+    /* Rings are never unlisted. Drain them in turn, so that a thread that writes without end does not
+     * starve the others. */
     ring = last && last->next ? last->next : list;
     for (struct ring *first = ring; ring && count < max;) {
         count += drain_ring(ring, ret_records + count, max - count, lost);

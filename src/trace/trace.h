@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Event records. Each thread writes fixed-size records into a ring of its own, without a lock;
- * anybody may collect all rings into one list while they are being written. Off, an event costs one
- * load and one branch that is never taken.
+ * Event records. Each thread writes fixed-size records into its own ring, without a lock; any thread may
+ * collect all rings into one list while they are being written. When tracing is off, an event costs one
+ * load and one branch.
  */
 #ifndef VV_TRACE_TRACE_H
 #define VV_TRACE_TRACE_H
@@ -17,13 +17,13 @@
 #define VV_TRACE_ARGS 5
 
 /*
- * X(kind, name, names of the arguments). Exporters and tests read the names from here. The numbers
- * stand in trace files: append only.
+ * X(kind, name, names of the arguments). Exporters and tests use these names. The numbers
+ * are in trace files: append only.
  *
  * history   VV_TRACE_HISTORY: context and number of the history in it; HISTORY_OPEN names it
  * object    the version
- * tier      as the context numbers its tiers, fast to slow
- * route     VV_TRACE_ROUTE: the hop, and from which tier to which
+ * tier      index in the context's tiers, fast to slow
+ * route     VV_TRACE_ROUTE: the hop, its source tier and its destination tier
  * status    0 or a negative errno value
  * name, phase   VV_TRACE_NAME: numbers of vv_trace_name()
  */
@@ -89,16 +89,16 @@ enum vv_trace_call {
         VV_TRACE_CALL_COUNT
 };
 
-/* Who a thread is. */
+/* Roles of threads. */
 enum vv_trace_role { VV_TRACE_ROLE_APP, VV_TRACE_ROLE_LIBRARY };
 
 #define VV_TRACE_HISTORY(context, hist)   ((uint64_t)(context) << 32 | (uint32_t)(hist))
 #define VV_TRACE_HISTORY_CONTEXT(history) ((uint32_t)((history) >> 32))
 #define VV_TRACE_HISTORY_NUMBER(history)  ((uint32_t)(history))
-/* Tiers from -1, the application, on. */
+/* Tiers are numbered from -1, the application. */
 #define VV_TRACE_ROUTE(hop, src_tier, dst_tier) \
     ((uint64_t)(hop) | (uint64_t)((src_tier) + 1) << 8 | (uint64_t)((dst_tier) + 1) << 16)
-/* What the engine does not move itself: between local files and remote ones. The hops follow those of
+/* Hops that the engine does not execute itself: between local files and remote ones. They follow those of
  * the engine, the tiers are above all of a context's. */
 enum { VV_TRACE_HOP_F2R = 6, VV_TRACE_HOP_R2F };
 enum { VV_TRACE_TIER_FILE = 252, VV_TRACE_TIER_REMOTE };
@@ -111,21 +111,21 @@ struct vv_trace_log {
         *records; /* by time; those of one thread in the order they were written */
     size_t count;
     uint64_t
-        lost; /* written since the last reset, but overwritten, or dropped for want of memory */
+        lost; /* written since the last reset, but overwritten, or dropped because of lack of memory */
 };
 
 /* Records per thread; rounded up to a power of two. */
 #define VV_TRACE_RING_DEFAULT 65536
 
 /* Turns recording in memory on. `ring_records` (0: the default) is the size of rings made from now
- * on. Any thread. Off, events are still recorded while a trace file is being written. */
+ * on. Any thread. When it is off, events are still recorded while a trace file is being written. */
 void vv_trace_start(size_t ring_records);
 void vv_trace_stop(void);
 
-/* Forgets all that was written so far. Any thread, also while others write. */
+/* Discards all records written so far. Any thread, also while others write. */
 void vv_trace_reset(void);
 
-/* Collects what the rings hold, sorted. Any thread, also while others write: a record that is being
+/* Collects the records of all rings, sorted. Any thread, also while others write: a record that is being
  * overwritten is left out and counted as lost. -ENOMEM. */
 VV_WARN_UNUSED int vv_trace_snapshot(struct vv_trace_log *ret_log);
 void vv_trace_log_fini(struct vv_trace_log *log);
@@ -136,19 +136,19 @@ void vv_trace_log_fini(struct vv_trace_log *log);
 enum { VV_TRACE_NAME_UNNAMED, VV_TRACE_NAME_OTHER, VV_TRACE_NAME_BYTES = 255 };
 uint32_t vv_trace_name(const char *text);
 
-/* What the calling thread is called in traces, as one of the library's; a constant. Threads that do
- * not say so are the application's, by the names that they have in the system. */
+/* Names the calling thread in traces, as one of the library's; the name is a constant. Threads without
+ * this call are the application's, and have their names in the system. */
 void vv_trace_thread(const char *name);
 
-/* A number for a context, unique in the process and never 0. */
+/* Returns a number for a context, unique in the process and never 0. */
 uint32_t vv_trace_new_context(void);
 
-/* "?" beyond the last. */
+/* The name of a call; "?" beyond the last. */
 const char *vv_trace_call_name(uint32_t call);
 
-/* "?" beyond the last kind. */
+/* The name of a kind; "?" beyond the last. */
 const char *vv_trace_kind_name(uint32_t kind);
-/* "" where the kind has no such argument. */
+/* The name of an argument; "" if the kind has no such argument. */
 const char *vv_trace_arg_name(uint32_t kind, unsigned arg);
 
 /* Synchronization: relaxed. A thread that sees the flag late writes or misses an event around the
@@ -162,7 +162,7 @@ static inline bool vv_trace_enabled(void)
     return __builtin_expect(atomic_load_explicit(&vvi_trace_on, memory_order_relaxed), 0);
 }
 
-/* The same for what happened at another time. */
+/* The same for an event at another time. */
 void vv_trace_at(uint64_t time_ns, enum vv_trace_kind kind, const uint64_t arg[VV_TRACE_ARGS]);
 
 static inline void vv_trace5(enum vv_trace_kind kind, uint64_t a, uint64_t b, uint64_t c,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of trace/ share. Nothing outside includes it. */
+/* Declarations shared by the files of trace/. No other module includes it. */
 #ifndef VV_TRACE_PRIVATE_H
 #define VV_TRACE_PRIVATE_H
 
@@ -7,23 +7,23 @@
 
 /* ---- trace.c ---- */
 
-/* A trace file wants events, or wants them no more. Turned on, the rings are drained from here on,
- * and every thread announces itself anew with its next event. */
+/* Turns events for a trace file on or off. When turned on, the rings are drained from this point on,
+ * and every thread announces itself again with its next event. */
 void vvi_trace_file_wants(bool on);
 
 /* Takes records out of the rings, oldest first in each, at most `max`; adds what was overwritten
- * before it could be taken to *lost. Returns how many there are; fewer than `max`: the rings were
- * empty for a moment. One thread at a time, which is the writer of the trace file. */
+ * before it could be taken to *lost. Returns their number; fewer than `max`: the rings were
+ * empty at some time. One thread at a time: the writer of the trace file. */
 size_t vvi_trace_drain(struct vv_trace_record *ret_records, size_t max, uint64_t *lost);
 
-/* For qsort: the order of records in time; of one time, by thread and as they were made. */
+/* For qsort: orders records by time; those of one time by thread and sequence. */
 int vvi_trace_by_time(const void *x, const void *y);
 
 /* ---- names.c ---- */
 
-/* Names are numbered from 0; there are so many. Any thread. */
+/* The number of names, which are numbered from 0. Any thread. */
 uint32_t vvi_trace_names(void);
-/* The text of a name that there is. */
+/* The text of an existing name. */
 const char *vvi_trace_name_text(uint32_t name);
 
 #endif

@@ -2,22 +2,20 @@
 /*
  * The writer of trace files.
  *
- * One thread does all that touches the file: it writes the header, drains the rings every few
- * milliseconds, or without a pause while there is much to drain, and writes what others have left in
- * the queue (pairs, attachments), each as one block. Others only put things in the queue; the two
- * that wait for it are whoever starts it, until the header is written, and a flush. So a slow disk
- * costs records, which are counted, and nobody's time.
+ * One thread does all work on the file. It writes the header, drains the rings every few milliseconds, or without a pause
+ * while there are many records, and writes the items that other threads have queued (pairs, attachments), each as one
+ * block. Other threads only queue items. Two calls wait for the thread: starting it, until the header is written, and a
+ * flush. So a slow disk costs records, which are counted, and does not delay other threads.
  *
- * Order. Names that records speak of are written before the records: a name is there before the
- * record that has its number, so that the names known after a drain are enough for it. What the
- * queue held before a drain is written after it. A flush or the end is answered by a pass that began
- * after it was asked for.
+ * Order. Names are written before the records that refer to them: a name is in the table before the record with its
+ * number, so the names known after a drain cover its records. Items that were queued before a drain are written after it.
+ * A flush, or the end, is answered by a pass that began after the request.
  *
- * Failure. A block that cannot be written whole is cut off again, so that the file ends with a whole
- * one. From then on nothing is recorded or written; the error is kept for flushes.
+ * Failure. A block that cannot be written whole is truncated, so that the file ends with a whole block. From then on
+ * nothing is recorded or written; the error is kept for flushes.
  *
- * Locks. `life` is around starting and ending, the thread's end included; `lock` protects the queue
- * and what is asked of the thread, and is never held across a system call that may block.
+ * Locks. `life` covers starting and ending, including the end of the thread; `lock` protects the queue and the requests to
+ * the thread, and is never held across a system call that may block.
  */
 #include "trace/write.h"
 
@@ -44,12 +42,12 @@
 #include "trace/trace_private.h"
 
 #define PERIOD_NS (10 * VV_NS_PER_MS)
-/* Records in a block at most; as many are taken at once. */
+/* Most records of a block; also the most that are taken at once. */
 #define BATCH_RECORDS 8192u
-/* Data that waits to be written at most. */
+/* Limit of the data that waits to be written. */
 #define QUEUE_BYTES_MAX ((size_t)256 << 20)
 
-/* A block to be: its header, its payload, zeros up to the alignment. */
+/* A block that will be written: its header, its payload, zeros up to the alignment. */
 struct item {
     struct item *next;
     uint32_t type;
@@ -60,7 +58,7 @@ struct item {
     } block;
 };
 
-/* What the thread itself goes by. Owner: the thread; before and after it, the holder of `life`. */
+/* State of the thread. Owner: the thread; before its start and after its end, the holder of `life`. */
 struct out {
     int fd;
     uint64_t end; /* of the last whole block */
@@ -72,18 +70,18 @@ struct out {
 
 static struct {
     struct vv_mutex life;
-    /* Synchronization: life, all of this block. */
+    /* Synchronization: life, all fields of this block. */
     unsigned users;
     char path[4096];
-    dev_t dev; /* of the file that was written last, and how far */
+    dev_t dev; /* identity of the file that was written last, and its length */
     ino_t ino;
     uint64_t resume_end, resume_number;
-    bool created; /* the file was not there, or empty, before it was begun */
+    bool created; /* the file did not exist, or was empty, before */
     pthread_t thread;
     struct out out;
 
     struct vv_mutex lock;
-    /* Synchronization: lock, all below. */
+    /* Synchronization: lock, all fields below. */
     struct vv_cond work, answer;
     struct item *first, **last;
     size_t queued_bytes;
@@ -91,7 +89,8 @@ static struct {
     bool started, stop, failed;
     int error;
 
-    _Atomic bool writing; /* relaxed: seen late, something is queued for nothing or left out */
+    _Atomic bool
+        writing; /* relaxed: a thread that sees it late queues an item in vain, or leaves it out */
 } w;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -104,8 +103,8 @@ static void init_locks(void)
     vv_cond_init(&w.answer);
 }
 
-/* The thread is not there, and the file is the parent's. Locks may have been held by threads that
- * are not there either. */
+/* In the child there is no writer thread, and the file is the parent's. Other threads of the parent may have
+ * held the locks. */
 static void after_fork_child(void)
 {
     if (w.users > 0)
@@ -146,7 +145,7 @@ static struct item *item_new(uint32_t type, uint64_t payload_bytes)
     return item;
 }
 
-/* Returns where it ends. */
+/* Appends data and returns its end. */
 static char *put(char *at, const void *data, size_t bytes)
 {
     memcpy(at, data, bytes);
@@ -174,7 +173,7 @@ static int write_at(int fd, const char *data, size_t bytes, uint64_t offset)
     return 0;
 }
 
-/* Writes a block, or nothing. */
+/* Writes a whole block, or nothing. */
 static int item_write(struct out *o, struct item *item)
 {
     size_t padded = vv_align_up(item->bytes, VV_TRACE_BLOCK_ALIGN);
@@ -189,7 +188,7 @@ static int item_write(struct out *o, struct item *item)
     head->sum = vv_hash64(head, offsetof(struct vv_trace_block, sum));
     int rc = write_at(o->fd, (const char *)&item->block, sizeof(*head) + padded, o->end);
     if (rc) {
-        /* What stands there in part is skipped by readers in any case. */
+        /* If this fails, readers skip the partial block. */
         if (ftruncate(o->fd, (off_t)o->end))
             vv_log(VV_LOG_DEBUG, "trace file: %s", strerror(errno));
         return rc;
@@ -207,7 +206,7 @@ static int item_write_and_free(struct out *o, struct item *item)
     return rc;
 }
 
-/* ---- what the thread writes ---- */
+/* ---- blocks written by the thread ---- */
 
 static int write_names(struct out *o)
 {
@@ -290,7 +289,7 @@ static int write_head(struct out *o)
     return rc ? rc : write_kinds(o);
 }
 
-/* Takes all that the rings hold. */
+/* Writes all records of the rings. */
 static int write_records(struct out *o)
 {
     struct item *item = o->batch;
@@ -300,7 +299,7 @@ static int write_records(struct out *o)
 
     do {
         uint64_t lost = 0;
-        /* The last is kept for the news that some were lost. */
+        /* One place is reserved for the record that reports losses. */
         n = vvi_trace_drain(records, BATCH_RECORDS - 1, &lost);
         size_t count = n;
         o->lost += lost;
@@ -355,13 +354,13 @@ static void fail_locked(int error)
     atomic_store_explicit(&w.writing, false, memory_order_relaxed);
 }
 
-/* Waits until there is something to do, and takes it. */
+/* Waits until there is work, and takes it. */
 static struct item *take_locked(uint64_t *ret_pass, bool *ret_stop)
 {
     uint64_t until_ns = vv_now_ns() + PERIOD_NS;
 
     while (!w.stop && w.asked == w.answered && !w.first) {
-        /* Nothing will be recorded any more; somebody will ask or stop. */
+        /* After a failure nothing is recorded any more: wait for a flush or the end. */
         if (vv_cond_wait_until(&w.work, &w.lock, w.failed ? VV_NEVER_NS : until_ns))
             break;
     }
@@ -435,7 +434,7 @@ int vv_trace_path(const char *pattern, int rank, char *buf, size_t size)
     return 0;
 }
 
-/* Whether a file that is there may be replaced. */
+/* Checks that an existing file may be replaced. */
 static int file_check(int fd, const struct stat *st, const char **ret_why)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -452,7 +451,7 @@ static int file_check(int fd, const struct stat *st, const char **ret_why)
     }
     if (st->st_size > 0 && (pread(fd, magic, sizeof(magic), 0) != (ssize_t)sizeof(magic) ||
                             memcmp(magic, VV_TRACE_MAGIC, sizeof(magic)) != 0)) {
-        *ret_why = "it is there already, and is no trace: not overwritten";
+        *ret_why = "it exists and is not a trace: not overwritten";
         return -EEXIST;
     }
     return 0;
@@ -515,7 +514,7 @@ static int thread_start(void)
     atomic_store_explicit(&w.writing, true, memory_order_relaxed);
     vv_mutex_unlock(&w.lock);
     vvi_trace_file_wants(true);
-    /* It may outlive the context that begins it, and so belongs to none. */
+    /* The thread belongs to no context's group, because it may outlive the context that starts it. */
     struct vv_thread_group *before = vv_thread_group_enter(NULL);
     int rc = vv_thread_start(&w.thread, writer_main, &w.out);
     vv_thread_group_enter(before);
@@ -590,7 +589,7 @@ int vv_trace_write_stop(void)
         pthread_join(w.thread, NULL);
         vv_mutex_lock(&w.lock);
         rc = w.error;
-        w.error = 0; /* of a file that is there no more */
+        w.error = 0; /* it was of an earlier file */
         vv_mutex_unlock(&w.lock);
         file_close();
     }
@@ -598,9 +597,9 @@ int vv_trace_write_stop(void)
     return rc;
 }
 
-/* ---- what others leave ---- */
+/* ---- queueing by other threads ---- */
 
-/* Takes the item. */
+/* Queues an item and takes ownership of it. */
 static int enqueue(struct item *item)
 {
     int rc = 0;
@@ -608,7 +607,7 @@ static int enqueue(struct item *item)
     if (!item)
         return -ENOMEM;
     vv_mutex_lock(&w.lock);
-    /* Stored under the lock when the file ends: what is queued now is still taken. */
+    /* The flag is cleared under the lock when the file ends: an item queued now is still taken. */
     if (!vv_trace_writing()) {
         free(item);
     } else if (w.queued_bytes > 0 && w.queued_bytes + item->bytes > QUEUE_BYTES_MAX) {

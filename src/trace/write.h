@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing a trace file. There is one for the process at most, shared by all that start it under the
- * same name. A thread takes the records out of the rings and writes them; nobody else waits for the
- * disk but whoever asks to. When writing fails, tracing stops and everything else goes on.
+ * Writing a trace file. A process has at most one, shared by all callers that start it under the
+ * same name. A thread takes the records out of the rings and writes them; other threads wait for the
+ * disk only in start, stop and flush. When writing fails, tracing stops and everything else continues.
  */
 #ifndef VV_TRACE_WRITE_H
 #define VV_TRACE_WRITE_H
@@ -13,26 +13,26 @@
 
 #include "base/util.h"
 
-/* In a path, "%p" is the number of the process and "%r" the rank. -ENAMETOOLONG. */
+/* Expands "%p", the process id, and "%r", the rank, in a path. -ENAMETOOLONG. */
 VV_WARN_UNUSED int vv_trace_path(const char *pattern, int rank, char *buf, size_t size);
 
 /*
- * Begins a file, or joins those who write it already; vv_trace_write_stop for each success. A file
- * that is there is replaced, if it is a trace; the one that this process has written last is gone on
- * with. A text says what is wrong:
- *   -EBUSY    this process writes another one, or another process this one
- *   -EEXIST   the file is there, and is no trace
+ * Begins a file, or joins it if it is being written; call vv_trace_write_stop for each success. An existing
+ * trace is replaced; the file that this process has written last is
+ * continued. `err` gets a text:
+ *   -EBUSY    this process writes another file, or another process writes this one
+ *   -EEXIST   the file exists and is not a trace
  *   other     errors of opening and writing it
  */
 VV_WARN_UNUSED int vv_trace_write_start(const char *path, char *err, size_t err_bytes);
-/* The last of them has all records written, and ends the file. The error for which writing has stopped, if it
- * has: the file can be read up to there. */
+/* The last call writes all remaining records and ends the file. Returns the error that stopped writing, if any:
+ * the file can be read up to there. */
 VV_WARN_UNUSED int vv_trace_write_stop(void);
-/* Is a file being written? Cheap. Any thread. */
+/* True if a file is being written. Cheap. Any thread. */
 bool vv_trace_writing(void);
 
 /*
- * Data beside the records, copied and written later. Nothing happens without a file.
+ * Data besides the records, copied and written later. Does nothing without a file.
  *
  * vv_trace_meta     key and value, about a context or, with 0, the process
  * vv_trace_note     the same from the application
@@ -45,11 +45,11 @@ VV_WARN_UNUSED int vv_trace_note(const char *key, const char *value);
 VV_WARN_UNUSED int vv_trace_attach(const char *name, const char *type, const void *bytes,
                                    size_t size);
 
-/* About the process and its machine. Takes some milliseconds. */
+/* Describes the process and its machine. Takes some milliseconds. */
 VV_WARN_UNUSED int vv_trace_meta_machine(void);
 
-/* Waits until what was recorded before the call is in the file. The error for which writing has
- * stopped; 0 without a file. */
+/* Waits until all events recorded before the call are in the file. Returns the error that stopped
+ * writing; 0 without a file. */
 VV_WARN_UNUSED int vv_trace_flush(void);
 
 #endif

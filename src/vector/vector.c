@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Vectors: one lease of the host cache each, and what its elements are.
+ * Vectors: each has one lease of the host cache and the size of its elements.
  *
- * Holds true between two calls: capacity is what the lease holds in whole elements; size is at most
- * that; data is the lease's memory, NULL exactly if there is none. A call that fails leaves the
- * vector as it was, but for a read that fails half-way, which leaves it without elements: the memory
- * may hold anything then.
+ * Invariants between two calls: capacity is the number of whole elements that fit the lease; size is at most capacity;
+ * data is the lease's memory, NULL exactly if there is none. A call that fails leaves the vector unchanged, except for a
+ * read that fails half-way: it leaves the vector without elements, because the content of its memory is undefined.
  *
- * Reading prefers to exchange memory for memory (vv_ckpt_swap). Where it copies, the vector's own
- * memory is used if the record fits; if not, other memory is taken first and the old one is given
- * back before that only if both together cannot be had.
+ * Reading exchanges memory if possible (vv_ckpt_swap). Otherwise it copies, into the vector's own memory if the record
+ * fits. If not, new memory is taken first; the old memory is given back before that only if there is no room for both.
  *
- * Threads: the caller's. A vector has no lock; it is used by one thread at a time.
+ * Threads: the caller's. A vector has no lock; one thread at a time uses it.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -24,7 +22,7 @@
 #include "ckpt/lease.h"
 
 struct vector {
-    struct varve_vector head; /* what the application sees; first */
+    struct varve_vector head; /* the public part; first */
     struct varve_history *h;
     struct vv_lease lease;
     void *attached;
@@ -52,7 +50,7 @@ static void drop_lease(struct vector *v)
     set_lease(v, &none, 0);
 }
 
-/* Bytes of `count` elements; -ENOSPC: more than there can be. */
+/* Size of `count` elements in bytes; -ENOSPC: more than any memory. */
 static int bytes_of(const struct vector *v, size_t count, size_t *ret_bytes)
 {
     if (count > (size_t)INT64_MAX / v->head.elem_bytes)
@@ -63,7 +61,7 @@ static int bytes_of(const struct vector *v, size_t count, size_t *ret_bytes)
     return 0;
 }
 
-/* Takes memory for `count` elements, more than the vector has, and brings those along that it has. */
+/* Takes memory for `count` elements, more than the vector has, and copies its elements there. */
 static int grow(struct vector *v, size_t count, uint64_t deadline_ns)
 {
     struct vv_lease lease;
@@ -94,7 +92,7 @@ static int resize(struct vector *v, size_t count, uint64_t deadline_ns)
     return 0;
 }
 
-/* ---- lives ---- */
+/* ---- creation and end ---- */
 
 static int vector_new(struct varve_history *h, size_t elem_bytes, struct vector **ret_vector)
 {
@@ -102,7 +100,8 @@ static int vector_new(struct varve_history *h, size_t elem_bytes, struct vector 
     if (rc)
         return rc;
     if (elem_bytes == 0)
-        return vv_ckpt_fail(h, "lease", 0, -EINVAL, "elements have 1 byte at least");
+        return vv_ckpt_fail(h, "lease", 0, -EINVAL,
+                            "elem_bytes is 0: elements have at least 1 byte");
     struct vector *v = calloc(1, sizeof(*v));
     if (!v)
         return -ENOMEM;
@@ -203,7 +202,7 @@ int varve_vector_push_back(struct varve_vector *vector, const void *element)
         return rc;
     size_t size = v->head.size, bytes = v->head.elem_bytes;
     if (size == v->head.capacity) {
-        /* An element of our own moves with us. */
+        /* `element` may be in the vector's own memory, which is about to move. */
         uintptr_t at = (uintptr_t)element - (uintptr_t)v->head.data;
         bool own = v->head.data && at < size * bytes;
         size_t twice = size > SIZE_MAX / 2 ? size : 2 * size;
@@ -258,7 +257,7 @@ int varve_vector_write_move(struct varve_vector *v, uint64_t id)
     return varve_vector_write_move_for(v, id, -1);
 }
 
-/* Memory for a record to be copied to. What the vector held is not needed any more. */
+/* Takes memory for the copy of a record. The vector's old content is not needed any more. */
 static int make_room(struct vector *v, size_t bytes, uint64_t deadline_ns)
 {
     struct vv_lease lease;
@@ -301,7 +300,7 @@ int varve_vector_read_for(struct varve_vector *vector, uint64_t id, int timeout_
         set_lease(v, &v->lease, bytes / v->head.elem_bytes);
     if (rc != -EAGAIN)
         return rc;
-    /* Another thread may have overwritten the record meanwhile, with more elements. */
+    /* Repeat: another thread may overwrite the record meanwhile, with more elements. */
     do
         rc = read_copy(v, id, deadline_ns);
     while (rc == -ENOBUFS);
@@ -313,7 +312,7 @@ int varve_vector_read(struct varve_vector *v, uint64_t id)
     return varve_vector_read_for(v, id, -1);
 }
 
-/* ---- what belongs to it ---- */
+/* ---- the attached pointer ---- */
 
 int varve_vector_attach(struct varve_vector *vector, void *what, void (*release)(void *what))
 {

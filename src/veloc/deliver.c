@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that the application writes itself appear under their original names too, for others to read:
- * VELOC's documentation says so of what is brought to persistent storage. The working file is handed to
- * a thread, which copies it beside the original name, syncs it and renames it, so that a reader finds a
- * whole file, the old one or the new one. It plays no part in restarts: those take Varve's own copy.
+ * Files that the application writes itself also appear under their original names, for other programs: VELOC's
+ * documentation promises this for files on persistent storage. A thread gets the working file, copies it beside the
+ * original name, syncs it and renames it, so that a reader finds a whole file, the old one or the new one. Restarts do
+ * not use these files, but Varve's own copy.
  *
- * One thread, started with the first file, ended with the client. Files of one name are delivered in
- * the order in which they were handed over. What a killed process did not deliver is not delivered.
+ * The thread is started with the first file and ends with the client. Files of one name are delivered in order. If the
+ * process is killed, pending files are not delivered.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,12 +31,12 @@ struct vvi_veloc_deliverer {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    /* Synchronization: lock, all below. */
+    /* Synchronization: lock, all fields below. */
     struct file *first, **last;
     unsigned pending;
     bool stopping;
-    int err;         /* of the first that failed since it was asked for */
-    char which[256]; /* its name */
+    int err;         /* first failure since the last report */
+    char which[256]; /* name of that file */
 };
 
 static int copy_bytes(int in, int out)
@@ -124,7 +124,7 @@ static void *deliverer_main(void *arg)
     return NULL;
 }
 
-/* Out of reach of the application's signals. */
+/* Starts a thread with all signals blocked: handlers of the application must not run in it. */
 static int start_thread(struct vvi_veloc_deliverer *d)
 {
     sigset_t all, before;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * VELOC_Init. This library takes a communicator, but calls no function of MPI and is not linked with
- * it: programs that use VELOC_Init_single need none. What MPI is needed for is in libvarve-mpi, which
- * is loaded here; the program that has a communicator has MPI as well.
+ * VELOC_Init. This library takes a communicator, but calls no function of MPI and is not linked with it: programs that
+ * use VELOC_Init_single need no MPI. All code that needs MPI is in libvarve-mpi, which is loaded here: a program with a
+ * communicator has MPI.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 static const char here[] = "an address in this library";
 
-/* Beside this library. */
+/* Loads it from the folder of this library. */
 static void *load_beside(void)
 {
     char path[PATH_MAX];
@@ -32,7 +32,7 @@ static void *load_beside(void)
     return dlopen(path, RTLD_NOW | RTLD_GLOBAL);
 }
 
-/* There, or where the system looks. It stays loaded. */
+/* Loads it from there, or from the system's search path. It stays loaded. */
 static const struct vv_group_ops *load_group(void)
 {
     void *library = load_beside();
@@ -50,8 +50,8 @@ static const struct vv_group_ops *load_group(void)
     return ops;
 }
 
-/* The others are about to make a communicator of those that can take part. MPI is in the program, but
- * not linked with this library: where it is out of sight, they wait. */
+/* The other processes are about to split the communicator; this one must take part, to leave itself out. MPI is in the
+ * program but not linked with this library: if it is not visible here, the others wait. */
 static void leave_out(MPI_Comm comm)
 {
     typedef int initialized_fn(int *flag);

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that VELOC itself wrote, in scratch or persistent: NAME-RANK-VERSION.dat. Regions that VELOC
- * took itself lie behind a table (a count, then number and size of each, in the machine's own sizes
- * and byte order); a file that the application wrote has no table.
+ * Files that VELOC itself wrote, in scratch or persistent: NAME-RANK-VERSION.dat. Regions that VELOC saved come after a
+ * table (a count, then number and size of each, in the machine's own sizes and byte order); a file that the application
+ * wrote has no table.
  *
- * VELOC writes the bytes first and the table last, without syncing either. A file whose table does not
- * account for its length is one that the application wrote, unless it begins with a count of 0: that
- * is what a process killed half-way leaves; or with a table that makes sense and wants more bytes than
- * there are: that is what is left where a copy to persistent storage was cut off. Such files are passed over, as if they were not there.
+ * VELOC writes the bytes first and the table last, without syncing either. If the table does not match the length of
+ * the file, the application wrote the file, with two exceptions: a count of 0 at the beginning (a process was killed
+ * while writing), and a valid table that needs more bytes than there are (a copy to persistent storage was cut off).
+ * Such files are skipped as if they did not exist.
  *
- * These files are read only. They have no checksum: damage that does not show in the length is not
- * found.
+ * These files are only read. They have no checksum: damage that does not change the length is not detected.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,7 +23,7 @@
 
 #include "veloc/veloc_private.h"
 
-#define REGION_MAX (UINT64_C(1) << 40) /* bytes that a region may be believed to have */
+#define REGION_MAX (UINT64_C(1) << 40) /* largest plausible size of a region */
 enum {
     ENTRY_BYTES = sizeof(int) + sizeof(size_t),
     MAX_REGIONS = 1 << 20,
@@ -47,7 +46,7 @@ static int read_at(int fd, void *buf, size_t bytes, uint64_t offset)
     return 0;
 }
 
-/* VELOC's regions have numbers of their own. */
+/* True if all numbers of regions differ, as in every file of VELOC. */
 static bool all_differ(const struct vvi_veloc_stored *v, size_t n)
 {
     for (size_t i = 1; i < n && n <= TABLE_LOOKED_AT; i++)
@@ -57,8 +56,8 @@ static bool all_differ(const struct vvi_veloc_stored *v, size_t n)
     return n <= TABLE_LOOKED_AT;
 }
 
-/* The table, if there is one and it accounts for every byte; raw is set otherwise. -EBADMSG: neither
- * a file of VELOC's nor likely to be one of the application's. */
+/* Reads the table, if there is one that matches the length; otherwise sets raw. -EBADMSG: an unfinished file, neither
+ * VELOC's nor likely the application's. */
 static int read_table(struct vvi_veloc_legacy *f, uint64_t file_bytes)
 {
     size_t n = 0;
@@ -127,8 +126,7 @@ int vvi_veloc_legacy_open(const struct vvi_veloc *c, const char *name, int versi
         if (rc == 0)
             return 0;
         if (rc != -ENOENT)
-            vvi_veloc_say(c, "%s/%s-%d-%d.dat is passed over: %s", folders[i], name, c->rank,
-                          version,
+            vvi_veloc_say(c, "%s/%s-%d-%d.dat is skipped: %s", folders[i], name, c->rank, version,
                           rc == -EBADMSG ? "it was not written to the end" : varve_strerror(rc));
     }
     return -ENOENT;
@@ -144,7 +142,7 @@ void vvi_veloc_legacy_close(struct vvi_veloc_legacy *f)
     f->n = 0;
 }
 
-/* The version in a file's name; negative: it is not one of this process and checkpoint. */
+/* The version in a file's name; negative: the file is not of this process and checkpoint. */
 static int version_of(const struct vvi_veloc *c, const char *name, const char *file)
 {
     size_t n = strlen(name);
@@ -222,7 +220,7 @@ void vvi_veloc_legacy_remove(const struct vvi_veloc *c, const char *name)
     each(c, c->cfg.scratch, name, unlink_it, NULL);
 }
 
-/* With a device, memory may be the device's: bytes go there in pieces. */
+/* With a device, the target may be device memory: copy to it in pieces. */
 static int read_by_pieces(struct vvi_veloc *c, const struct vvi_veloc_legacy *f,
                           const struct vvi_veloc_stored *stored, char *ptr)
 {

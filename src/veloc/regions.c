@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Protected regions: one set for all checkpoints, and sets for checkpoints of a name. Nothing here
- * looks at the memory.
+ * Protected regions: one set for all checkpoints, and sets for checkpoints of a name. The memory itself is not accessed
+ * here.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -61,7 +61,7 @@ int vvi_veloc_region_add(struct vvi_veloc_set **sets, const char *name,
     if (rc)
         return rc;
     struct vvi_veloc_region *there = vv_idmap_find(&set->regions, region->id);
-    /* Numbers that only the sign tells apart. */
+    /* Another region whose number differs only in the sign. */
     if (!there && vv_idmap_find(&set->regions, region->id ^ INT32_MIN))
         return -EEXIST;
     if (!there)
@@ -122,7 +122,7 @@ bool vvi_veloc_chosen(const struct vvi_veloc_choice *choice, int id)
 
 /* ---- the calls ---- */
 
-/* Sets r->bytes. What is wrong with the region, or NULL. */
+/* Sets r->bytes. Returns a text that says what is wrong with the region, or NULL. */
 static const char *refusal(const char *name, struct vvi_veloc_region *r, size_t count,
                            size_t base_size)
 {
@@ -152,8 +152,7 @@ static int protect(const char *call, const char *name, const struct vvi_veloc_re
     } else {
         rc = vvi_veloc_region_add(&c->sets, name, &r);
         if (rc == -EEXIST)
-            vvi_veloc_say(c, "%s: there is a region already that only the sign tells from %d", call,
-                          r.id);
+            vvi_veloc_say(c, "%s: another region differs from %d only in the sign", call, r.id);
     }
     return vvi_veloc_leave(rc);
 }
@@ -168,7 +167,7 @@ int VELOC_Mem_protect_flags(int id, void *ptr, size_t count, size_t base_size, u
                             int (*release)(void))
 {
     struct vvi_veloc_region r = {.id = id, .ptr = ptr, .release = release};
-    (void)flags; /* checkpoints are copies: a region that is only read needs nothing else */
+    (void)flags; /* READ_ONLY needs no special handling: checkpoints are copies */
     return protect("VELOC_Mem_protect", "", &r, count, base_size);
 }
 

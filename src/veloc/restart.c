@@ -2,10 +2,9 @@
 /*
  * Restarting.
  *
- * A process has the versions that Varve can restore and the files that VELOC wrote. Of those of a
- * group only versions count that all processes have, from one and the same run: the group agrees on
- * them (mpi/mpi_group.h). VELOC_Restart_test and VELOC_Restart_begin are collective; what follows each
- * process does for itself.
+ * A process has the versions that Varve can restore and the files that VELOC wrote. In a group only versions count that
+ * all processes have from the same run: the group agrees on them (mpi/mpi_group.h). VELOC_Restart_test and
+ * VELOC_Restart_begin are collective; each process makes the calls after them for itself.
  */
 #include <errno.h>
 #include <limits.h>
@@ -16,12 +15,12 @@
 
 #include "veloc/veloc_private.h"
 
-/* ---- what there is ---- */
+/* ---- available versions ---- */
 
 struct candidates {
     struct vvi_veloc *c;
     struct vvi_veloc_hist *hist; /* NULL: it could not be opened */
-    int error;                   /* and why */
+    int error;                   /* the reason */
 };
 
 static int versions_of(struct varve_history *h, uint64_t **ret_list, size_t *ret_n)
@@ -44,8 +43,8 @@ static int versions_of(struct varve_history *h, uint64_t **ret_list, size_t *ret
     return 0;
 }
 
-/* Whether as many processes have written a version as there are now; 0: a file of VELOC's, which does
- * not tell. */
+/* True if the number of processes that wrote a version is the current one. Run 0, a file of VELOC: not known, so
+ * true. */
 static bool of_our_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version,
                         uint64_t *ret_run)
 {
@@ -59,11 +58,11 @@ static bool of_our_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64
     return false;
 }
 
-/* Says so, once for each name and by one process: the first of those that have such a version. Collective,
- * like what was found out before. */
-static void tell_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist)
+/* Prints once for each name that another number of processes wrote versions; only the first process that has such a
+ * version prints. Collective. */
+static void report_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist)
 {
-    int found = hist && hist->other_size && !hist->told_size, size = 1, rank = 0, least;
+    int found = hist && hist->other_size && !hist->size_reported, size = 1, rank = 0, least;
     if (c->ops) {
         size = c->ops->size(c->group);
         rank = c->ops->rank(c->group);
@@ -73,11 +72,11 @@ static void tell_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist)
     if (found && least == found)
         vvi_veloc_say_size(c, hist->name, hist->other_size);
     if (hist && least)
-        hist->told_size = true;
+        hist->size_reported = true;
 }
 
-/* A version that is on its way to its level can be restored now, and so can one that did not get there
- * as long as it has not been taken back. */
+/* True if the version can be restored now: also on its way to its level, and after failing to reach it until it is
+ * reverted. */
 static bool counts(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version,
                    uint64_t *ret_run)
 {
@@ -87,8 +86,8 @@ static bool counts(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t ve
     return varve_regions(hist->h, version, NULL, 0, &regions) == 0;
 }
 
-/* Of the versions of Varve and of VELOC's files; Varve's go first where both have one. Retention may remove
- * a version at any time: each is asked once, and if it is gone an older one counts. */
+/* The newest of Varve's versions and VELOC's files; Varve's wins if both have it. Retention may remove a version at any
+ * time: each is queried once, and if it is gone an older one counts. */
 static int newest(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *ret_run)
 {
     struct candidates *from = arg;
@@ -128,20 +127,20 @@ static int newest(void *arg, uint64_t max, uint64_t *ret_version, uint64_t *ret_
     return 0;
 }
 
-/* The newest version not above `max` that all have. Called even if the history could not be opened:
- * the others wait for us. */
+/* The newest version not above `max` that all processes have. Called even if the history could not be opened, because
+ * the other processes wait. */
 static int agreed(struct candidates *from, uint64_t max, uint64_t *ret_version)
 {
     uint64_t run;
     int rc = from->c->ops ? from->c->ops->agree(from->c->group, newest, from, max, ret_version)
                           : newest(from, max, ret_version, &run);
-    tell_size(from->c, from->hist);
+    report_size(from->c, from->hist);
     return rc;
 }
 
-/* ---- what a version holds ---- */
+/* ---- content of a version ---- */
 
-/* The regions that had no bytes, as former releases kept them: the list is one of the version's regions. */
+/* Reads the list of regions without bytes that earlier releases stored as a region of the version. */
 static int read_empty(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version, int **ret_ids,
                       size_t *ret_n)
 {
@@ -215,7 +214,7 @@ int vvi_veloc_stored(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int versi
 
 /* ---- recovering ---- */
 
-/* The protected region that a stored one of Varve's number goes to; -ESRCH: none. */
+/* The protected region for a stored region, by its number in Varve; -ESRCH: none. */
 static int target_of(struct vvi_veloc *c, const struct vvi_veloc_set *set, int number,
                      uint64_t bytes, const struct vvi_veloc_region **ret_region)
 {
@@ -255,7 +254,7 @@ static int recover_varve(struct vvi_veloc *c, const struct vvi_veloc_choice *cho
             !vvi_veloc_chosen(choice, ids[i]))
             continue;
         rc = varve_region_size(h, v, ids[i], &bytes);
-        /* What has no bytes goes nowhere, protected or not. */
+        /* A region without bytes needs no target. */
         if (rc == 0 && bytes == 0) {
             wanted[nwanted++] = (struct vvi_veloc_region){.id = ids[i]};
             continue;
@@ -289,7 +288,7 @@ static int recover_legacy(struct vvi_veloc *c, const struct vvi_veloc_choice *ch
         vvi_veloc_say(c, "%s: the application wrote this file itself", file.path);
         rc = -EINVAL;
     }
-    /* All are looked at before the first is filled. */
+    /* The first pass checks all regions, the second fills them. */
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; rc == 0 && i < file.n; i++) {
             const struct vvi_veloc_region *target;
@@ -314,9 +313,9 @@ static int recover(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
 
 /* ---- phases ---- */
 
-/* Does every process have the version? One that this run has begun to write each asks itself for: it
- * is read back again and again, in an order of each process's own, and what a process has written
- * itself it need not agree about. Beginning a checkpoint is collective, so that all decide alike. */
+/* Checks that every process has the version. For a version that this run has begun to write, each process checks only
+ * itself: such versions are read back many times, in each process's own order, and need no agreement. All processes
+ * decide the same, because beginning a checkpoint is collective. */
 static int available(struct candidates *from, int version)
 {
     uint64_t found = 0, run;
@@ -337,7 +336,7 @@ static int begin(struct vvi_veloc *c, const char *name, int version)
         rc = -EBUSY;
     }
     if (rc)
-        return rc; /* misuse: on all processes, or the program is wrong */
+        return rc; /* misuse: a correct program gets here on all processes or on none */
     struct candidates from = {.c = c};
     from.error = vvi_veloc_history(c, name, &from.hist);
     rc = available(&from, version);
@@ -364,8 +363,8 @@ static int begin(struct vvi_veloc *c, const char *name, int version)
     return 0;
 }
 
-/* What this run has written and has consumed need not go down any further, if the user says so. What
- * an earlier run left is what the next restart would begin with, and stays. */
+/* Discards a consumed version of this run, if the settings ask for it, so that it is not flushed further. Versions of
+ * an earlier run stay, because the next restart would begin with them. */
 static void consume(struct vvi_veloc *c)
 {
     if (c->cfg.premature_eviction && !c->legacy && vvi_veloc_begun(c->current, c->version) &&

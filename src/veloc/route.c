@@ -2,12 +2,11 @@
 /*
  * Checkpoints that the application writes into files itself.
  *
- * The path given out is that of a working file, in a folder of its own in scratch, so that neither a
- * process killed while it writes nor another reader takes it for a checkpoint. At the end of the
- * checkpoint its bytes become the one region of a version, with all that Varve does for a version:
- * checksums, commit, level, retention, agreement of the ranks. For a restart the bytes are put into a
- * working file again. Working files end with their phase; what a killed process has left is removed
- * when it begins again.
+ * The application gets the path of a working file, in a separate folder in scratch, so that the file is not mistaken
+ * for a checkpoint if the process is killed while it writes. At the end of the checkpoint the bytes become the only
+ * region of a version, with checksums, commit, level, retention and agreement of the ranks. For a restart the bytes are
+ * written to a working file again. Working files are removed with their phase; files of a killed process are removed
+ * when it starts again.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -56,7 +55,7 @@ void vvi_veloc_route_clean(const struct vvi_veloc *c)
     DIR *d = opendir(path);
     struct dirent *e;
     while (d && (e = readdir(d))) {
-        /* NAME-RANK-VERSION.dat; the name may have such signs too. */
+        /* NAME-RANK-VERSION.dat; the name may have '-' too. */
         char *version = strrchr(e->d_name, '-'), *rank = version;
         while (rank && rank > e->d_name && *--rank != '-')
             ;
@@ -69,7 +68,7 @@ void vvi_veloc_route_clean(const struct vvi_veloc *c)
 
 /* ---- writing ---- */
 
-/* The file as a region; an empty one has no memory. */
+/* Maps the file as a region; an empty file has no memory. */
 static int map_file(const char *path, int flags, int prot, struct vvi_veloc_region *ret_region)
 {
     struct stat st;
@@ -95,7 +94,7 @@ static void unmap(const struct vvi_veloc_region *r)
         munmap(r->ptr, r->bytes);
 }
 
-/* The working file goes on under a name of its own: the next one may have the same. */
+/* Renames the working file and queues it for delivery: the next working file may have the same name. */
 static int hand_over(struct vvi_veloc *c, const char *path)
 {
     char away[VELOC_MAX_NAME];
@@ -134,7 +133,7 @@ static int create(const char *path, uint64_t bytes)
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0)
         return -errno;
-    /* Space is taken now: a disk that is full is an error here and a signal later. */
+    /* Allocate the space now: a full disk is an error here, but a signal when the mapping is written. */
     int rc = bytes > 0 ? -posix_fallocate(fd, 0, (off_t)bytes) : 0;
     close(fd);
     return rc;
@@ -146,7 +145,7 @@ static int bring_back(struct vvi_veloc *c, const char *path)
     uint64_t bytes;
     int rc = vvi_veloc_stored(c, c->current, c->version, VVI_VELOC_FILE, &bytes);
     if (rc == -ESRCH) {
-        vvi_veloc_say(c, "checkpoint \"%s\" version %d is no file of the application's",
+        vvi_veloc_say(c, "checkpoint \"%s\" version %d is not a file of the application",
                       c->current->name, c->version);
         return rc;
     }
@@ -202,7 +201,7 @@ static int route(struct vvi_veloc *c, char path[VELOC_MAX_NAME])
     return 0;
 }
 
-/* Where the file shall appear. Some programs pass the memory for the result, which holds nothing. */
+/* Stores the original path, where the file is to appear. Some programs pass the uninitialised buffer for the result. */
 static int note_original(struct vvi_veloc *c, const char *original, const char *routed)
 {
     char folder[VARVE_PATH_BYTES];

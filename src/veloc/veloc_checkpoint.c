@@ -2,16 +2,14 @@
 /*
  * Writing checkpoints.
  *
- * A version exists from VELOC_Checkpoint_mem on, which copies the regions, and goes down to its level
- * in the background from then on. VELOC_Checkpoint_end(1) of mode sync waits for that; in mode async
- * nothing does but VELOC_Checkpoint_wait. VELOC_Checkpoint_end(0) takes it back, and returns when no
- * crash can bring it back: the version is then what it was before, for what replaces one is
- * provisional until VELOC_Checkpoint_end(1).
+ * VELOC_Checkpoint_mem copies the regions and so makes the version, which is then brought to its level in the
+ * background. VELOC_Checkpoint_end(1) waits for this in mode sync; in mode async only VELOC_Checkpoint_wait does.
+ * VELOC_Checkpoint_end(0) reverts the version, and returns when it cannot come back after a crash. The version then has
+ * its previous content, because an overwrite is provisional until VELOC_Checkpoint_end(1).
  *
- * What fails in the background is told once, by the next VELOC_Checkpoint or VELOC_Checkpoint_wait,
- * whichever comes first. Varve tells it to whichever call comes first; `failed` keeps it until then.
- * What did not get to its level is taken back then, and never offered for a restart; the generation
- * that it replaced is.
+ * A failure in the background is reported once, by the next VELOC_Checkpoint or VELOC_Checkpoint_wait. Varve reports it
+ * to its next call; `failed` keeps it until VELOC reports it. A version that did not reach its level is then reverted,
+ * and never offered for a restart; the generation that it replaced is.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -21,7 +19,7 @@
 
 #include "veloc/veloc_private.h"
 
-/* How long the last traces of a discarded version may take to go. */
+/* GONE_MS: longest wait for the removal of a discarded version's files. FLUSH_AGAIN: retries of a flush. */
 enum { GONE_MS = 10000, FLUSH_AGAIN = 3 };
 
 /* ---- taking ---- */
@@ -36,14 +34,14 @@ bool vvi_veloc_late(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc, in
     return true;
 }
 
-/* The run of a version as it is now; 0: there is none. */
+/* The run of the current version; 0: there is none. */
 static uint64_t run_of(struct vvi_veloc_hist *hist, int version)
 {
     uint64_t run = 0;
     return varve_version_run(hist->h, (uint64_t)version, &run) == 0 ? run : 0;
 }
 
-/* Is the version now one that this run has written and that is on its way? */
+/* True if this run has written the current version and it is on its way to its level. */
 static bool is_pending(struct vvi_veloc_hist *hist, int version)
 {
     uint64_t run = run_of(hist, version);
@@ -53,9 +51,8 @@ static bool is_pending(struct vvi_veloc_hist *hist, int version)
     return false;
 }
 
-/* A version of the history did not reach its level, and the caller will hear of it: it is taken back.
- * True: it had replaced another one that is on its way too. What an earlier run has left is not touched,
- * wherever it has got to. */
+/* Reverts a version that did not reach its level; the failure will be reported. True: it had replaced a version that is
+ * also on its way. Versions of an earlier run are not touched at any level. */
 static bool failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version, int rc)
 {
     vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d failed in the background", hist->name,
@@ -64,7 +61,7 @@ static bool failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version
     if (varve_revert(hist->h, (uint64_t)version) != 0)
         return false;
     vvi_veloc_list_remove(&hist->failed, version);
-    /* Without memory for the note the next restart gets the older bytes at once. */
+    /* Without memory for this entry, the next restart gets the older bytes without a message. */
     if (vvi_veloc_list_add(&hist->failed, version))
         vvi_veloc_say(c, "version %d: out of memory", version);
     return is_pending(hist, version);
@@ -72,7 +69,7 @@ static bool failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version
 
 static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version)
 {
-    enum { LATE_MAX = 64 }; /* of as many as have failed, but not for ever */
+    enum { LATE_MAX = 64 }; /* limit of the loop over failed versions */
     for (int late = 0;; late++) {
         int rc = varve_checkpoint(hist->h, (uint64_t)version);
         if (rc == 0 || late == LATE_MAX || !vvi_veloc_late(c, hist, rc, version))
@@ -80,8 +77,8 @@ static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int v
     }
 }
 
-/* The version exists and is on its way to its level. VELOC_Checkpoint_end(0) would bring it back, so it
- * has to have a file before it is replaced. */
+/* Waits until a version that is on its way has a file, before it is replaced: VELOC_Checkpoint_end(0) restores it from
+ * the file. */
 static int file_old(struct vvi_veloc *c)
 {
     if (c->level < VARVE_LEVEL_LOCAL)
@@ -90,7 +87,7 @@ static int file_old(struct vvi_veloc *c)
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* The last one that is pending is this phase's: it was written, or is not there. */
+/* Notes the run of the last pending version, which is that of this phase; removes the entry if it was not written. */
 static void note_last(struct vvi_veloc *c)
 {
     struct vvi_veloc_list *list = &c->current->pending;
@@ -114,11 +111,11 @@ int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions, 
         c->taken = rc == 0;
         note_last(c);
     }
-    /* It is written again, or the caller hears that it could not be. */
+    /* From here on the version is either written again, or the caller gets an error. */
     vvi_veloc_list_remove(&c->current->failed, c->version);
     if (rc)
         vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d", c->current->name, c->version);
-    /* A file that was mapped goes now. */
+    /* Unprotect the regions now: the caller is about to unmap a file. */
     if (vvi_veloc_protect(c, c->current, NULL, 0))
         rc = rc ? rc : -EIO;
     return rc;
@@ -184,8 +181,8 @@ static int mem(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
     return take_chosen(c, choice);
 }
 
-/* Takes back what this phase has written, and waits until nothing is left of it. Flushing is more than that: in a group
- * it waits for others, who may have taken it back too and will never come. */
+/* Reverts the version of this phase, and waits until its files are removed. It does not flush, because in a group that
+ * waits for other processes, which may have reverted it too and would never write it. */
 static int take_back(struct vvi_veloc *c)
 {
     int limit_ms = c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1;
@@ -194,17 +191,17 @@ static int take_back(struct vvi_veloc *c)
         list->n--;
     int rc = varve_revert(c->current->h, (uint64_t)c->version);
     if (rc == -ENOENT)
-        rc = 0; /* it failed, and has been taken back */
+        rc = 0; /* it failed, and has been reverted */
     if (rc == 0) {
         rc = varve_flush(c->current->h, limit_ms);
-        /* Each try removes what the one before could not, and says what failed with others. */
+        /* Each try removes files that the previous one could not, and may return a late error of other versions. */
         for (int again = 0; rc && rc != -ETIMEDOUT && again < FLUSH_AGAIN; again++)
             rc = varve_flush(c->current->h, limit_ms);
         if (rc &&
             (rc == -ETIMEDOUT ? limit_ms >= 0 : vvi_veloc_late(c, c->current, rc, c->version)))
             rc = 0;
     }
-    return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d cannot be taken back",
+    return rc ? vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d cannot be reverted",
                                c->current->name, c->version)
               : 0;
 }
@@ -231,7 +228,7 @@ static int end(struct vvi_veloc *c, bool success)
         int late = vvi_veloc_delivered(c, true);
         rc = rc ? rc : late;
     }
-    /* A caller that sees a failure must not find what failed. */
+    /* After a failure the caller must not find the failed version. */
     if ((!success || rc) && c->taken) {
         int bad = take_back(c);
         rc = rc ? rc : bad;
@@ -247,7 +244,7 @@ static int end(struct vvi_veloc *c, bool success)
 
 /* ---- waiting ---- */
 
-/* Of one history, oldest first. True: something is still on its way. */
+/* Waits for the pending versions of one history, oldest first. True: some are still on their way. */
 static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_ms)
 {
     while (hist->pending.n > 0) {
@@ -262,7 +259,7 @@ static bool drain(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int timeout_
     return false;
 }
 
-/* The caller hears now what has failed: restarts need not say it. */
+/* Reports all failures to the caller now; restarts need not report them any more. */
 static int say_failed(struct vvi_veloc *c)
 {
     int rc = c->failed ? -EIO : 0;
@@ -285,9 +282,8 @@ int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms)
     return timeout_ms != 0 ? say_failed(c) : c->failed ? -EIO : 0;
 }
 
-/* VELOC_Checkpoint waits for the checkpoint before it, so that a kill costs one at most. With caches
- * that were given to hold checkpoints, as programs do that read all of them back, it does not: there
- * it only tells what has failed. */
+/* VELOC_Checkpoint waits for the previous checkpoint, so that a kill loses at most one. If the settings give sizes of
+ * caches, as programs that read all checkpoints back do, it does not wait, and only reports failures. */
 static int previous(struct vvi_veloc *c)
 {
     bool caches = c->cfg.gpu_cache_gib >= 0 || c->cfg.host_cache_gib >= 0;
@@ -296,8 +292,8 @@ static int previous(struct vvi_veloc *c)
     return say_failed(c);
 }
 
-/* The others may go on without us, where only ours has failed. All have to know alike what this run
- * has begun: whether a restart is collective follows from it. */
+/* Notes that a version has begun, even if this process failed: the other processes may continue, and all must have the
+ * same list, which decides if a restart is collective. */
 static void note_begun(struct vvi_veloc *c, const char *name, int version)
 {
     struct vvi_veloc_hist *hist;
@@ -360,7 +356,7 @@ int VELOC_Checkpoint_finished(void)
         return vvi_veloc_leave(0);
     if (c->phase == VVI_VELOC_CHECKPOINT)
         return vvi_veloc_leave(-EBUSY);
-    /* It has ended well or badly; VELOC_Checkpoint_wait tells which. */
+    /* All work has ended, well or badly; VELOC_Checkpoint_wait returns which. */
     return vvi_veloc_leave(vvi_veloc_drain(c, 0) == -ETIMEDOUT ? -ETIMEDOUT : 0);
 }
 

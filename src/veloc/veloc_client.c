@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one client of a process: its context, its histories, beginning and end.
+ * The only client of a process: its context, its histories, opening and closing.
  *
- * VELOC has one client to a process and no thread safety. Here every call takes one lock, so that
- * calls from several threads are merely one after the other; phases (begin to end) are still the
- * caller's to keep apart. The lock is recursive: release routines run inside, and may call back.
+ * VELOC has one client for each process and no thread safety. Here every call takes one lock, so that calls of several
+ * threads run one after another; the caller must still keep phases (begin to end) apart. The lock is recursive: release
+ * routines run inside it, and may call back.
  *
- * What level a checkpoint is brought to is decided in level_of(), how long it is kept in
- * history_open(), and nowhere else.
+ * Only level_of() decides the level of checkpoints, and only history_open() how many are kept.
  *
- * Run ids. The processes of a group have one and the same, drawn by the first. Its highest bits are
- * the number of processes: a version tells by its run how many have written it, so that another number
- * of them does not take up what is only a part.
+ * Run ids. All processes of a group have the same run id, drawn by the first one. Its highest bits are the number of
+ * processes: the run of a version shows how many processes wrote it, so that a job with another number does not restart
+ * from a part of a state.
  */
 #include <errno.h>
 #include <math.h>
@@ -28,7 +27,7 @@
 
 #include "veloc/veloc_private.h"
 
-/* How long a history may be held by a process of the job's former life that is still ending. */
+/* Retries for opening a history that a process of an earlier run, which is still ending, holds. */
 enum { BUSY_TRIES = 100, BUSY_SLEEP_NS = 50 * 1000 * 1000 };
 
 static pthread_mutex_t lock;
@@ -58,7 +57,7 @@ static void say(const struct vvi_veloc *c, const char *more, const char *fmt, va
     vsnprintf(text, sizeof(text), fmt, ap);
     if (c)
         snprintf(who, sizeof(who), "[%d] ", c->rank);
-    /* In one piece, so that ranks that share a terminal do not mix theirs. */
+    /* One write, so that messages of ranks that share a terminal do not mix. */
     fprintf(stderr, "veloc: %s%s%s%s\n", who, text, more[0] ? ": " : "", more);
 }
 
@@ -122,10 +121,10 @@ static int make_folders(const char *path)
     }
 }
 
-/* How far checkpoints are brought. A group's are brought to where all of them count together. VELOC
- * brings one in so many seconds to persistent storage, by the clock of each node; ranks cannot agree
- * on which without talking, so that it is all or none: none in files of the prefetching extension,
- * whose programs discard what they have read back, and give an interval to keep it off the disk. */
+/* The level of checkpoints. Those of a group go to the level that counts all of its processes together. VELOC brings
+ * one checkpoint in an interval of seconds to persistent storage, by the clock of each node. Ranks cannot agree on which
+ * one without communication, so here it is all or none. It is none with configurations of the prefetching extension:
+ * its programs discard checkpoints after reading them back, and set an interval to keep them off the disk. */
 static int level_of(const struct vvi_veloc *c)
 {
     const struct vvi_veloc_cfg *cfg = &c->cfg;
@@ -136,22 +135,22 @@ static int level_of(const struct vvi_veloc *c)
     return c->ops ? VARVE_LEVEL_COMPLETE : VARVE_LEVEL_REMOTE;
 }
 
-/* Scratch and persistent storage, and what goes where. */
+/* Sets the folders for scratch and persistent storage. */
 static void configure_folders(const struct vvi_veloc *c, struct varve_opts *opts)
 {
     const struct vvi_veloc_cfg *cfg = &c->cfg;
     opts->level = level_of(c);
     if (opts->level >= VARVE_LEVEL_REMOTE)
         snprintf(opts->remote, sizeof(opts->remote), "%s", cfg->persistent);
-    /* One folder for both is written once. */
+    /* If both are the same folder, it is written once. */
     if (opts->level < VARVE_LEVEL_REMOTE || strcmp(cfg->scratch, cfg->persistent) != 0)
         snprintf(opts->local, sizeof(opts->local), "%s", cfg->scratch);
-    /* Scratch is a stop on the way there, as VELOC has it. */
+    /* Scratch is the tier above persistent storage, as in VELOC. */
     if (opts->local[0] && opts->remote[0])
         opts->local_sync = VARVE_LOCAL_SYNC_OFF;
 }
 
-/* VELOC's settings as Varve's. */
+/* Translates VELOC's settings to Varve's. */
 static int configure(struct vvi_veloc *c, const char *path, struct varve_opts *opts)
 {
     const struct vvi_veloc_cfg *cfg = &c->cfg;
@@ -172,20 +171,21 @@ static int configure(struct vvi_veloc *c, const char *path, struct varve_opts *o
         if (rc)
             return vvi_veloc_fail(NULL, rc, "%s: section [varve]", path);
     }
-    /* An empty file: the environment comes last. */
+    /* Load an empty file to apply the environment last. */
     rc = varve_opts_load(opts, "/dev/null");
     if (rc)
         return vvi_veloc_fail(NULL, rc, "settings of the environment");
     opts->rank = c->rank;
-    opts->run[0] = 0; /* runs are told apart by our own id */
+    opts->run[0] = 0; /* run_id identifies runs */
     opts->ranks = 1;
-    /* Below, versions are told by their runs (see above), and other numbers of processes start anew. */
+    /* Below level complete, the runs of versions record the number of processes (see above). */
     if (c->ops && opts->level == VARVE_LEVEL_COMPLETE)
         opts->ranks = c->ops->size(c->group);
     return 0;
 }
 
-/* A GPU that the file wants and the machine has not is done without: the same file serves both. */
+/* Opens the context, without a GPU if the configuration asks for one and the machine has none: the same file then works
+ * on both kinds of machines. */
 static int context_open(struct vvi_veloc *c, struct varve_opts *opts)
 {
     int rc = varve_open(opts, &c->ctx);
@@ -226,7 +226,7 @@ static void client_free(struct vvi_veloc *c)
     free(c);
 }
 
-/* Everything that may fail on one process alone. */
+/* All steps that may fail on a single process. */
 static int client_open(struct vvi_veloc *c, const char *path)
 {
     struct varve_opts opts = {0};
@@ -256,7 +256,7 @@ static int client_open(struct vvi_veloc *c, const char *path)
     return 0;
 }
 
-/* Never 0, and not drawn twice; `size` 0: of a process by itself. */
+/* Draws a run id that is never 0 and not drawn twice; `size` 0: of a process by itself. */
 static uint64_t draw_id(int size)
 {
     uint64_t id = 0;
@@ -361,9 +361,9 @@ int vvi_veloc_name_check(struct vvi_veloc *c, const char *name, int version)
     return -EINVAL;
 }
 
-/* How many versions are kept. On scratch each process applies the rule by itself, and another may not
- * have the newest yet: two more make sure that there is one that all have, where each waits for the
- * checkpoint before the last. On persistent storage versions go when newer ones are complete. */
+/* The number of versions to keep. On scratch each process applies the rule by itself, and another process may not have
+ * the newest version yet. Two more versions ensure that there is one that all have, since each process waits for the
+ * checkpoint before the last. On persistent storage versions are removed when newer ones are complete. */
 static uint64_t keep_of(const struct vvi_veloc *c)
 {
     long keep = c->cfg.max_versions;
@@ -394,7 +394,7 @@ static int our_size(const struct vvi_veloc *c)
     return c->ops ? c->ops->size(c->group) : 1;
 }
 
-/* How many processes wrote a checkpoint that cannot be opened; 0: their number is not why. */
+/* The number of processes that wrote a checkpoint that cannot be opened; 0: the number is not the reason. */
 static int other_size(const struct vvi_veloc *c, const char *name, int rc)
 {
     int ranks = 0;
@@ -415,7 +415,7 @@ void vvi_veloc_say_size(const struct vvi_veloc *c, const char *name, int size)
         size, name, remote ? "remote" : "local", remote ? c->cfg.persistent : c->cfg.scratch, name);
 }
 
-/* Once for each name, and by the first process alone: all of them see the same folder. */
+/* Prints once for each name, in the first process only: all processes see the same folder. */
 static int refused(struct vvi_veloc *c, const char *name, int rc)
 {
     int size = other_size(c, name, rc);
@@ -470,8 +470,8 @@ int vvi_veloc_history_removed(struct vvi_veloc *c, const char *name,
                               struct vvi_veloc_hist **ret_hist)
 {
     int rc = history_add(c, name, ret_hist);
-    /* Written by another number of processes. The others of this job remove it too: nothing may be left
-     * by now to show the number. */
+    /* Another number of processes wrote it. The other processes of this job remove it too, so the files that show
+     * the number may be gone by now. */
     if (rc == -EINVAL) {
         rc = varve_history_remove(c->ctx, name, 0);
         if (rc == 0)
@@ -485,7 +485,7 @@ int vvi_veloc_remove_others(struct vvi_veloc *c, const char *name)
     return c->ops ? varve_history_remove(c->ctx, name, our_size(c)) : 0;
 }
 
-/* Where a version is in the list, or would be; they mostly come in order. */
+/* The index of a version in the list, or where it would be inserted; versions mostly come in order. */
 static size_t place_of(const struct vvi_veloc_hist *hist, int version)
 {
     size_t low = 0, high = hist->nbegun;
@@ -643,7 +643,7 @@ bool VELOC_Next_prefetched(const char *name, int version, int region)
 
 void VELOC_Get_trf_metrics(char *text)
 {
-    /* The places that bytes move between: the application, device, host, file. */
+    /* Bytes move between A, the application, D, device, H, host, and F, file. */
     static const char *const hops[VARVE_HOPS] = {"AtoD_DtoA", "AtoH_HtoA", "DtoH",
                                                  "HtoD",      "HtoF",      "FtoH"};
     struct varve_stats stats = {.stats_size = sizeof(stats)};

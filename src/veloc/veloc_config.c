@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * VELOC's configuration files. Keys stand in no section. Those that mean something here are read;
- * those that are known to mean nothing here are passed over; others are warned of, because they are
- * likely to be misspelt, but do not keep a program from running. A section [varve], which VELOC does
- * not look at, has settings of ours, for what VELOC has no key for.
+ * VELOC's configuration files. VELOC's keys are in no section. Keys with a meaning here are read, and known keys without
+ * one are ignored. Unknown keys are likely misspelt: they cause a warning, but do not keep a program from running. A
+ * section [varve], which VELOC ignores, has settings of Varve for which VELOC has no key.
  */
 #include <errno.h>
 #include <ini.h>
@@ -15,8 +14,8 @@
 
 #include "veloc/veloc_private.h"
 
-/* What VELOC knows and Varve does without: erasure coding, the transfer library and the backend
- * process of VELOC, and checksums, which are always on. */
+/* Keys of VELOC that Varve does not need: erasure coding, VELOC's transfer library and backend process, and
+ * checksums, which are always on. */
 static const char *const without_meaning[] = {
     "ec_interval", "chksum",         "meta",        "threaded",   "watchdog_interval",
     "axl_type",    "failure_domain", "axl_config",  "backends",   "log_prefix",
@@ -57,7 +56,7 @@ static bool read_count(const char *value, long *ret)
     return true;
 }
 
-/* GiB, with a fraction if need be. */
+/* Reads a size in GiB, which may have a fraction. */
 static bool read_size(const char *value, double *ret)
 {
     char *end;
@@ -139,7 +138,7 @@ static int each_key(void *user, const char *section, const char *key, const char
     if (strcmp(section, "varve") == 0)
         ok = read_own(cfg, key, value);
     else if (section[0])
-        ok = true; /* VELOC does not look at sections */
+        ok = true; /* VELOC ignores sections */
     else if (strcmp(key, "scratch") == 0)
         ok = read_path(value, cfg->scratch);
     else if (strcmp(key, "persistent") == 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of src/veloc share. */
+/* Declarations shared by the files of src/veloc. */
 #ifndef VV_VELOC_PRIVATE_H
 #define VV_VELOC_PRIVATE_H
 
@@ -16,14 +16,13 @@
 #include "mpi/mpi_group.h"
 
 /*
- * How a checkpoint of VELOC is kept in a version of Varve. Region numbers of VELOC are any int, those
- * of Varve are not negative: the sign is dropped, and two numbers that only it tells apart are
- * refused. Two numbers are ours: the file that the application wrote itself, and, in versions of
- * former releases, a list of the regions that had no bytes.
+ * Mapping of a checkpoint of VELOC to a version of Varve. Region numbers of VELOC are any int, those of Varve are not
+ * negative: the sign is dropped, and two numbers that differ only in the sign are refused. Two numbers are reserved:
+ * the file that the application wrote itself, and, in versions of earlier releases, a list of regions without bytes.
  */
 enum { VVI_VELOC_FILE = 0x5646494c, VVI_VELOC_EMPTY = 0x5645505a };
 
-/* Of a run id, behind the number of processes that have it. */
+/* Bits of a run id below the number of processes. */
 enum { VVI_VELOC_RUN_BITS = 44 };
 
 static inline int vvi_veloc_number(int id)
@@ -43,14 +42,14 @@ struct vvi_veloc_cfg {
     double gpu_cache_gib, host_cache_gib; /* negative: not given */
     int score_eviction;                   /* -1: not given */
     bool premature_eviction;
-    /* Section [varve]: settings of ours, passed on as they are. */
+    /* Section [varve]: settings of Varve, passed on unchanged. */
     struct {
         char key[48], value[VARVE_PATH_BYTES];
     } own[VVI_VELOC_SETTINGS];
     unsigned nown;
 };
 
-/* Says what is wrong, and what is ignored. */
+/* Prints what is wrong, and what is ignored. */
 VV_WARN_UNUSED int vvi_veloc_config_load(const char *path, struct vvi_veloc_cfg *ret_cfg);
 
 /* ---- regions.c ---- */
@@ -80,11 +79,11 @@ bool vvi_veloc_chosen(const struct vvi_veloc_choice *choice, int id);
 
 VV_WARN_UNUSED int vvi_veloc_region_add(struct vvi_veloc_set **sets, const char *name,
                                         const struct vvi_veloc_region *region);
-/* -ENOENT: there is none. */
+/* Removes a region. -ENOENT: there is none. */
 int vvi_veloc_region_remove(struct vvi_veloc_set *sets, const char *name, int id);
 void vvi_veloc_region_clear(struct vvi_veloc_set *sets, const char *name);
 void vvi_veloc_sets_free(struct vvi_veloc_set *sets);
-/* The regions that a checkpoint of this name has: its own, or those of nobody else. NULL: none. */
+/* The regions of a checkpoint with this name: its own, or else the common ones. NULL: none. */
 const struct vvi_veloc_set *vvi_veloc_set_for(const struct vvi_veloc_set *sets, const char *name);
 
 /* ---- veloc_client.c ---- */
@@ -92,7 +91,7 @@ const struct vvi_veloc_set *vvi_veloc_set_for(const struct vvi_veloc_set *sets, 
 /* A few versions, in the order in which they were added. */
 struct vvi_veloc_noted {
     int version;
-    uint64_t run; /* which tells apart how often this run has written it; 0: not known */
+    uint64_t run; /* run of the version, which differs each time this run writes it; 0: not known */
 };
 
 struct vvi_veloc_list {
@@ -101,28 +100,28 @@ struct vvi_veloc_list {
 };
 
 bool vvi_veloc_listed(const struct vvi_veloc_list *list, int version);
-/* Adds a version at the end, once more if it was there. */
+/* Adds a version at the end, again if it is already in the list. */
 VV_WARN_UNUSED int vvi_veloc_list_add(struct vvi_veloc_list *list, int version);
-/* Removes it as often as it is there. Whether it was. */
+/* Removes all entries of a version. True if there were any. */
 bool vvi_veloc_list_remove(struct vvi_veloc_list *list, int version);
 
 /* A checkpoint's name, and its history. */
 struct vvi_veloc_hist {
     char *name;
     struct varve_history *h;
-    int *protected; /* what Varve has protected now, owned */
+    int *protected; /* the regions that are protected in Varve now, owned */
     size_t nprotected, cap;
     bool hinted;
-    int other_size; /* of the processes that wrote a version which does not count for that; 0: none */
-    bool told_size; /* and that was said */
-    int *begun;     /* versions that this run has begun to write, ascending, owned */
+    int other_size; /* another number of processes that wrote a version, which does not count; 0: none */
+    bool size_reported; /* the message about other_size was printed */
+    int *begun;         /* versions that this run has begun to write, ascending, owned */
     size_t nbegun, begun_cap;
-    struct vvi_veloc_list pending; /* written, and not seen at the level that is waited for */
-    struct vvi_veloc_list failed;  /* taken back, and no call has returned a failure since */
+    struct vvi_veloc_list pending; /* written, and not yet seen at wait_level */
+    struct vvi_veloc_list failed;  /* reverted, and no call has returned a failure since */
     struct vvi_veloc_hist *next;
 };
 
-/* A name that cannot be opened because another number of processes has written it, which was said. */
+/* A name that cannot be opened because another number of processes has written it; the message was printed. */
 struct vvi_veloc_refusal {
     char *name;
     struct vvi_veloc_refusal *next;
@@ -134,59 +133,58 @@ struct vvi_veloc {
     struct vvi_veloc_cfg cfg;
     struct varve_ctx *ctx;
     uint64_t run_id;
-    char rank_cores[VARVE_CORES_BYTES]; /* that processes of this node are bound to */
+    char rank_cores[VARVE_CORES_BYTES]; /* processors that processes of this node are bound to */
     int rank;
     enum varve_level level;      /* of the context */
-    enum varve_level wait_level; /* as far as one process can bring a version by itself */
+    enum varve_level wait_level; /* highest level that one process can reach by itself */
     bool has_device;
-    const struct vv_group_ops *ops; /* NULL: by itself */
+    const struct vv_group_ops *ops; /* NULL: a process by itself */
     struct vv_group *group;
     struct vvi_veloc_set *sets;
     struct vvi_veloc_hist *hists;
     struct vvi_veloc_refusal *refusals;
-    bool failed; /* something failed in the background and nobody was told */
+    bool failed; /* a failure in the background was not reported yet */
 
     enum vvi_veloc_phase phase;
     struct vvi_veloc_hist *current;
     int version;
-    bool taken;                      /* this phase has written the version */
-    bool routed;                     /* this phase has given out a path */
-    char original[VARVE_PATH_BYTES]; /* where the file of this phase shall appear; empty: nowhere */
+    bool taken;                            /* this phase has written the version */
+    bool routed;                           /* this phase has returned a path */
+    char original[VARVE_PATH_BYTES];       /* original path of this phase's file; empty: none */
     struct vvi_veloc_deliverer *deliverer; /* NULL: not needed so far */
     uint64_t ndelivered;
-    bool legacy; /* what is restored is a file that VELOC wrote */
+    bool legacy; /* the restart reads a file that VELOC wrote */
 };
 
 /* Takes the lock and returns the client; NULL, with a message and without the lock: there is
  * none. */
 struct vvi_veloc *vvi_veloc_enter(const char *call);
-/* Gives the lock back. VELOC_SUCCESS if rc is 0. */
+/* Releases the lock. Returns VELOC_SUCCESS if rc is 0. */
 int vvi_veloc_leave(int rc);
-/* Opens the one client. `ops` and `group` NULL: by itself, as `rank`. The group becomes the
- * client's. */
+/* Opens the client. `ops` and `group` NULL: a process by itself, as `rank`. The client owns the group from then on. */
 VV_WARN_UNUSED int vvi_veloc_open(int rank, const char *path, const struct vv_group_ops *ops,
                                   struct vv_group *group);
 
-/* A message for the user. */
+/* Prints a message for the user. */
 void vvi_veloc_say(const struct vvi_veloc *c, const char *fmt, ...) VV_PRINTF(2, 3);
-/* The same with what Varve says about its last error; returns rc. */
+/* The same with the text of Varve's last error; returns rc. */
 int vvi_veloc_fail(struct vvi_veloc *c, int rc, const char *fmt, ...) VV_PRINTF(3, 4);
 
-/* The history of a name, opened if it is not yet. Says why it cannot be. */
+/* The history of a name, which is opened if necessary. Prints the reason of a failure. */
 VV_WARN_UNUSED int vvi_veloc_history(struct vvi_veloc *c, const char *name,
                                      struct vvi_veloc_hist **ret_hist);
-/* The same, and says nothing; what another number of processes left, and so cannot be opened, is removed
+/* The same without messages. A history that cannot be opened because another number of processes wrote it is removed
  * first. */
 VV_WARN_UNUSED int vvi_veloc_history_removed(struct vvi_veloc *c, const char *name,
                                              struct vvi_veloc_hist **ret_hist);
-/* Removes what processes left that this job does not have. */
+/* Removes files of ranks that this job does not have. */
 VV_WARN_UNUSED int vvi_veloc_remove_others(struct vvi_veloc *c, const char *name);
-/* Says that `size` processes have written a checkpoint, and what to do. */
+/* Prints that `size` processes have written a checkpoint, and what to do. */
 void vvi_veloc_say_size(const struct vvi_veloc *c, const char *name, int size);
-/* Notes that this run writes a version, and tells whether it did. */
+/* Notes that this run has begun to write a version. */
 VV_WARN_UNUSED int vvi_veloc_begins(struct vvi_veloc_hist *hist, int version);
 bool vvi_veloc_begun(const struct vvi_veloc_hist *hist, int version);
-/* Makes `regions` what the history has protected. */
+/* Makes `regions` the protected regions of the history. */
 VV_WARN_UNUSED int vvi_veloc_protect(struct vvi_veloc *c, struct vvi_veloc_hist *hist,
                                      const struct vvi_veloc_region *regions, size_t n);
 VV_WARN_UNUSED int vvi_veloc_name_check(struct vvi_veloc *c, const char *name, int version);
@@ -196,16 +194,15 @@ VV_WARN_UNUSED int vvi_veloc_name_check(struct vvi_veloc *c, const char *name, i
 /* Writes `regions` as the version of the phase. */
 VV_WARN_UNUSED int vvi_veloc_take(struct vvi_veloc *c, const struct vvi_veloc_region *regions,
                                   size_t n);
-/* Was the last error about another version than this? Varve says once what failed behind a call, and
- * has then done nothing else. Notes it: of a version that is pending, the wait for it will hear again. */
+/* True if the last error was a late error of another version: Varve reports it once, and the call has done nothing
+ * else. Notes the failure; a wait for a pending version will report it again. */
 bool vvi_veloc_late(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc, int version);
-/* Waits for everything; 0, or what has failed since this was told last. */
+/* Waits for all pending versions. Returns 0, or a failure since the last report. */
 int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms);
 
 /* ---- restart.c ---- */
 
-/* Bytes of a region of a version, one that had none included. -ENOENT: no such version; -ESRCH: no
- * such region. */
+/* Size of a region of a version, which may be empty. -ENOENT: no such version; -ESRCH: no such region. */
 VV_WARN_UNUSED int vvi_veloc_stored(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version,
                                     int id, uint64_t *ret_bytes);
 
@@ -215,14 +212,14 @@ VV_WARN_UNUSED int vvi_veloc_stored(struct vvi_veloc *c, struct vvi_veloc_hist *
 VV_WARN_UNUSED int vvi_veloc_route_take(struct vvi_veloc *c);
 /* Removes the file of this phase, if there is one. */
 void vvi_veloc_route_drop(struct vvi_veloc *c);
-/* Removes what an earlier life of this process has left. */
+/* Removes files left by an earlier run of this process. */
 void vvi_veloc_route_clean(const struct vvi_veloc *c);
 
-/* ---- deliver.c: such files under their original names ---- */
+/* ---- deliver.c: copies of such files under their original names ---- */
 
 /* Copies a file in the background, and removes it. */
 VV_WARN_UNUSED int vvi_veloc_deliver(struct vvi_veloc *c, const char *from, const char *to);
-/* 0: all that were handed over are there. -ETIMEDOUT: not yet; otherwise the first error, once. */
+/* Returns 0: all queued files are delivered; -ETIMEDOUT: not yet; otherwise the first error, once. */
 int vvi_veloc_delivered(struct vvi_veloc *c, bool wait);
 void vvi_veloc_deliverer_free(struct vvi_veloc *c);
 
@@ -239,11 +236,11 @@ struct vvi_veloc_legacy {
     size_t n;
 };
 
-/* -ENOENT: there is no such file, or none that could be restored. */
+/* Opens a file. -ENOENT: there is no such file, or none that can be restored. */
 VV_WARN_UNUSED int vvi_veloc_legacy_open(const struct vvi_veloc *c, const char *name, int version,
                                          struct vvi_veloc_legacy *ret_legacy);
 void vvi_veloc_legacy_close(struct vvi_veloc_legacy *legacy);
-/* The newest not above `max`. -ENOENT. */
+/* The newest version not above `max`. -ENOENT: there is none. */
 VV_WARN_UNUSED int vvi_veloc_legacy_newest(const struct vvi_veloc *c, const char *name, int max,
                                            int *ret_version);
 /* Reads one region into host or device memory. */

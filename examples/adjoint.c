@@ -4,9 +4,9 @@
  *
  *     cc adjoint.c $(pkg-config --cflags --libs varve) -o adjoint && ./adjoint
  *
- * The forward pass checkpoints each state and the reverse pass restores it; nothing else of the
- * model knows about Varve. The states take 100 MiB and stay in host memory. To see them go through
- * a smaller cache and a file, run it as
+ * The forward pass checkpoints each state and the reverse pass restores it; the rest of the model does
+ * not use Varve. The states take 100 MiB and stay in host memory. To see them pass through a smaller
+ * cache and a file, run it as
  *
  *     VARVE_HOST_CACHE=16M VARVE_LOCAL=/tmp ./adjoint
  */
@@ -82,11 +82,11 @@ int main(void)
         return 1;
     must(varve_open(NULL, &ctx), NULL, "open");
     must(varve_history_opts_init(&opts, sizeof(opts)), ctx, "options");
-    opts.consume = VARVE_CONSUME_ONCE; /* each state is wanted once: its space is free after that */
+    opts.consume = VARVE_CONSUME_ONCE; /* each state is restored once, and its space is then freed */
     must(varve_history_open_with(ctx, "states", &opts, &h), ctx, "history");
     must(varve_protect(h, 0, x, CELLS * sizeof(*x)), ctx, "protect");
 
-    /* The order of the restores. It may be given before the versions exist. */
+    /* Hint the order of the restores. Hints may come before the versions exist. */
     for (uint64_t v = STEPS; v-- > 0;)
         must(varve_hint(h, v), ctx, "hint");
     start(x);

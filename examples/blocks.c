@@ -13,7 +13,7 @@
 
 enum { SIDE = 128, CELLS = SIDE * SIDE * SIDE, POINTS = 2000, STEPS = 30 };
 
-static float field[CELLS], sums[POINTS]; /* of each point: what it has seen on its way */
+static float field[CELLS], sums[POINTS]; /* sums: of the values on the path of each point */
 
 static struct varve_ctx *ctx;
 
@@ -24,7 +24,7 @@ struct job {
     float *sums; /* on the device */
 };
 
-/* ---- one thread of the kernel, wherever it runs ---- */
+/* ---- one thread of the kernel, on a GPU or on the CPU ---- */
 
 VARVE_D_FN void drift(const struct job *j)
 {
@@ -39,7 +39,7 @@ VARVE_D_FN void drift(const struct job *j)
         if (varve_blocks_f32(v, &c, item * 7 % SIDE, item * 13 % SIDE, 4 * j->step, &cell))
             j->sums[item] += cell;
         else
-            varve_blocks_again(v, item); /* in the next round, when the block is there */
+            varve_blocks_again(v, item); /* repeat it in the next round, when the block is there */
     }
 }
 
@@ -82,7 +82,7 @@ static int start(struct job *j, struct CUstream_st *stream)
 
 #endif
 
-/* For each round. */
+/* Called for each round. */
 static int launch(void *arg, const struct varve_blocks_view *view, struct CUstream_st *stream)
 {
     struct job *j = (struct job *)arg;
@@ -116,7 +116,7 @@ int main(void)
         field[i] = (float)(i % 1009);
     must(varve_opts_init(&opts, sizeof(opts)));
     opts.device = DEVICE;
-    opts.device_cache = opts.host_cache = 0; /* for histories */
+    opts.device_cache = opts.host_cache = 0; /* caches for histories: not needed here */
     must(varve_open(&opts, &ctx));
     must(varve_device_alloc(ctx, sizeof(sums), &on_device));
     must(varve_device_copy(ctx, on_device, sums, sizeof(sums))); /* zeros */

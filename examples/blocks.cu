@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A field that does not fit the GPU's cache, by kernels that ask for its blocks: blocks.c, on a GPU.
+ * A field that does not fit the GPU's cache, read by kernels that request its blocks: blocks.c on a GPU.
  *
  *     nvcc -arch=sm_90 blocks.cu $(pkg-config --cflags --libs varve) -o blocks && ./blocks
  */

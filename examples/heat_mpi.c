@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Heat in a rod, on the processes of an MPI job that goes on where it was killed.
+ * Heat in a rod, on the processes of an MPI job that continues after a kill.
  *
  *     mpicc heat_mpi.c $(pkg-config --cflags --libs varve-mpi) -o heat_mpi
  *     mpirun -n 4 ./heat_mpi /local/me /shared/me 700   # the last process kills itself at step 700
  *     mpirun -n 4 ./heat_mpi /local/me /shared/me       # finds the latest checkpoint, and finishes
  *
- * Level `complete`: every checkpoint goes to local disk and from there to the shared folder, in the
- * background, and counts when the parts of all processes are there. The step number is the version.
+ * Level `complete`: every checkpoint is written to local disk and from there to the shared folder, in
+ * the background. It counts when the parts of all processes are there. The step number is the version.
  */
 #include <errno.h>
 #include <mpi.h>
@@ -21,7 +21,7 @@ enum { STEPS = 2000, EVERY = 50, CELLS = 1000 };
 
 static struct varve_ctx *ctx;
 static struct varve_history *h;
-static double now[CELLS + 2], next[CELLS + 2]; /* of this process, and one of each neighbour's */
+static double now[CELLS + 2], next[CELLS + 2]; /* own cells, and one cell of each neighbour */
 static int rank, ranks;
 
 static void must(int rc, const char *what)
@@ -43,7 +43,7 @@ static void open_history(const char *local, const char *shared)
     snprintf(opts.remote, sizeof(opts.remote), "%s", shared);
     must(varve_open_mpi(MPI_COMM_WORLD, &opts, &ctx), "open");
     must(varve_history_opts_init(&hopts, sizeof(hopts)), "options");
-    hopts.keep = 2; /* complete ones: what others still lack is kept besides */
+    hopts.keep = 2; /* counts complete versions; those not complete yet are kept, too */
     must(varve_history_open_with(ctx, "rod", &hopts, &h), "history");
     must(varve_protect(h, 0, now, sizeof(now)), "protect");
 }
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
         return 2;
     }
     open_history(argv[1], argv[2]);
-    now[0] = rank == 0 ? 100 : 0; /* the end that is heated */
+    now[0] = rank == 0 ? 100 : 0; /* the heated end */
 
     rc = varve_latest_mpi(MPI_COMM_WORLD, h, &at); /* the same on all processes */
     if (rc != -ENOENT) {
@@ -93,10 +93,10 @@ int main(int argc, char **argv)
         at++;
         if (argc > 3 && rank == ranks - 1 && at == strtoull(argv[3], NULL, 10))
             raise(SIGKILL);
-        if (at % EVERY == 0) /* each for itself; returns when `now` may be changed again */
+        if (at % EVERY == 0) /* not collective; returns when `now` may be changed again */
             must(varve_checkpoint(h, at), "checkpoint");
     }
-    rc = varve_close_mpi(MPI_COMM_WORLD, ctx); /* finishes what is on its way */
+    rc = varve_close_mpi(MPI_COMM_WORLD, ctx); /* finishes pending flushes */
     ctx = NULL;
     must(rc, "close");
 

@@ -1,7 +1,7 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
-! Heat in a rod, on the processes of an MPI job that goes on where it was killed: heat_mpi.c in Fortran. Each of the two
-! goes on from the checkpoints of the other.
+! Heat in a rod, on the processes of an MPI job that continues after a kill: heat_mpi.c in Fortran. Each of the two programs
+! can continue from the checkpoints of the other.
 !
 !     mpifort heat_mpi.f90 $(pkg-config --cflags --libs varve-fortran-mpi) -o heat_mpi
 !     mpirun -n 4 ./heat_mpi /local/me /shared/me 700   # the last process ends at step 700, as if it had been killed
@@ -16,7 +16,7 @@ program heat_mpi
     type(varve_options) :: opts
     type(varve_context) :: ctx
     type(varve_history) :: h
-    real(8), target :: now(0:cells + 1) = 0 ! of this process, and one of each neighbour's
+    real(8), target :: now(0:cells + 1) = 0 ! own cells, and one cell of each neighbour
     real(8) :: next(cells), heat
     integer(varve_version) :: step = 0
     integer :: rank, ranks, left, right, stop_at = -1
@@ -44,7 +44,7 @@ program heat_mpi
     call varve_open_mpi(MPI_COMM_WORLD%MPI_VAL, ctx, opts)
     call h%open(ctx, 'rod', keep=2)
     call h%protect(0, now)
-    if (rank == 0) now(0) = 100 ! the end that is heated
+    if (rank == 0) now(0) = 100 ! the heated end
 
     call varve_latest_mpi(MPI_COMM_WORLD%MPI_VAL, h, step, found) ! the same on all processes
     if (found) call varve_restore_mpi(MPI_COMM_WORLD%MPI_VAL, h, step)
@@ -59,9 +59,9 @@ program heat_mpi
         now(1:cells) = next
         step = step + 1
         if (step == stop_at .and. rank == ranks - 1) error stop 3
-        if (mod(step, int(every, varve_version)) == 0) call h%checkpoint(step) ! each for itself
+        if (mod(step, int(every, varve_version)) == 0) call h%checkpoint(step) ! not collective
     end do
-    call varve_close_mpi(MPI_COMM_WORLD%MPI_VAL, ctx) ! finishes what is on its way
+    call varve_close_mpi(MPI_COMM_WORLD%MPI_VAL, ctx) ! finishes pending flushes
 
     heat = sum(now(1:cells))
     if (rank == 0) then

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How often each byte value occurs in a file of any size, counted on a GPU that it does not fit in.
+ * Counts how often each byte value occurs in a file, on a GPU that the file need not fit in.
  *
  *     nvcc -arch=sm_90 histogram.cu $(pkg-config --cflags --libs varve) -o histogram
  *     ./histogram FILE
  *
- * The kernel reads the file itself: each block opens it and reads one piece after another. The program does
- * not cut the file into parts that fit, copy them, and keep two of them under way at once; threads of the
- * library bring the bytes from the file while the blocks count. A file of 40 GB takes as long as
- * its bytes need from the page cache or the disk.
+ * The kernel reads the file itself: each block opens it and reads one piece after another. The program need not
+ * divide the file into parts that fit, copy them and overlap two copies; threads of the library read the bytes
+ * from the file while the blocks count. A file of 40 GB takes the time of reading it from the page cache or the
+ * disk.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,10 +35,10 @@ __global__ void count(const __grid_constant__ struct varve_gfs fs, uint32_t file
         return;
     }
 
-    /* Each byte is read once, so that keeping it in the cache on the GPU would be of no use. */
+    /* Each byte is read once, so it need not be kept in the GPU's cache. */
     varve_gadvise(&f, VARVE_GADV_NOREUSE, 0, 0);
 
-    /* Each block has a part of the file to itself, which it reads from its start to its end. */
+    /* Each block reads its own part of the file from start to end. */
     uint64_t pieces = (varve_gsize(&f) + PIECE - 1) / PIECE;
     uint64_t last = pieces * (blockIdx.x + 1) / gridDim.x;
 
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
         return 2;
     }
 
-    /* A context without caches of its own. Where no GPU can be used, this says why. */
+    /* A context without caches for histories. Without a usable GPU, this prints the reason. */
     must(varve_opts_init(&opts, sizeof(opts)), "options");
     opts.device = VARVE_DEVICE_CUDA;
     opts.device_cache = opts.host_cache = 0;
@@ -125,7 +125,7 @@ int main(int argc, char **argv)
         counts[i] = 0;
     *error = 0;
 
-    /* Files for as many blocks as there are. */
+    /* One file for each block. */
     must(varve_gpufs_opts_init(&options, sizeof(options)), "options");
     options.streams = blocks;
     options.cache_bytes = 64 << 20;

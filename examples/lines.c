@@ -18,7 +18,7 @@ struct arguments {
     char buffers[BLOCKS][PIECE]; /* on a GPU: device memory */
 };
 
-/* Each thread of each block runs it. All threads of a block make the calls on its file together. */
+/* The kernel: each thread of each block runs it. All threads of a block make the calls on its file together. */
 static void count(void *kernel_arguments)
 {
     struct arguments *a = kernel_arguments;
@@ -34,7 +34,7 @@ static void count(void *kernel_arguments)
                 break;
             for (int64_t i = varve_d_thread(); i < bytes; i += varve_d_threads())
                 lines += buffer[i] == '\n';
-            varve_d_sync_block(); /* before the buffer is filled again */
+            varve_d_sync_block(); /* all threads are done with the buffer before it is filled again */
         }
         varve_d_add64_dev(&a->lines, lines);
         varve_gclose(&f);
@@ -67,7 +67,7 @@ int main(void)
         fprintf(out, "this is line %d\n", i);
     fclose(out);
 
-    /* A context on the emulated device, without caches of its own; on it, files for as many blocks as there are. */
+    /* A context on the emulated device, without caches for histories, and a file system with one file per block. */
     must(varve_opts_init(&opts, sizeof(opts)), "options");
     opts.device = VARVE_DEVICE_HOST; /* or VARVE_DEVICE_CUDA */
     opts.device_cache = opts.host_cache = 0;
@@ -79,7 +79,7 @@ int main(void)
     must(varve_gpufs_register(fs, "lines.txt", VARVE_GFILE_READ, &a->file), "lines.txt");
     must(varve_gpufs_handle(fs, &a->fs), "handle");
 
-    /* On a GPU: count<<<BLOCKS, THREADS>>>(...). Here all blocks run at once, and chance begins with 1. */
+    /* On a GPU: count<<<BLOCKS, THREADS>>>(...). Here all blocks run at once, and the random seed is 1. */
     must(varve_emu_launch(BLOCKS, THREADS, BLOCKS, 1, count, a), "launch");
     must(-(int)a->error, "lines.txt");
     printf("%d lines\n", (int)a->lines);

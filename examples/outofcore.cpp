@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An adjoint computation whose history does not fit memory: forward in time, every step written; then back, last step
-// first, each record read when it is needed. varve::vector stands where an array stood.
+// An adjoint computation whose history does not fit memory. It writes every step going forward in time, and reads the
+// records back, last step first. A varve::vector replaces the array.
 //
 //     c++ -std=c++11 outofcore.cpp $(pkg-config --cflags --libs varve) -o outofcore && ./outofcore FOLDER
 #include <cmath>
@@ -33,7 +33,7 @@ try {
         u.write(t); // returns when u may be changed
     }
     for (int t = steps; t-- > 0;) {
-        u.read(t); // it is in memory by now, and changes places with u where it can
+        u.read(t); // the record is in memory already, and exchanges its memory with u if possible
         backward += u[cells / 2 + 1];
         for (std::size_t i = 0; i < cells; i++)
             gradient[i] += u[i] * u[i];

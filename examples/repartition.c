@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A job goes on with what another number of processes has written.
+ * A job continues from checkpoints that another number of processes has written.
  *
  *     mpicc repartition.c $(pkg-config --cflags --libs varve-mpi) -o repartition
  *     mpirun -n 4 ./repartition /local/me /shared/me four 100         # steps 1 to 100, by 4 processes
  *     mpirun -n 3 ./repartition /local/me /shared/me three 200 four   # steps 101 to 200, by 3
  *     mpirun -n 7 ./repartition /local/me /shared/me seven 200 four   # the same by 7: the same sum
  *
- * The cells of a field are divided among the processes. Each version holds the first cell and the number of cells
- * of its process (region 0) and the cells (region 1), so that who reads it needs to know nothing of the job that
- * wrote it. A new process looks into the parts of all old ones, and takes the cells that are its own now.
+ * The cells of a field are divided among the processes. Each version has the first cell and the number of cells of its
+ * process (region 0) and the cells (region 1), so a reader needs no other information about the job that wrote it. A
+ * new process opens the parts of all old ones, and takes the cells that are now its own.
  */
 #include <errno.h>
 #include <mpi.h>
@@ -36,7 +36,7 @@ static void must(int rc, const char *what)
     MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
-/* The newest version that the old job has completed. One process asks, so that all take the same. */
+/* The newest version that the old job has completed. Only one process determines it, so that all use the same. */
 static uint64_t version_of(const char *name, int rank)
 {
     struct varve_history *part;
@@ -50,7 +50,7 @@ static uint64_t version_of(const char *name, int rank)
     return version;
 }
 
-/* Takes what the old process had of this one's cells. */
+/* Copies this process's cells from the part of an old process. */
 static void take(struct varve_history *part, uint64_t version)
 {
     uint64_t old[2];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A simulation that goes on where it was killed.
+ * A simulation that continues after a kill.
  *
  *     cc restart.c $(pkg-config --cflags --libs varve) -o restart
  *     mkdir checkpoints
  *     ./restart checkpoints 700      # kills itself at step 700, as a node failure would
  *     ./restart checkpoints          # finds the latest checkpoint, and finishes
  *
- * Level `local` brings every version to a file of its own, synced and committed by rename. The step
- * number is the version. varve_checkpoint returns as soon as the data is in memory; the file
- * follows in the background. After a kill, the newest version that had reached its file is found.
+ * Level `local` writes every version to a file of its own, synced and committed by rename. The step
+ * number is the version. varve_checkpoint returns when the data is in memory; the file is written in
+ * the background. After a kill, the program finds the newest version that had reached its file.
  */
 #include <errno.h>
 #include <signal.h>
@@ -82,7 +82,7 @@ int main(int argc, char **argv)
         if (at % EVERY == 0)
             must(varve_checkpoint(h, at), "checkpoint");
     }
-    /* Closing finishes what is still on its way to the disk. To be sure of one version earlier:
+    /* Closing finishes pending flushes. To wait for one version before that:
      * varve_wait(h, version, VARVE_LEVEL_LOCAL, timeout_ms). */
     rc = varve_close(ctx);
     ctx = NULL;

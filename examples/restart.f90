@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0
 !
-! A simulation in Fortran that goes on where it was killed.
+! A simulation in Fortran that continues after a kill.
 !
 !     gfortran restart.f90 -I$PREFIX/include/varve -L$PREFIX/lib -lvarve-fortran -lvarve -o restart
 !     ./restart checkpoints 700      # ends at step 700 as if it had been killed
@@ -56,6 +56,6 @@ program restart
             if (stat /= 0) error stop 'checkpoint: '//trim(why)
         end if
     end do
-    call ctx%close() ! finishes what is on its way to the disk
+    call ctx%close() ! finishes pending flushes
     print '(a, i0, a, es24.16)', 'after step ', step, ' the sum is ', sum(state)
 end program

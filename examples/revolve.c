@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The adjoint of a reaction-diffusion equation that keeps only some of its steps and computes the others again.
+ * The adjoint of a reaction-diffusion equation that stores only some of its steps and recomputes the others.
  *
  *     cc revolve.c $(pkg-config --cflags --libs varve) -o revolve && ./revolve [FOLDER [MEMORY [DISK]]]
  *
- * A binomial schedule (Griewank and Walther, "revolve") says which states are stored, restored and given up, and when; with
- * as many snapshots as steps it is the usual loop, which stores everything. The snapshots are versions of a
- * history: where they are, in memory or on the disk, is Varve's business, and as the schedule is
- * known beforehand, each restore is hinted and finds its state in memory, if the disk keeps up.
+ * A binomial schedule (Griewank and Walther, "revolve") determines which states are stored, restored and discarded, and
+ * when; with as many snapshots as steps it is the usual loop, which stores all states. The snapshots are versions of a
+ * history. Varve decides if they are in memory or on the disk. The schedule is known beforehand, so each restore is
+ * hinted and finds its state in memory, if the disk is fast enough.
  *
- * MEMORY and DISK are how many snapshots there is room for (16 and 64). The program runs the same adjoint with all
- * states in memory, with all of them in memory and in FOLDER, by a binomial schedule in memory, and by one with both;
- * all gradients have to be the same, bit by bit. 'varve model --revolve' tells beforehand which is fastest.
+ * MEMORY and DISK are the numbers of snapshots that fit there (16 and 64). The program runs the same adjoint with all
+ * states in memory, with all of them in memory and in FOLDER, by a binomial schedule in memory, and by one with both; all
+ * gradients must be the same, bit by bit. 'varve model --revolve' predicts which one is fastest.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdint.h>
@@ -79,8 +79,8 @@ static void start(double *u)
 
 enum what { ADVANCE, STORE, RESTORE, FREE, REVERSE };
 
-/* A schedule is a list of these. `n` is how many steps to advance by, or a version of the history: the number of
- * the STORE, so that none is ever written twice. */
+/* An action of a schedule. `n` is the number of steps to advance, or a version of the history: the number of the STORE,
+ * so that no version is written twice. */
 struct action {
     enum what what;
     int n;
@@ -103,7 +103,8 @@ static void add(struct schedule *s, enum what what, int n)
     s->list[s->n++] = (struct action){what, n};
 }
 
-/* How many steps can be reversed with so many snapshots if none is computed more than t times: C(slots + t, t). */
+/* The number of steps that can be reversed with `slots` snapshots if no step is computed more than t times:
+ * C(slots + t, t). */
 static double reach(int slots, int t)
 {
     double c = 1;
@@ -113,8 +114,8 @@ static double reach(int slots, int t)
     return t < 0 ? 0 : c;
 }
 
-/* Where to store the next state on the way through `steps` steps: as early as leaves what lies behind it
- * to one snapshot fewer, and what lies before it to one computation fewer. */
+/* The step at which to store the next state on the way through `steps` steps: the earliest one such that the steps after
+ * it can be reversed with one snapshot less, and the steps before it with one computation less. */
 static int next_snapshot(int steps, int slots)
 {
     int t = 1;
@@ -126,8 +127,8 @@ static int next_snapshot(int steps, int slots)
     return m > 1 ? (int)m : 1;
 }
 
-/* Reverses some steps from a state that is at hand, and is version `base`. With one snapshot left there is no choice:
- * every step is computed from there. */
+/* Reverses `steps` steps from the current state, which is version `base`. With one snapshot left, every step is computed
+ * from there. */
 static void reverse(struct schedule *s, int base, int steps, int slots)
 {
     for (; steps > 1; add(s, RESTORE, base)) {
@@ -143,7 +144,7 @@ static void reverse(struct schedule *s, int base, int steps, int slots)
         }
         steps = m;
     }
-    add(s, FREE, base); /* before the adjoint step: the state is at hand */
+    add(s, FREE, base); /* before the adjoint step: the state was restored already */
     add(s, REVERSE, 0);
 }
 
@@ -240,7 +241,7 @@ static void run(struct run *r, const char *folder, double *u, double *g, double 
 
     must(varve_history_open(ctx, "states", &h), "history");
     must(varve_protect(h, 0, u, CELLS * sizeof(*u)), "protect");
-    for (size_t i = 0; i < s.n; i++) /* all restores there will be, in their order */
+    for (size_t i = 0; i < s.n; i++) /* hint all restores, in their order */
         if (s.list[i].what == RESTORE)
             must(varve_hint(h, (uint64_t)s.list[i].n), "hint");
     start(u);
@@ -263,7 +264,7 @@ int main(int argc, char **argv)
     int failed = 0;
 
     if (memory < 1 || disk < 1 || memory + disk >= STEPS) {
-        fprintf(stderr, "revolve: MEMORY and DISK are 1 at least, and less than %d together\n",
+        fprintf(stderr, "revolve: MEMORY and DISK must be at least 1, and less than %d together\n",
                 STEPS);
         return 2;
     }

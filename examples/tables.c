@@ -35,7 +35,7 @@ struct job {
     double *sums; /* on the device */
 };
 
-/* ---- one thread of the kernel, wherever it runs ---- */
+/* ---- one thread of the kernel, on a GPU or on the CPU ---- */
 
 VARVE_D_FN void add_up(const struct job *j)
 {
@@ -88,7 +88,7 @@ static void grid(void *arg)
     free(arg);
 }
 
-/* The next launch comes before this kernel has ended: each has a copy, as CUDA's launch makes one. */
+/* The next launch comes before this kernel has ended, so each kernel gets a copy of its arguments, like in CUDA. */
 static int start(const struct job *j, struct CUstream_st *stream)
 {
     struct job *own = (struct job *)malloc(sizeof(*own));
@@ -105,13 +105,13 @@ static int start(const struct job *j, struct CUstream_st *stream)
 
 #endif
 
-/* For each batch of items. */
+/* Called for each batch of items. */
 static int launch(void *arg, const struct varve_tables_view *view, uint32_t device,
                   struct CUstream_st *stream)
 {
     struct job j;
 
-    (void)device; /* there is one */
+    (void)device; /* there is only one */
     j.view = *view;
     j.sums = (double *)arg;
     return start(&j, stream);
@@ -153,7 +153,7 @@ int main(void)
     }
     must(varve_opts_init(&opts, sizeof(opts)));
     opts.device = DEVICE;
-    opts.device_cache = opts.host_cache = 0; /* for histories */
+    opts.device_cache = opts.host_cache = 0; /* caches for histories: not needed here */
     must(varve_open(&opts, &ctx));
     must(varve_device_alloc(ctx, sizeof(sums), &on_device));
     must(varve_device_copy(ctx, on_device, sums, sizeof(sums))); /* zeros */
@@ -162,7 +162,7 @@ int main(void)
     options.bytes = bytes;
     options.memory = memory; /* one after another */
     options.cache_bytes = total / 4;
-    options.batch_bytes = total / 16; /* of a cache this small, a 64th is not one table */
+    options.batch_bytes = total / 16; /* 1/64 of such a small cache would be less than one table */
     must(varve_tables_open(ctx, &options, &tables));
     work.work_size = sizeof(work);
     work.items = ITEMS;

@@ -419,7 +419,7 @@ VARVE_API int varve_abort(struct varve_history *h, uint64_t version);
  *              level when its checkpoint returns
  */
 VARVE_API int varve_revert(struct varve_history *h, uint64_t version);
-/* In a history opened with `confirm`: makes the last checkpoint of the version final, so that the version
+/* Makes the last checkpoint of a version final, in a history opened with `confirm`, so that the version
  * it replaced can be freed. -ENOENT: the version does not exist. Does not block. */
 VARVE_API int varve_confirm(struct varve_history *h, uint64_t version) VARVE_CHECK;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels on the emulated device, in stream order. For programs whose kernels also compile as C
+ * Kernels on the emulated device, in stream order: for programs whose kernels also compile as C
  * (<varve/detail/device_dual.h>), so that they run and can be tested without a GPU.
  *
  * Functions such as varve_blocks_run call the application to launch a kernel on a stream. The kernel begins

@@ -34,7 +34,7 @@
  * the answer has come and was seen: by the group that wrote, when it next reads, maps or writes the file,
  * or by a group that opens a file with the same stream.
  *
- * Errors are negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
+ * Errors. Negative errno values: -EBADF no such file, -ERANGE an offset beyond the end, -ENODATA the
  * file has become shorter, -EMFILE more files open than streams, -ENOTCONN no servers, -ETIMEDOUT no
  * answer in time, -EBUSY no page became free in time for mapping because others are mapped, -EACCES not
  * opened for writing, -EFBIG a write beyond 2^63 - 1, -ENAMETOOLONG a path of 4096 bytes or more, and the

@@ -24,8 +24,8 @@ extern "C" {
 VARVE_API int varve_trace_on(void);
 
 /*
- * varve_trace_begin begins a phase of the calling thread, such as "forward" or "imaging";
- * varve_trace_end ends the phase that the thread began last. Phases may be nested. The name is copied.
+ * Mark phases of the calling thread, such as "forward" or "imaging": varve_trace_begin begins a phase,
+ * varve_trace_end ends the one that the thread began last. Phases may be nested. The name is copied.
  * Use few different names, since each is kept to the end: after some thousands, further names become
  * "(other)". NULL is "(unnamed)". An end without a beginning is ignored, and a phase that never ends
  * lasts to the end of the trace. Does not block; takes less than a tenth of a microsecond.
@@ -33,13 +33,13 @@ VARVE_API int varve_trace_on(void);
 VARVE_API void varve_trace_begin(const char *phase);
 VARVE_API void varve_trace_end(void);
 
+enum { VARVE_TRACE_NOTE_BYTES = 65536 };
 /*
  * Adds a line of text to the trace, for reports: "grid", "512 x 512 x 256". Reports show the last line
  * with a key. Both strings are copied; does not wait for the disk.
  *   -EINVAL   NULL, an empty key, or more than VARVE_TRACE_NOTE_BYTES together
  *   -ENOMEM
  */
-enum { VARVE_TRACE_NOTE_BYTES = 65536 };
 VARVE_API int varve_trace_note(const char *key, const char *value) VARVE_CHECK;
 
 /*

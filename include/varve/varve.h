@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Varve moves an application's data down through device memory, host memory and local disk, and
+ * Varve: moves an application's data down through device memory, host memory and local disk, and
  * brings it back up before the application asks for it. This header declares what all parts of the
  * library share: contexts, options, errors, levels and statistics. Checkpoint histories are in
  * <varve/ckpt.h>.

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a data loader does: reads every file of a folder, each epoch in another order, with several processes.
+"""A data loader: reads every file of a folder, each epoch in another order, with several processes.
 
   epochs.py FOLDER [EPOCHS [WORKERS]]
 
-Prints for each epoch how long it took and a checksum of all bytes, which is the same in every epoch, with the cache
+Prints for each epoch its time and a checksum of all bytes, which is the same in every epoch, with the cache
 and without it. With PyTorch the function `read` is the dataset's __getitem__; nothing else changes.
 """
 import multiprocessing

@@ -4,8 +4,8 @@
 
     fwi_numpy.py [--cells 100] [--steps 500] [--shots 2] [--host-cache 16M] [--local FOLDER]
 
-The adjoint of step t needs the wavefield of step t, so that all of them are kept and come back in the reverse order: a history. The
-gradient is computed a second time with all wavefields in a list, and has to be the same, bit for bit.
+The adjoint of step t needs the wavefield of step t, so a history keeps all wavefields and returns them in reverse order. The
+gradient is computed a second time with all wavefields in a list, and must be the same, bit for bit.
 """
 import argparse
 import tempfile
@@ -30,7 +30,7 @@ def ricker(steps, frequency=12.0):
 
 
 def forward(velocity, source, wavelet, keep):
-    """Pressure at the receivers, which lie in the third row. `keep` gets the second derivative in time of every step."""
+    """Pressure at the receivers in the third row. `keep` gets the second derivative in time of every step."""
     before, now = np.zeros_like(velocity), np.zeros_like(velocity)
     scale = (velocity * DT) ** 2
     traces = np.empty((len(wavelet), velocity.shape[1]), "f4")
@@ -44,7 +44,7 @@ def forward(velocity, source, wavelet, keep):
 
 
 def gradient(velocity, residual, kept):
-    """Of half the sum of the residual's squares, by the velocity; the steps come back from the last to the first."""
+    """Gradient of half the sum of the squared residual by the velocity; reads the steps from the last to the first."""
     after, now = np.zeros_like(velocity), np.zeros_like(velocity)
     scale = (velocity * DT) ** 2
     found = np.zeros_like(velocity)

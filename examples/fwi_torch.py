@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Full-waveform inversion in two dimensions with PyTorch: autograd writes the adjoint, and what it saves leaves the GPU meanwhile.
+"""Full-waveform inversion in two dimensions with PyTorch: autograd computes the adjoint, and its saved tensors leave the GPU.
 
     fwi_torch.py [--cells 128] [--steps 400] [--iterations 3] [--device-cache 16M] [--host-cache 256M]
 
-The gradient of the first iteration is computed a second time with everything in memory, and has to be the same, bit for bit. Runs
-on the processor where there is no GPU.
+The gradient of the first iteration is computed a second time with everything in memory, and must be the same, bit for bit. Runs
+on the processor if there is no GPU.
 """
 import argparse
 import math

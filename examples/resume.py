@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training that goes on where it was when it is started again, however it ended.
+"""Training that continues where it stopped when it is started again, also after a kill.
 
     resume.py FOLDER [--steps 200] [--every 20] [--die-at STEP]
 
-Every few steps the state goes into a history at level local: the call returns when it is in memory, and a checkpoint counts when it
-is on disk as a whole, with checksums. A run that was killed and started again ends with the same weights as one that was not.
+Every few steps the state is written to a history at level local: the call returns when it is in memory, and a checkpoint counts when it
+is complete on disk, with checksums. A run that was killed and started again ends with the same weights as one that was not.
 """
 import argparse
 import os

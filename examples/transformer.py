@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a small transformer on a task of its own, with what autograd saves kept outside of the GPU: three lines are Varve's.
+"""Trains a small transformer on a synthetic task, with autograd's saved tensors outside of the GPU: only three lines use Varve.
 
     transformer.py [--width 128] [--layers 4] [--steps 20]
 """

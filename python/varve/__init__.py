@@ -46,7 +46,7 @@ __all__ = [
 
 def open(*, config: Optional[Union[str, os.PathLike[str]]] = None, **settings: Any) -> Context:
     """Opens a context. `settings` are the keys of docs/config.md: device, device_cache, host_cache, local, level and so on; sizes
-    are numbers or text such as "4G". `config` names an INI file, which they override."""
+    are numbers or text such as "4G". `config` names an INI file; `settings` override it."""
     return Context(config, settings)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where an array's bytes are, and what they are: for all that has the buffer protocol, `__array_interface__`,
+"""Address, type and shape of an array: for objects with the buffer protocol, `__array_interface__`,
 `__cuda_array_interface__` or DLPack, and for PyTorch."""
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Array(NamedTuple):
 
 
 class NotContiguousError(ValueError):
-    """The array is not one piece of memory."""
+    """The array is not contiguous in memory."""
 
 
 def _dtype_of(typestr: str) -> str:
-    """NumPy's words for what others have, too."""
+    """NumPy's type string for a type of another library."""
     order, kind, size = typestr[0], typestr[1], typestr[2:]
     if kind == "b" and size == "1":
         return "bool"
@@ -42,7 +42,7 @@ def _dtype_of(typestr: str) -> str:
 
 
 def typestr_of(dtype: str) -> str:
-    """The reverse. ValueError: NumPy has no such type."""
+    """The reverse. ValueError: NumPy does not have the type."""
     if dtype == "bool":
         return "|b1"
     for kind, name in _KINDS.items():
@@ -55,7 +55,7 @@ def typestr_of(dtype: str) -> str:
 
 
 def dlpack_of(dtype: str) -> tuple[int, int]:
-    """DLPack's code and bits. ValueError: it has no such type."""
+    """DLPack's code and bits. ValueError: DLPack does not have the type."""
     if dtype == "bool":
         return _CODES["bool"], 8
     name = dtype.rstrip("0123456789")
@@ -130,7 +130,7 @@ _FORMATS = {"?": "bool", "c": "uint8", "e": "float16", "f": "float32", "d": "flo
 
 
 def _of_buffer(array: Any) -> Array:
-    """The memoryview keeps the memory, and the object from being resized; the structure has its address, even where
+    """The memoryview keeps the memory alive and prevents resizing; the structure has its address, even if
     the memory cannot be written to."""
     view = memoryview(array)
     fmt = view.format.lstrip("@=" + _NATIVE)
@@ -166,7 +166,7 @@ _capsule_pointer.restype = ctypes.c_void_p
 
 
 def _of_dlpack(array: Any) -> Array:
-    """The capsule is not taken: it keeps the memory, and gives it back when it goes."""
+    """The capsule is not consumed: it keeps the memory, and releases it when it is deleted."""
     kind, _ = array.__dlpack_device__()
     if kind not in (DL_CPU, DL_CUDA, DL_CUDA_HOST, DL_CUDA_MANAGED):
         raise TypeError(f"memory of DLPack's device type {kind} cannot be read")
@@ -200,7 +200,7 @@ def _of_torch(tensor: Any, torch: Any) -> Array:
 
 
 def look(array: Any) -> Array:
-    """TypeError: it is no array. NotContiguousError: a view that is no piece of memory."""
+    """TypeError: not an array. NotContiguousError: a view that is not contiguous in memory."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, getattr(torch, "Tensor", ())):
         return _of_torch(array, torch)
@@ -218,7 +218,7 @@ def look(array: Any) -> Array:
 
 
 def new(dtype: str, shape: tuple[int, ...], order: str) -> Any:
-    """Host memory of this kind: of NumPy where it is there, otherwise a memoryview."""
+    """New host memory of this type and shape: a NumPy array if NumPy is installed, otherwise a memoryview."""
     try:
         import numpy
     except ImportError:

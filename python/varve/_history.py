@@ -21,7 +21,7 @@ from ._lib import BusyError, ClosedError, Error, InvalidError, LayoutError, NotF
 LEVELS = ("cached", "local", "remote", "complete")
 _ORDERS = ("hints", "fifo", "lifo")
 _CONSUMES = ("keep", "once")
-# The region that describes the others, in versions that outlive the process. Numbers of arrays begin with 0.
+# Number of the region that describes the others, in versions that outlive the process. Arrays are numbered from 0.
 LAYOUT_REGION = 0x7FFFFFFF
 
 Version = int
@@ -29,7 +29,7 @@ Out = Union[Any, Sequence[Any], Mapping[str, Any]]
 
 
 class Region(NamedTuple):
-    """One array of a version, as it was written."""
+    """Description of one array of a version."""
 
     name: Optional[str]  # None: it was given by position
     dtype: str
@@ -48,7 +48,7 @@ Layout = tuple[Region, ...]
 
 
 def _milliseconds(timeout: Optional[float]) -> int:
-    """Seconds, None without limit, as the library counts."""
+    """Converts seconds, None: no limit, to the library's milliseconds."""
     return -1 if timeout is None else max(0, min(int(timeout * 1000 + 0.999), 0x7FFFFFFF))
 
 
@@ -64,14 +64,14 @@ def _decode(text: bytes) -> Layout:
 
 
 def _word(value: Any) -> str:
-    """A setting as the library reads it."""
+    """A setting in the library's text form."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return os.fspath(value) if isinstance(value, (str, os.PathLike)) else str(value)
 
 
 class _Handle:
-    """A pointer of the library that must not be used once it was closed: calls in progress are counted."""
+    """A pointer of the library that must not be used after closing: counts calls in progress."""
 
     _what = ""
 
@@ -82,7 +82,7 @@ class _Handle:
         self._pid = os.getpid()
 
     def _own(self) -> None:
-        """In a forked child the lock may be held for ever."""
+        """Raises in a forked child, where the lock may be held for ever."""
         if os.getpid() != self._pid:
             raise failed(-errno.EPERM)
 
@@ -101,7 +101,7 @@ class _Handle:
                 self._calls -= 1
 
     def _take(self) -> Optional[int]:
-        """The pointer, for who closes it."""
+        """Takes the pointer, to close it."""
         self._own()
         with self._lock:
             if self._ptr is not None and self._calls:
@@ -115,7 +115,7 @@ class _Handle:
 
 
 def options(config: Optional[Union[str, os.PathLike[str]]], settings: Mapping[str, Any]) -> _layout.varve_opts:
-    """Settings for varve_open, checked one by one."""
+    """Options for varve_open; each setting is checked."""
     opts = _layout.varve_opts()
     check(lib.varve_opts_init(ctypes.byref(opts), ctypes.sizeof(opts)))
     if config is not None:
@@ -146,7 +146,7 @@ class Context(_Handle):
 
     def history(self, name: str, *, order: str = "hints", consume: str = "keep", keep: int = 0, keep_every: int = 0,
                 overwrite: bool = False, confirm: bool = False) -> History:
-        """Opens a history, new or with the versions that earlier runs have left."""
+        """Opens a history, which is new or has the versions of earlier runs."""
         opts = _layout.varve_history_opts()
         check(lib.varve_history_opts_init(ctypes.byref(opts), ctypes.sizeof(opts)))
         if order not in _ORDERS or consume not in _CONSUMES:
@@ -160,14 +160,14 @@ class Context(_Handle):
         return History(self, pointer.value, name, consume == "once")
 
     def parts(self, name: str) -> int:
-        """How many ranks have written a history, at level remote or complete: its parts are numbered from 0."""
+        """The number of ranks that wrote a history, at level remote or complete: its parts are numbered from 0."""
         count = ctypes.c_int()
         with self._using() as ctx:
             check(lib.varve_parts(ctx, name.encode(), ctypes.byref(count)), ctx)
         return count.value
 
     def part(self, name: str, rank: int) -> History:
-        """Opens what one rank of any job has written, for reading only, whatever rank this process is. Calls that would
+        """Opens the versions of one rank of any job, read-only, in a process of any rank. Calls that would
         write raise Error with errno EROFS."""
         pointer = ctypes.c_void_p()
         with self._using() as ctx:
@@ -191,7 +191,7 @@ class Context(_Handle):
         return values
 
     def close(self) -> None:
-        """Brings what is under way to its level and closes all histories. BusyError: memory of it is lent; it stays open."""
+        """Finishes pending flushes and closes all histories. BusyError: memory of it is lent; it stays open."""
         pointer = self._take()
         if pointer is None:
             return
@@ -217,7 +217,7 @@ _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """What is under way shall reach its level. A context whose memory is lent stays open until the process ends."""
+    """Finishes pending flushes. A context whose memory is lent stays open until the process ends."""
     for ctx in list(_contexts):
         if ctx._pid == os.getpid() and not ctx.closed:
             with contextlib.suppress(Error):
@@ -225,7 +225,7 @@ def _close_all() -> None:
 
 
 class History(_Handle):
-    """A named sequence of versions. Iterating gives the numbers of those that can be restored, as they were written."""
+    """A named sequence of versions. Iterating gives the numbers of those that can be restored, in the order of writing."""
 
     _what = "history"
 
@@ -251,7 +251,7 @@ class History(_Handle):
 
     def _call(self, name: str, version: Version, listed: Sequence[tuple[int, _arrays.Array]], more: Optional[Any], stream: Any,
               timeout: Optional[float]) -> None:
-        """Checkpoint or restore of these regions, and of the description `more`; on a stream, if one is given or arrays tell theirs."""
+        """Checkpoint or restore of these regions and the description `more`; on a stream, if one is given or arrays have one."""
         if operator.index(version) < 0:
             raise InvalidError(errno.EINVAL, f"version {version}: numbers of versions are not negative")
         regions = (_layout.varve_region * (len(listed) + (more is not None)))()
@@ -271,8 +271,8 @@ class History(_Handle):
             self._check(rc)
 
     def checkpoint(self, version: Version, *arrays: Any, stream: Any = None, timeout: Optional[float] = None, **named: Any) -> None:
-        """Writes arrays as a new version, those given by name under their names. They may be changed again when this returns; with
-        `stream`, by work on that stream. Arrays of PyTorch on a GPU go on its current stream by themselves."""
+        """Writes arrays as a new version; keyword arguments become named arrays. They may be changed when the call returns; with
+        `stream`, by later work on that stream. Arrays of PyTorch on a GPU use its current stream by default."""
         looked = [_arrays.look(a) for a in (*arrays, *named.values())]
         if not looked:  # at every level: above `cached` there is the description, but nothing that it describes
             raise Error(errno.ENODATA, f"version {version}: no array is given")
@@ -296,9 +296,9 @@ class History(_Handle):
                     self._layouts.pop(v, None)
 
     def restore(self, version: Version, *, out: Optional[Out] = None, stream: Any = None, timeout: Optional[float] = None) -> Any:
-        """Reads a version back: into `out`, an array, a sequence of them or a mapping by name, which is returned; or into new
-        arrays: one, a tuple of those given by position, or a dict if any was given by name (others under their positions). A
-        mapping may leave regions out. LayoutError: an array is not what was written; nothing was done."""
+        """Reads a version back into `out`, an array, a sequence of arrays or a mapping by name, which is returned; or into new
+        arrays: one, a tuple if they were written by position, or a dict if any was written by name (others have their position). A
+        mapping may leave regions out. LayoutError: an array differs from the one written; nothing was done."""
         layout = self._layouts.get(version)
         if layout is None:
             return self._restore_unknown(version, out, stream, timeout)
@@ -359,7 +359,7 @@ class History(_Handle):
         return sizes
 
     def _restore_unknown(self, version: Version, out: Optional[Out], stream: Any, timeout: Optional[float]) -> Any:
-        """A version that another process wrote: its description comes with its bytes, which are read once."""
+        """Restores a version of another process: its description is read together with its bytes."""
         kept = self._consumed.pop(version) if version in self._consumed else None
         layout, raw = kept or self._read_unknown(version, timeout)
         try:
@@ -392,7 +392,7 @@ class History(_Handle):
         return _decode(text.raw), raw
 
     def describe(self, version: Version) -> Layout:
-        """Names, types and shapes. Of a version that another process wrote, this reads it."""
+        """Names, types and shapes. For a version of another process this reads the version."""
         if version not in self._layouts:
             if self._once:
                 raise LayoutError(f"version {version} was written by another process and is consumed once: restore it")
@@ -401,8 +401,8 @@ class History(_Handle):
 
     def acquire(self, version: Version, region: Union[int, str] = 0, *, stream: Any = None, timeout: Optional[float] = None,
                 dtype: Optional[str] = None, shape: Optional[tuple[int, ...]] = None) -> Lease:
-        """Lends one array of a version, without a copy; see Lease. `dtype` and `shape`: of a version that another process wrote,
-        which is bytes otherwise."""
+        """Lends one array of a version, without a copy; see Lease. `dtype` and `shape`: for a version of another process,
+        which is lent as bytes otherwise."""
         layout = self._layouts.get(version)
         number = region
         if isinstance(region, str):
@@ -422,7 +422,7 @@ class History(_Handle):
     # ---- the order of restores ----
 
     def hint(self, versions: Union[Version, Iterable[Version]]) -> None:
-        """Appends to the order in which versions will be restored."""
+        """Appends versions to the expected restore order."""
         with self._using() as h:
             for version in versions if isinstance(versions, Iterable) else [versions]:
                 self._check(lib.varve_hint(h, version))
@@ -432,14 +432,14 @@ class History(_Handle):
             self._check(lib.varve_hint_clear(h))
 
     def prefetch(self) -> None:
-        """Bringing up begins now, instead of at the first restore."""
+        """Starts prefetching now, instead of at the first restore."""
         with self._using() as h:
             self._check(lib.varve_prefetch_start(h))
 
     # ---- versions ----
 
     def wait(self, version: Version, level: Optional[str] = None, timeout: Optional[float] = None) -> None:
-        """Until the version has reached the level, that of the context by default. TimedOutError."""
+        """Waits until the version has reached the level, by default that of the context. TimedOutError."""
         level = level or self._context.level
         if level not in LEVELS:
             raise ValueError(f"level is one of {LEVELS}, not {level!r}")
@@ -447,12 +447,12 @@ class History(_Handle):
             self._check(lib.varve_wait(h, version, LEVELS.index(level), _milliseconds(timeout)))
 
     def flush(self, timeout: Optional[float] = None) -> None:
-        """Until nothing is left to be brought to its level."""
+        """Waits until all versions have reached their level."""
         with self._using() as h:
             self._check(lib.varve_flush(h, _milliseconds(timeout)))
 
     def versions(self) -> list[Version]:
-        """Those that can be restored, in the order of writing."""
+        """The versions that can be restored, in the order of writing."""
         count = ctypes.c_size_t()
         with self._using() as h:
             self._check(lib.varve_versions(h, None, 0, ctypes.byref(count)))
@@ -483,14 +483,14 @@ class History(_Handle):
         return found.value
 
     def ready(self, version: Version) -> bool:
-        """Whether it stands where restores are fastest."""
+        """True if the version is complete in the fastest tier."""
         found = ctypes.c_int()
         with self._using() as h:
             self._check(lib.varve_ready(h, version, ctypes.byref(found)))
         return bool(found.value)
 
     def level(self, version: Version) -> str:
-        """The level that it has reached."""
+        """The level that the version has reached."""
         found = ctypes.c_int()
         with self._using() as h:
             self._check(lib.varve_version_level(h, version, ctypes.byref(found)))
@@ -503,7 +503,7 @@ class History(_Handle):
             self._check(lib.varve_discard(h, version))
 
     def resume(self, version: Version) -> None:
-        """The program goes on with this version: it and later ones that earlier runs left are written again."""
+        """Declares that the program continues with this version: it and later ones of earlier runs are overwritten."""
         with self._using() as h:
             self._check(lib.varve_resume(h, version))
 
@@ -516,7 +516,7 @@ class History(_Handle):
             self._check(lib.varve_revert(h, version))
 
     def close(self) -> None:
-        """BusyError: memory of it is lent; it stays open."""
+        """Closes the history. BusyError: memory of it is lent; it stays open."""
         with self._context._using():
             pointer = self._take()
             if pointer is None:

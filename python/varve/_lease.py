@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the cache in the program's hands, without a copy."""
+"""Memory of the cache lent to the program, without a copy."""
 from __future__ import annotations
 
 import ctypes
@@ -20,8 +20,8 @@ _capsule_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
 # The capsule keeps the pointer to its name.
 _NAME = ctypes.c_char_p(b"dltensor")
 
-# Capsules that no library has taken yet, with their tensors. A capsule has no destructor, as one written in Python would
-# be called after the interpreter has ended; so those that nobody else holds any more are looked for here.
+# Capsules that no library has consumed yet, with their tensors. A capsule has no destructor, because one in Python would
+# be called after the interpreter has ended. So _sweep finds those without other references.
 _offered: list[tuple[Any, int]] = []
 
 
@@ -30,13 +30,13 @@ def _references(entry: tuple[Any, int]) -> int:
     return sys.getrefcount(capsule)
 
 
-# Of a capsule that is in an entry alone: how a call counts differs between versions of Python.
+# The reference count of a capsule that only its entry holds: it differs between versions of Python.
 _ALONE = _references((object(), 0))
 
 
 def _sweep() -> None:
     for entry in list(_offered):
-        # In this order: no thread can take a capsule any more that is alone.
+        # The order matters: no thread can consume a capsule without other references.
         alone = _references(entry) <= _ALONE
         taken = not _capsule_valid(entry[0], _NAME)
         if alone or taken:
@@ -49,9 +49,9 @@ def _sweep() -> None:
 
 
 class Lease:
-    """One region of a version, where it lies in the fastest cache; nothing may write to it. NumPy, CuPy, JAX and PyTorch take it
-    by `from_dlpack(lease)`, NumPy also by `asarray`. The region is given back when the lease was released, or is gone, and so
-    is all that was made of it by DLPack. What `asarray` made keeps the lease itself, which must then not be released by hand.
+    """One region of a version in the fastest cache, read-only. NumPy, CuPy, JAX and PyTorch import it
+    by `from_dlpack(lease)`, NumPy also by `asarray`. The region is given back when the lease was released or deleted, and so
+    are all arrays made by DLPack. Arrays made by `asarray` keep the lease, which must then not be released explicitly.
 
     `with h.acquire(v) as lease:` releases it at the end."""
 
@@ -62,7 +62,7 @@ class Lease:
         self._tensor: Optional[int] = None
         self._released = False
         self._stream = 0
-        # Without a stream the first library that takes the memory says which; where there is only one, at once.
+        # Without a stream, the first library that imports the memory decides; if only one stream is possible, use it at once.
         if stream is not None or not history._context.has_gpu:
             self._acquire(stream or 0)
 
@@ -97,11 +97,11 @@ class Lease:
 
     @property
     def device(self) -> bool:
-        """Whether it is memory of a GPU."""
+        """True for memory of a GPU."""
         return bool(self._look().device_type == _arrays.DL_CUDA)
 
     def release(self) -> None:
-        """Gives the memory back, unless arrays made by DLPack still use it: then with the last of them."""
+        """Gives the memory back, or, if arrays made by DLPack still use it, together with the last of them."""
         tensor, self._tensor, self._released = self._tensor, None, True
         if tensor is not None:
             lib.varve_dlpack_delete(tensor)
@@ -114,7 +114,7 @@ class Lease:
         self.release()
 
     def __del__(self, _delete: Callable[[int], None] = lib.varve_dlpack_delete) -> None:
-        # At exit the modules may be empty: the function comes as a default.
+        # At exit the modules may be empty, so the function is a default argument.
         if getattr(self, "_tensor", None) is not None:
             _delete(self._tensor)  # type: ignore[arg-type]
 

@@ -15,15 +15,15 @@ _NAME = "libvarve.so.0"
 
 
 class Error(OSError):
-    """A call of the library failed: `errno` is its code, the text is the library's own."""
+    """A call of the library failed: `errno` is its code, the text is the library's."""
 
 
 class InvalidError(Error, ValueError):
-    """An argument or a setting is not acceptable."""
+    """An argument or a setting is invalid."""
 
 
 class NotFoundError(Error, LookupError):
-    """There is no such version or region."""
+    """The version or region does not exist."""
 
 
 class ExistsError(Error):
@@ -31,7 +31,7 @@ class ExistsError(Error):
 
 
 class NoSpaceError(Error):
-    """There is no room, and nothing in progress will make any."""
+    """There is no room, and nothing in progress will free any."""
 
 
 class OutOfMemoryError(Error, MemoryError):
@@ -43,11 +43,11 @@ class DamagedError(Error):
 
 
 class BusyError(Error):
-    """It is in use: lent memory, a call in progress, another process; or the stream is being captured."""
+    """The object is in use: lent memory, a call in progress, another process; or the stream is being captured."""
 
 
 class TimedOutError(Error, TimeoutError):
-    """The time given to the call was over."""
+    """The call timed out."""
 
 
 class ForkedError(Error, PermissionError):
@@ -59,7 +59,7 @@ class ClosedError(ValueError):
 
 
 class LayoutError(ValueError):
-    """An array is not what the version holds: another dtype, shape, order or number of arrays."""
+    """An array differs from that of the version: another dtype, shape, order or number of arrays."""
 
 
 _BY_ERRNO: dict[int, type[Error]] = {
@@ -79,7 +79,7 @@ _BY_ERRNO: dict[int, type[Error]] = {
 
 
 def _candidates() -> Iterator[str]:
-    """Beside the package: in its folder (wheels), or in the lib folder that the package is installed below."""
+    """A library in the package's folder (wheels), or in the lib folder above the installed package."""
     here = pathlib.Path(__file__).resolve().parent
     for folder in (here, *list(here.parents)[1:5]):
         path = folder / _NAME

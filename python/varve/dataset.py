@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dataset cache from Python: which files are read next, and how its daemon is doing.
+"""The dataset cache from Python: the order in which files will be read, and the state of the daemon.
 
     from varve import dataset
     for epoch in range(epochs):
@@ -7,7 +7,7 @@
         dataset.order(dataset_of_mine.path(i) for i in sampler)
         for batch in loader: ...
 
-The daemon is `varve cached`. Without one these functions raise NoDaemonError, and reading goes on as it did.
+The daemon is `varve cached`. Without one these functions raise NoDaemonError, and files can still be read.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SEND_BYTES = 1 << 16
 
 
 class CacheError(OSError):
-    """The daemon refused it, and says why."""
+    """The daemon refused the command; the text is its reason."""
 
 
 class NoDaemonError(CacheError):
@@ -32,7 +32,7 @@ class NoDaemonError(CacheError):
 
 
 def _socket() -> str:
-    """Where the daemon of this user takes commands, as the tool finds it."""
+    """The socket of this user's daemon, found in the same way as by the tool."""
     named = os.environ.get("VARVE_CACHED_SOCKET")
     run = os.environ.get("XDG_RUNTIME_DIR")
     if named:
@@ -41,7 +41,7 @@ def _socket() -> str:
 
 
 def _ask(command: str, lines: Iterable[bytes], timeout: Optional[float]) -> str:
-    """The answer, without its first line."""
+    """Sends a command and returns the answer without its first line."""
     path = _socket()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
         s.settimeout(timeout)
@@ -71,20 +71,20 @@ def _lines(paths: Iterable[Path]) -> Iterable[bytes]:
     for path in paths:
         line = os.fsencode(os.path.abspath(os.fspath(path)))
         if b"\n" in line:
-            raise ValueError(f"{path!r}: a path with a line break cannot be told")
+            raise ValueError(f"{path!r}: a path with a line break cannot be sent to the daemon")
         yield line
 
 
 def order(files: Iterable[Any], path: Optional[Callable[[Any], Path]] = None, *, here: bool = False, timeout: Optional[float] = 60) -> str:
-    """The files are read in this order from now on, behind those of orders given before: the daemon brings them, and keeps what is
-    needed soonest. `files` are paths; with `path`, a function from what a sampler gives to a path, they may be a sampler:
+    """Declares that the files will be read in this order, after those of earlier orders. The daemon brings them, and keeps those
+    that are needed soonest. `files` are paths; with `path`, a function from a sampler's items to paths, they may be a sampler:
 
         order(sampler, lambda i: data.files[i])
 
-    With `here` it is the order of the programs of this node alone, and files of other nodes are brought to this one before they are
-    opened. One process gives it for all of them.
+    With `here` it is the order of the programs of this node only, and files of other nodes are brought to this node before they are
+    opened. One process makes the call for all of them.
 
-    Returns the daemon's answer: how many will be brought, and which will not, with reasons."""
+    Returns the daemon's answer: the number of files that will be brought, and those that will not, with reasons."""
     return _ask("bring here" if here else "bring order", _lines(files if path is None else map(path, files)), timeout)
 
 

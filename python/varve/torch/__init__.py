@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Varve for PyTorch: activations that leave the GPU between forward and backward.
+"""Varve for PyTorch: activations are moved off the GPU between forward and backward.
 
     import varve.torch
     offload = varve.torch.offload(device_cache="4G", host_cache="40G")
@@ -8,7 +8,7 @@
             loss = model(batch)
         loss.backward()
 
-`varve.torch.checkpoint` has what torch.distributed.checkpoint needs.
+`varve.torch.checkpoint` has a storage for torch.distributed.checkpoint.
 """
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Activations as a history: pack is a checkpoint on the stream of the forward pass, unpack a restore on that of the backward.
 
-What holds:
+Invariants:
 - One `with` is one tape. Its tensors have consecutive versions, from a number that no other tape uses, so that the order in which
   they come back can be hinted before they are written.
-- Bytes are written once however many tensors view them: a `_Saved` stands for a range of a storage in one state. It is known by the
+- Bytes are written once, even if many tensors view them: a `_Saved` is a range of a storage in one state. It is identified by the
   storage's address, the range and the version counter, within its tape; a weak reference keeps the address from being used again.
-- The version lives as long as the `_Saved`, which autograd keeps as long as it may ask for it. Nothing else ends it, so that
-  retain_graph, double backward and forgotten graphs need no rule of their own.
-- A wrong order costs time. Nothing here depends on it.
+- The version lives as long as the `_Saved`, which autograd keeps as long as it may need it. Nothing else ends it, so
+  retain_graph, double backward and dropped graphs need no special rules.
+- A wrong order only costs time: correctness does not depend on it.
 """
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from .._lib import ClosedError, failed, lib
 
 _TAPE_VERSIONS = 1 << 32
 _LEARNED_MAX = 16
-_CLOCKS = 3  # passes that are timed
-_LINK_SHARE = 0.9  # of what the link carries during the forward pass: the rest is for what else uses it
+_CLOCKS = 3  # number of passes that are timed
+_LINK_SHARE = 0.9  # share of the link's capacity during the forward pass; the rest is for other users of the link
 _LINK_BYTES = 64 << 20
 _NO_ROOM = (-errno.ENOSPC, -errno.EFBIG)
 _serial = itertools.count()
@@ -47,7 +47,7 @@ Bytes = Union[int, str]
 
 
 def _bytes_of(name: str, size: Bytes) -> int:
-    """A size as the library reads it."""
+    """Converts a size in the library's text form."""
     if isinstance(size, int):
         return size
     try:
@@ -74,7 +74,7 @@ def _stream_of(index: int) -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _is_dense(size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
-    """Whether the elements fill one piece of memory, in any order of the dimensions."""
+    """True if the elements fill a contiguous range of memory, in any order of the dimensions."""
     step = 1
     for length, n in sorted((s, n) for n, s in zip(size, stride) if n != 1):
         if length != step:
@@ -117,7 +117,7 @@ class _Store:
         return pointer
 
     def link(self) -> float:
-        """Bytes a second from the GPU to pinned memory, measured by copies when first asked for."""
+        """Bytes per second from the GPU to pinned memory, measured by copies at the first call."""
         if self._link is None:
             with torch.cuda.device(self.device):
                 stream = torch.cuda.Stream()
@@ -169,7 +169,7 @@ class _Saved:
         self.weak = weak  # of the storage
         self.probe, self.state = probe, state  # has the version counter, and what it said
         self.uses = self.gets = 0  # times that it was packed, and unpacked
-        # Restored, and wanted by others still: the tensor, what it is, and on which stream it is.
+        # Restored and still needed by others: the tensor, its description, and its stream.
         self.kept: Any = None
         self.view: Optional[_View] = None
         self.stream = 0
@@ -200,7 +200,7 @@ class _Saved:
         return tensor if self.view is not None else self._cut(tensor, view)
 
     def _in_place(self, view: _View) -> Any:
-        """The tensor itself, where its memory has not gone: others hold it, too."""
+        """The tensor itself, if its memory still exists because others hold it, too."""
         if self.weak.expired():
             return None
         storage = type(self).storage_of(self.weak)
@@ -219,7 +219,7 @@ class _Saved:
 
     def _restored(self, view: _View, stream: int) -> Any:
         device = self.store.device
-        # One view that is all there is: memory of just that kind. Others are cut out of bytes.
+        # If one view covers the whole range, allocate memory of its type. Other views are cut out of bytes.
         if self.view is not None:
             tensor = torch.empty_strided(view.size, view.stride, dtype=view.dtype, device=device)
         else:
@@ -241,7 +241,7 @@ def _modified(dtype: Any, size: Any, found: int, expected: int) -> RuntimeError:
 
 
 class _Learned(NamedTuple):
-    """What a tape of these sizes did."""
+    """The observed behaviour of a tape of these sizes."""
 
     sizes: tuple[int, ...]
     indices: tuple[int, ...]  # of the GPU of each
@@ -251,8 +251,8 @@ class _Learned(NamedTuple):
 
 
 class _Clock:
-    """How far the forward pass of one tape has computed when each of its tensors is packed: events around the pass and around each put,
-    whose time is the library's."""
+    """The compute time of one tape's forward pass up to each packed tensor: events around the pass and around each put,
+    whose time does not count."""
 
     def __init__(self) -> None:
         self.index = torch.cuda.current_device()
@@ -262,7 +262,7 @@ class _Clock:
         self.record(self.index)
 
     def record(self, index: int) -> None:
-        # Times of two GPUs, or of two threads with streams of their own, do not add up.
+        # Times of two GPUs, or of two threads with their own streams, cannot be added.
         self.usable = self.usable and index == self.index and self.thread == threading.get_ident()
         if self.usable:
             event = torch.cuda.Event(enable_timing=True)
@@ -270,14 +270,14 @@ class _Clock:
             self.events.append(event)
 
     def seconds(self) -> Optional[list[float]]:
-        """Of each tensor, and of the pass. None: not known, or not yet."""
+        """The times of each tensor and of the pass. None: not known, or not yet."""
         if not self.usable or len(self.events) % 2 or not self.events[-1].query():
             return None
         return list(itertools.accumulate(a.elapsed_time(b) / 1e3 for a, b in zip(self.events[::2], self.events[1::2])))
 
 
 class _Tape:
-    """One `with`: what was packed, by the thread that entered it, and the order in which it comes back."""
+    """One `with`: the tensors that its thread packed, and the order in which they come back."""
 
     def __init__(self, owner: Offload, base: int, expected: Optional[_Learned], stays: set[int]) -> None:
         self.owner, self.base, self.expected, self.stays = owner, base, expected, stays
@@ -287,7 +287,7 @@ class _Tape:
         self.order: list[int] = []
         timed = (owner._auto or owner._budget is not None) and (expected is None or len(expected.clocks) < _CLOCKS)
         self.clock = _Clock() if timed else None
-        self.left: set[Any] = set()  # what stays of those that were wanted: others may view it, too
+        self.left: set[Any] = set()  # restored tensors that stay, because others may view them, too
         self.hooks = torch.autograd.graph.saved_tensors_hooks(self.pack, _unpack)
 
     def pack(self, tensor: Any) -> Any:
@@ -317,7 +317,7 @@ class _Tape:
 
     @staticmethod
     def _range(tensor: Any, storage: Any, nbytes: int) -> tuple[int, int, bool]:
-        """The bytes of the storage that are written, none: too much of it would be gaps; and whether the tensor is just these."""
+        """The range of the storage to write, or none if it is mostly gaps; and True if the tensor is exactly this range."""
         if tensor.is_contiguous() or _is_dense(tuple(tensor.shape), tensor.stride()):
             low = tensor.storage_offset() * tensor.element_size()
             return low, low + nbytes, True
@@ -325,7 +325,7 @@ class _Tape:
         return (0, total, False) if total <= 4 * nbytes else (0, 0, False)
 
     def _new(self, tensor: Any, storage: Any, low: int, high: int, state: int) -> Optional[_Saved]:
-        """Writes a version; None: it stays where it is."""
+        """Writes a version; None: the tensor stays in memory."""
         store = self.owner._store(tensor)
         with self.lock:  # backward within the `with` packs in the threads of autograd
             i = len(self.sizes)
@@ -353,11 +353,11 @@ class _Tape:
         if len(self.order) == len(self.sizes) - len(self.stays):  # the last of them
             self.owner._look()
         if not saved.weak.expired():
-            # Somebody else holds its memory: it was not worth taking away, and stays the next time.
+            # Others hold its memory, so writing it freed nothing: it stays the next time.
             self.owner._futile[saved.weak.cdata] = saved.weak
 
     def learned(self) -> _Learned:
-        """Those that never came back are expected last."""
+        """Tensors that never came back are expected last."""
         seen = set(self.order)
         rest = [i for i in reversed(range(len(self.sizes))) if i not in seen]
         sizes = tuple(self.sizes)
@@ -368,7 +368,7 @@ class _Tape:
 
 
 def _stays(tensor: Any) -> Any:
-    """Without its history, which may lead back to whom it is saved for: nothing would free the two of them."""
+    """The tensor without its autograd history, which may refer back to its saver: such a cycle would never be freed."""
     return (tensor if tensor.is_leaf else tensor.detach()), tensor._version, None
 
 
@@ -383,7 +383,7 @@ def _unpack(packed: Any) -> Any:
 
 
 class Offload:
-    """See offload(). The object is kept from step to step: it has the caches, and what was learned."""
+    """See offload(). The object is kept from step to step: it has the caches and the learned orders."""
 
     def __init__(self, settings: dict[str, Any], tensors: str, minimum: int, keep: Optional[int], budget: Optional[int],
                  wanted: Optional[Callable[[torch.Tensor], bool]]) -> None:
@@ -395,14 +395,14 @@ class Offload:
         self._next = 0
         self._learned: dict[tuple[int, ...], _Learned] = {}
         self._latest: Optional[_Learned] = None
-        self._finished: list[_Tape] = []  # whose order has still to be learned
+        self._finished: list[_Tape] = []  # tapes whose order must still be learned
         self._live: weakref.WeakValueDictionary[Any, _Saved] = weakref.WeakValueDictionary()
         self._futile: dict[int, Any] = {}
         self._auto = keep is None and budget is None
         self._keep_bytes = keep or 0
-        self._judged: Optional[_Learned] = None  # the step by which the bytes that stay were last chosen
-        self._chosen: tuple[tuple[int, ...], frozenset[int]] = ((), frozenset())  # sizes of a tape, and what stays of it under a budget
-        self._peak = self._judged_peak = 0  # of a GPU, the device cache included; and when that was
+        self._judged: Optional[_Learned] = None  # the step that the last choice of bytes to keep was based on
+        self._chosen: tuple[tuple[int, ...], frozenset[int]] = ((), frozenset())  # sizes of a tape, and the tensors that stay under a budget
+        self._peak = self._judged_peak = 0  # peak memory of a GPU including the device cache; and the peak at the last choice
         self._warned = False
         self._closed = False
 
@@ -412,7 +412,7 @@ class Offload:
         if type(tensor) is not _Tensor or tensor.device.type != self._tensors or tensor.layout is not torch.strided:
             return False
         if tensor.is_leaf and tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or tensor.is_nested:
-            return False  # conjugate and negative views are not what their memory holds, nested ones have no shape
+            return False  # conjugate and negative views differ from their memory, nested tensors have no shape
         base = tensor._base
         if base is not None and (isinstance(base, _Parameter) or (base.is_leaf and base.requires_grad)):
             return False
@@ -433,12 +433,12 @@ class Offload:
     def _no_room(self, rc: int, store: _Store) -> None:
         if not self._warned:
             self._warned = True
-            warnings.warn(f"varve.torch.offload: {failed(rc, store.context._ptr)}; tensors stay where they are", stacklevel=4)
+            warnings.warn(f"varve.torch.offload: {failed(rc, store.context._ptr)}; tensors stay in memory", stacklevel=4)
 
     # ---- steps ----
 
     def _learn(self) -> None:
-        """From tapes that came back. Others may still do so."""
+        """Learns from tapes whose tensors came back. Others may still do so."""
         waiting = []
         for tape in self._finished:
             if tape.order:
@@ -460,7 +460,7 @@ class Offload:
                 lib.varve_hint_clear(store.pointer)
 
     def _stays(self, expected: Optional[_Learned]) -> set[int]:
-        """Which tensors of a tape are not written."""
+        """The tensors of a tape that are not written."""
         if expected is None:
             return set()
         if self._auto:
@@ -469,7 +469,7 @@ class Offload:
         if self._budget is not None:
             times = self._times(expected)
             if times is None and any(clock.usable for clock in expected.clocks):
-                return set()  # the first pass is under way yet
+                return set()  # the first pass has not ended yet
             keep = self._within_budget(expected)
             if times is not None and expected.indices[0] in self._stores:
                 return self._spread(expected, times, keep)
@@ -482,18 +482,18 @@ class Offload:
 
     @staticmethod
     def _times(expected: _Learned) -> Optional[list[float]]:
-        """How far the forward pass has computed at each tensor, and at its end. None: not known."""
+        """The compute time of the forward pass at each tensor, and at its end. None: not known."""
         known = [s for s in (clock.seconds() for clock in expected.clocks) if s]
-        # The first pass loads kernels and allocates memory: the shortest is the time that it computes.
+        # The first pass also loads kernels and allocates memory: use the shortest time.
         return min(known, key=lambda s: s[-1]) if known else None
 
     def _room(self, expected: _Learned) -> int:
-        """Bytes that the device cache takes whatever the link does."""
+        """Bytes that the device cache can take, independent of the link."""
         store = self._stores[expected.indices[0]]
         return int(store.context.stats()["tier_bytes"][0]) - max(expected.sizes)
 
     def _beyond_link(self, expected: _Learned) -> set[int]:
-        """Those that would have to wait: what was written before them fills the device cache, as the link has not carried it away
+        """The tensors that would have to wait: earlier ones still fill the device cache, because the link has not moved them
         by then."""
         times = self._times(expected)
         store = self._stores.get(expected.indices[0]) if expected.indices else None
@@ -509,8 +509,8 @@ class Offload:
         return stays
 
     def _spread(self, expected: _Learned, times: list[float], keep: int) -> set[int]:
-        """So many bytes, from all of the forward pass, so that the link has as much to carry at its end as at its beginning. What has
-        stayed does so again: the peak could rise by more than `keep` has if others took its place."""
+        """Chooses `keep` bytes evenly from the whole forward pass, so that the link is equally loaded at all times. Tensors that have
+        stayed stay again: replacing them could raise the peak by more than the increase of `keep`."""
         sizes, total = expected.sizes, sum(expected.sizes)
         before = self._chosen[1] if self._chosen[0] == sizes else frozenset()
         room = max(0, min(self._room(expected), total - keep))
@@ -531,8 +531,8 @@ class Offload:
         return stays
 
     def _within_budget(self, expected: _Learned) -> int:
-        """One more byte that stays raises the peak by one at most, and by none if the peak is elsewhere in the step: so the room that
-        the last step left may be used, step by step. The peak never falls again, so that it counts against what stays once."""
+        """One more byte that stays raises the peak by at most one, or by none if the peak is elsewhere in the step. So the room that
+        the last step left may be used, step by step. The peak never falls, so each byte counts only once."""
         self._look()
         if expected is not self._judged:
             self._judged = expected
@@ -545,7 +545,7 @@ class Offload:
         return self._keep_bytes
 
     def _look(self) -> None:
-        """Takes note of the peak. Programs reset PyTorch's between steps, so that it is read within them, too."""
+        """Records the peak. It is also read within steps, because programs reset PyTorch's peak between steps."""
         if self._budget is not None:
             stores = list(self._stores.values())
             self._peak = max([self._peak, *(torch.cuda.max_memory_allocated(s.index) + s.context.stats()["tier_bytes"][0] for s in stores)])
@@ -583,7 +583,7 @@ class Offload:
         tape.left.clear()
         sizes = tuple(tape.sizes)
         if tape.expected is None or tape.expected.sizes != sizes:
-            # Another tape than was expected: its order was learned before, or it is the reverse one.
+            # The tape is not the expected one: use its learned order, or else the reverse order.
             for store in list(self._stores.values()):
                 lib.varve_hint_clear(store.pointer)
             found = self._learned.get(sizes) or tape.learned()
@@ -592,11 +592,11 @@ class Offload:
             self._finished.append(tape)
 
     def stats(self) -> dict[str, Any]:
-        """The library's figures for each device, and how many versions are alive."""
+        """The library's figures for each device, and the number of versions that exist."""
         return {"live": len(self._live), **{str(s.device): s.context.stats() for s in list(self._stores.values())}}
 
     def close(self) -> None:
-        """Gives the caches back. Tensors that a graph still has here cannot be had any more: backward raises."""
+        """Frees the caches. Tensors of a graph that are still here are lost: backward raises."""
         with self._lock:
             self._closed = True
             stores, self._stores = self._stores, {}
@@ -628,9 +628,9 @@ def offload(device_cache: Bytes = "1G", host_cache: Bytes = "8G", local: Optiona
     if tensors == "cpu" and "device" not in settings:
         del given["device_cache"]
     if budget is not None and tensors != "cuda":
-        raise ValueError("a budget is of GPU memory")
+        raise ValueError("budget: it is GPU memory, and needs tensors on a GPU")
     if keep == "auto" and (tensors != "cuda" or budget is not None):
-        raise ValueError('keep="auto" is for tensors of a GPU, and a budget decides by itself how much stays')
-    options(None, given)  # a setting that is none raises here, not in the first forward pass
+        raise ValueError('keep="auto": it needs tensors on a GPU, and cannot be combined with a budget')
+    options(None, given)  # an unknown setting raises here, not in the first forward pass
     return Offload(given, tensors, _bytes_of("minimum", minimum), None if keep == "auto" else _bytes_of("keep", keep),
                    None if budget is None else _bytes_of("budget", budget), wanted)

@@ -7,11 +7,11 @@
     ...
     dcp.load(state, checkpoint_id=step, storage_reader=StorageReader("/scratch/run"))
 
-What holds:
+Invariants:
 - Each rank writes a history of its own, `NAME.RANK`. A save has a serial number there; its versions are that and a count. The
   coordinator's index, the history `NAME.index`, has one version for each checkpoint, written last: a save that it does not list
   never happened, and its versions are removed by the next save.
-- Staging is writing: the bytes go to the host cache on the training stream, and from there to disk. What the stager returns has
+- Staging writes: the bytes go to the host cache on the training stream, and from there to disk. The stager's result has
   tensors without memory (device "meta") in the place of the real ones; `write_data` knows them by their storages, and waits.
 - A history is locked while a save or a load works on it, so that other ranks can read it in between.
 """
@@ -52,7 +52,7 @@ _LOCKED_SECONDS = 600.0
 
 
 class Stored(NamedTuple):
-    """Where an item is, as it stands in the metadata: a region, and the tensor within it."""
+    """The place of an item, in the metadata: a region, and the tensor within it."""
 
     rank: int
     version: int
@@ -76,7 +76,7 @@ def _rank() -> int:
 
 
 class _Place:
-    """A folder with checkpoints: one context in this process, whoever reads or writes there."""
+    """A folder with checkpoints: all readers and writers of this process share one context."""
 
     _all: dict[tuple[str, str], _Place] = {}
     _all_lock = threading.Lock()
@@ -86,8 +86,8 @@ class _Place:
         self.name = name
         self.users = 0
         self.lock = threading.RLock()
-        self.open: dict[str, list[Any]] = {}  # histories, and how many use them
-        # Serials of saves of this process that the index may still come to list, by rank.
+        self.open: dict[str, list[Any]] = {}  # histories, and the number of their users
+        # Serials of this process's saves that may still be added to the index, by rank.
         self.pending: dict[int, set[int]] = {}
 
     @classmethod
@@ -100,7 +100,7 @@ class _Place:
                 device = "cuda" if torch.cuda.is_available() else "none"
                 given = {"device": device, "device_cache": 0, "level": "local", **settings, "local": folder}
                 if given["device"] == "cuda":
-                    torch.cuda.current_stream().synchronize()  # the context of the GPU is there then
+                    torch.cuda.current_stream().synchronize()  # creates the GPU's context
                 place = cls._all[folder, name] = cls(given, name)
             place.users += 1
             return place
@@ -116,7 +116,7 @@ class _Place:
 
     @contextlib.contextmanager
     def history(self, suffix: Union[str, int]) -> Iterator[varve.History]:
-        """Open while it is used. Another process may have it for a moment."""
+        """A history that is open while it is used. Retries while another process has it open."""
         key = f"{self.name}.{suffix}"
         deadline = time.monotonic() + _LOCKED_SECONDS
         while True:
@@ -142,7 +142,7 @@ class _Place:
                         entry[0].close()
 
     def index(self, history: varve.History) -> list[tuple[int, dict[str, Any]]]:
-        """The checkpoints that are complete, as they were written."""
+        """The complete checkpoints, in the order of writing."""
         found = []
         for version in history:
             head = ctypes.create_string_buffer(history._stored(version)[0])
@@ -165,7 +165,7 @@ def _restore(history: varve.History, version: int, parts: list[tuple[int, int, i
 
 
 class _Save:
-    """One save of this rank: versions that its parts are put into, a few hundred megabytes each."""
+    """One save of this rank, in versions of a few hundred megabytes each."""
 
     def __init__(self, place: _Place, rank: int) -> None:
         self.place, self.rank = place, rank
@@ -183,12 +183,12 @@ class _Save:
             raise
         self.count = 0
         self.group: list[_Part] = []
-        self.keep: list[Any] = []  # what the group points to
+        self.keep: list[Any] = []  # objects that the group points to
         self.known: dict[tuple[int, int], tuple[int, int]] = {}
-        self.staged: dict[int, tuple[Any, int, int, int]] = {}  # placeholders by storage: it, version, region, bytes
+        self.staged: dict[int, tuple[Any, int, int, int]] = {}  # placeholders by storage: object, version, region, bytes
 
     def _sweep(self, there: list[int]) -> None:
-        """Versions of saves that did not come to their end, or whose checkpoint has been removed."""
+        """Removes versions of unfinished saves, and of saves whose checkpoint was removed."""
         with self.place.history("index") as index:
             listed = {head["serials"].get(str(self.rank), 0) for _, head in self.place.index(index)}
         self.pending.difference_update({s for s in self.pending if s <= max(listed, default=0)})
@@ -197,7 +197,7 @@ class _Save:
                 self.history.discard(version)
 
     def add(self, pointer: int, nbytes: int, device: bool, keep: Any) -> tuple[int, int]:
-        """Where the bytes will be: version and region. They are read when the group is full, or flushed."""
+        """Adds bytes and returns their place: version and region. They are read when the group is full or flushed."""
         known = self.known.get((pointer, nbytes))
         if known is not None and nbytes:
             return known
@@ -227,11 +227,11 @@ class _Save:
                 rc = lib.varve_checkpoint_of(h, version, regions, len(regions), -1)
             self.history._check(rc)
         self.group, self.keep, self.count = [], [], self.count + 1
-        # Memory that is given back now may be another tensor's next.
+        # Memory that is freed now may be reused by another tensor.
         self.known = {}
 
     def wait(self) -> None:
-        """Until all of it has reached the level."""
+        """Waits until all versions of the save have reached the level."""
         self.flush()
         for i in range(self.count):
             self.history.wait(self.serial << _COUNT_BITS | i)
@@ -244,15 +244,15 @@ class _Save:
 
 
 class StorageWriter(_Writer):  # type: ignore[misc]
-    """Writes checkpoints into a folder: of a file system that all ranks share, if others are to read them. `keep`: so many are
-    kept, 0: all. Other settings are those of varve.open: `level="remote", remote=...` keeps a second copy elsewhere."""
+    """Writes checkpoints into a folder, which all ranks must share if other ranks are to read them. `keep`: number of checkpoints
+    to keep, 0: all. Other settings are those of varve.open: `level="remote", remote=...` keeps a second copy elsewhere."""
 
     def __init__(self, path: Union[str, os.PathLike[str]], *, name: str = "dcp", keep: int = 0, host_cache: Union[int, str] = "8G",
                  **settings: Any) -> None:
         super().__init__()
         self._place = _Place.take(path, name, {"host_cache": host_cache, **settings})
         self._keep = keep
-        self._local = threading.local()  # async_save names the next checkpoint while a thread of its own writes the one before
+        self._local = threading.local()  # async_save names the next checkpoint while its thread writes the previous one
         self._saves: list[_Save] = []  # staged, not written yet
         self._lock = threading.Lock()
 
@@ -262,7 +262,7 @@ class StorageWriter(_Writer):  # type: ignore[misc]
     # ---- staging ----
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Puts all tensors into the history, behind what stands in the current stream. They may be changed by what comes later."""
+        """Puts all tensors into the history, after the work of the current stream. Later work may change them."""
         save = _Save(self._place, _rank())
         try:
             copied: dict[str, Any] = _staged(state_dict, save)
@@ -275,7 +275,7 @@ class StorageWriter(_Writer):  # type: ignore[misc]
         return copied
 
     def _save_of(self, plan: SavePlan, planner: SavePlanner) -> _Save:
-        """The one that staged what the plan is about, or a new one."""
+        """The save that staged the plan's tensors, or a new one."""
         with self._lock:
             for item in plan.items:
                 if self._saves and item.type != WriteItemType.BYTE_IO:
@@ -301,7 +301,7 @@ class StorageWriter(_Writer):  # type: ignore[misc]
         self._local.id = "" if checkpoint_id is None else str(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """All ranks are alike."""
+        """All ranks do the same."""
 
     def storage_meta(self) -> Any:
         return None
@@ -347,7 +347,7 @@ class StorageWriter(_Writer):  # type: ignore[misc]
             with index._using() as h:
                 index._check(lib.varve_checkpoint_of(h, version, regions, len(texts), -1))
             index.wait(version)
-            # It counts from here on; those that it replaces may go.
+            # From here on the checkpoint counts, and older ones may be removed.
             others = [v for v, found in there if found["id"] != name]
             if self._keep:
                 others = others[max(len(others) - self._keep + 1, 0):]
@@ -355,7 +355,7 @@ class StorageWriter(_Writer):  # type: ignore[misc]
                 index.discard(old)
 
     def close(self) -> None:
-        """Gives the cache back, once nobody in this process uses the folder. Saves that were staged and not written are dropped."""
+        """Frees the cache when no user of the folder is left in this process. Saves that were staged but not written are dropped."""
         with self._lock:
             saves, self._saves = self._saves, []
         for save in saves:
@@ -364,7 +364,7 @@ class StorageWriter(_Writer):  # type: ignore[misc]
 
 
 class AsyncStager:
-    """For async_save: what is staged goes straight into the writer's history."""
+    """For async_save: staging writes directly into the writer's history."""
 
     _synchronize_after_execute = False
 
@@ -379,10 +379,10 @@ class AsyncStager:
         return self._writer.stage(state_dict)
 
     def synchronize_staging(self) -> None:
-        """Nothing to wait for: the copies stand in the stream."""
+        """Does not wait: the copies are ordered in the stream."""
 
     def close(self) -> None:
-        """The writer has what there is to close."""
+        """Does nothing: the writer owns all resources."""
 
 
 def _staged(value: Any, save: _Save) -> Any:
@@ -396,7 +396,7 @@ def _staged(value: Any, save: _Save) -> Any:
 
 
 def _placeholder(tensor: Any, save: _Save) -> Any:
-    """A tensor of the same kind without memory, whose storage tells the save where its bytes are."""
+    """A tensor of the same kind without memory; its storage identifies the bytes in the save."""
     local = getattr(tensor, "_local_tensor", None)
     if local is not None and hasattr(tensor, "_spec"):  # a DTensor
         return type(tensor)(_placeholder(local, save), tensor._spec, requires_grad=False)
@@ -437,7 +437,7 @@ class StorageReader(_Reader):  # type: ignore[misc]
         self._where: dict[MetadataIndex, Stored] = {}
 
     def checkpoints(self) -> list[str]:
-        """The ids of those that are complete, oldest first."""
+        """The ids of the complete checkpoints, oldest first."""
         with self._place.history("index") as index:
             return [head["id"] for _, head in self._place.index(index)]
 
@@ -485,7 +485,7 @@ class StorageReader(_Reader):  # type: ignore[misc]
         return future
 
     def _read_version(self, history: varve.History, version: int, items: list[Any], planner: LoadPlanner) -> None:
-        """All that is wanted of a version in one call: each region into memory of its own, and from there to where it belongs."""
+        """Reads all needed regions of a version in one call: each into its own memory, and from there to its tensors."""
         memory: dict[int, torch.Tensor] = {}
         straight: dict[int, Any] = {}
         for stored, item in items:
@@ -515,7 +515,7 @@ class StorageReader(_Reader):  # type: ignore[misc]
 
 
 def _fits(stored: Stored, item: Any, target: torch.Tensor) -> bool:
-    """Whether the region can be read straight into the tensor."""
+    """True if the region can be read directly into the tensor."""
     whole = not any(item.storage_offsets) and tuple(item.lengths) == stored.size and stored.offset == 0
     return (whole and target.dtype == stored.dtype and tuple(target.shape) == stored.size and target.is_contiguous()
             and not target.is_conj() and not target.is_neg()

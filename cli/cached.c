@@ -287,8 +287,7 @@ static int run_part(struct vv_cached *c, int argc, char **argv)
     }
     if (part)
         return part->run(c, argc - 2, argv + 2);
-    fprintf(stderr, COMMAND ": %s '%s'; '" COMMAND " --help' lists the commands and options
-",
+    fprintf(stderr, COMMAND ": %s '%s'; '" COMMAND " --help' lists the commands and options\n",
             name[0] == '-' ? "unknown option" : "unknown command", name);
     return CLI_USAGE;
 }

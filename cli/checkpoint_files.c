@@ -143,8 +143,19 @@ const char *files_level(struct files_levels *l, const char *folder, const struct
     return complete ? "complete" : "remote";
 }
 
+/* Opening an object store says more than a number. */
+static const char *why_not(const char *folder, int rc, char *err, size_t err_bytes)
+{
+    struct vv_target *t = NULL;
+    if (strncmp(folder, "s3://", 5) == 0 &&
+        vv_target_open(vv_os_posix(), folder, err, err_bytes, &t) == 0)
+        vv_target_close(t);
+    return err[0] != '\0' ? err : strerror(-rc);
+}
+
 int files_complain(const char *command, const char *folder, const char *history, int rc)
 {
+    char err[256] = "";
     fprintf(stderr, "varve %s: ", command);
     if (rc == -EINVAL && history)
         fprintf(stderr, "'%s' cannot be the name of a history", history);
@@ -153,7 +164,7 @@ int files_complain(const char *command, const char *folder, const char *history,
     else if (rc == -ENOTDIR)
         fprintf(stderr, "%s is not a folder; for a single file: varve verify %s", folder, folder);
     else
-        fprintf(stderr, "%s: %s", folder, strerror(-rc));
+        fprintf(stderr, "%s: %s", folder, why_not(folder, rc, err, sizeof(err)));
     if (history && files_is_folder(history))
         fprintf(stderr, "; for the folder %s: varve %s --local %s", history, command, history);
     fputc('\n', stderr);

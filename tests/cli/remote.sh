@@ -81,3 +81,6 @@ expect 0 rm --local "$remote" made 3
 record() { compgen -G "$remote/made/group/v$1.x*.group" >/dev/null; }
 ! record 3 || fail "the record stays"
 record 2 || fail "the wrong record goes"
+# An object store is not reached without credentials, wherever it is. A build without libcurl says that instead.
+(unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY; HOME=$dir AWS_ENDPOINT_URL=http://127.0.0.1:1 expect 1 ls --remote s3://bucket/prefix)
+grep -Eq 'AWS_ACCESS_KEY_ID|libcurl' "$dir/err" || { cat "$dir/err"; fail "ls of an object store without credentials"; }

@@ -166,6 +166,10 @@ static int remove_rank(struct removal *r, struct vv_folder *folder, struct vv_st
     /* This code cannot choose the generation that counts: in a shared folder it may be a lower one. */
     struct vv_files_opts opts = {.all_generations = true};
     int rc = vv_files_open(folder, r->history, r->rank, &opts, err, sizeof(err), &files);
+    if (rc == -EBUSY) { /* what programs should do is no help here */
+        fprintf(stderr, "varve rm: %.*s; end it first\n", (int)strcspn(err, ";"), err);
+        return CLI_FAILED;
+    }
     if (rc < 0) {
         fprintf(stderr, "varve rm: %s\n", err);
         return CLI_FAILED;

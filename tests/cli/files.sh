@@ -130,7 +130,7 @@ pid=$COPROC_PID
 read -r line <&"${COPROC[0]}"
 [ "$line" = ready ] || fail "no holder"
 expect 1 rm --local "$dir/held" --rank 0 run 1
-grep -q "in use by process $pid" "$dir/err" || fail "rm does not name the holder"
+grep -q "in use by process $pid; end it first$" "$dir/err" || fail "rm does not name the holder"
 expect 0 rm --local "$dir/held" --rank 1 run 1
 expect 0 verify --local "$dir/held"
 expect 0 ls --json --local "$dir/held"

@@ -70,7 +70,7 @@ def order_of(language, seed, files):
 
 
 def reader(folder, files, size, procs):
-    """The same as bench_dataset_read, for lines "epoch SEED". What is expected is made before the clock starts."""
+    """The same as bench_dataset_read, for lines "epoch SEED". Expected bytes are made before the clock starts."""
     expected = {n: content(n, size) for n in range(files)}
     globals()["content"] = lambda n, _: expected[n]
     with multiprocessing.get_context("fork").Pool(procs) as pool:
@@ -82,7 +82,7 @@ def reader(folder, files, size, procs):
 
 
 def cpu_seconds(pid):
-    """Of a process and of its children that run."""
+    """The sum over a process and its running children."""
     children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     user, system = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK") + sum(map(cpu_seconds, children))

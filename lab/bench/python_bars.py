@@ -58,7 +58,7 @@ class Blocks:
 
 
 class Plain(nn.Module):
-    """In place of the package transformers, where that is missing."""
+    """Used if the package transformers is missing."""
 
     def __init__(self, hidden, layers, words):
         super().__init__()
@@ -106,7 +106,7 @@ class Transformer:
 
 
 def offload(**settings):
-    """Of the processor's tensors, through the emulated device, where there is no GPU."""
+    """Without a GPU: tensors of the processor, through the emulated device."""
     if CUDA:
         return varve.torch.offload(**settings)
     return varve.torch.offload(tensors="cpu", device="host", device_cache="8M", host_cache="64M", minimum=4096)
@@ -144,7 +144,7 @@ def gradients(job, way):
 
 
 class Reference:
-    """Gradients to compare with, and the memory that they hold."""
+    """Reference gradients, and the memory that they hold."""
 
     def __init__(self, job):
         self.why, self.gradients = "", []

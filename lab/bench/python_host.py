@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What Python takes for a tensor that is offloaded: pack, unpack and discard, with the library's calls and with nothing in their place."""
+"""The time of Python for an offloaded tensor: pack, unpack and discard, with the library's calls and with empty ones."""
 import time
 
 import torch

@@ -96,7 +96,7 @@ def context_of(way):
 
 
 def run(name, model, x, steps, reference):
-    """Median and best of the steps behind four that warm up; gradients that all others shall have."""
+    """Median and best of the steps behind four that warm up; gradients that all others must have."""
     way, times, same = WAYS[name](), [], True
     torch.cuda.reset_peak_memory_stats()
     for i in range(4 + steps):

@@ -18,14 +18,14 @@ MODELS = {("apps/v1", "DaemonSet"): "V1DaemonSet", ("batch/v1", "Job"): "V1Job"}
 
 
 class Answer:
-    """What the client takes for an answer of a server."""
+    """Looks like an answer of a server to the client."""
 
     def __init__(self, document):
         self.data = json.dumps(document)
 
 
 def lost(path, given, left):
-    """Names what is not the same."""
+    """Lists the differences."""
     if isinstance(given, dict) and isinstance(left, dict):
         for key in given:
             yield from lost(f"{path}.{key}", given[key], left.get(key))

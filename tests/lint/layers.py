@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 
-# The lowest first; modules of one row do not know each other.
+# The lowest first; modules of one row do not use each other.
 ROWS = [["base"], ["trace", "stats"], ["policy", "net", "s3"], ["device"], ["store"], ["engine"],
         ["ckpt", "dataset"], ["vector", "gpufile", "ooc"], ["mpi", "fortran", "petsc"], ["veloc"]]
 RANK = {module: row for row, modules in enumerate(ROWS) for module in modules}
@@ -143,7 +143,7 @@ def check_symbols(build):
             if name.endswith(".c.o"):
                 obj = os.path.join(folder, name)
                 path = os.path.relpath(obj, base)[:-2]
-                # An object whose source has gone lies in the build folder until it is cleaned.
+                # The object of a removed source stays in the build folder until that is cleaned.
                 if os.path.exists(os.path.join(os.environ["SOURCE_DIR"], path)):
                     table[path] = symbols(obj)
     home = {name: path for path, (defined, _) in table.items() for name in defined}

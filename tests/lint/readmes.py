@@ -16,7 +16,7 @@ FILE = re.compile(r"^[\w./*-]+(\.(c|h|cu|cuh|f90|js|css|map|md|sh|py|csv)|\.\[ch
 
 
 def named(module):
-    """Of each name in a table of the README: line, name, the files it stands for."""
+    """For each name in a table of the README: line, name, its files."""
     with open(os.path.join(module, "README.md"), encoding="utf-8") as f:
         for number, line in enumerate(f, 1):
             if not line.startswith("|"):
@@ -27,7 +27,7 @@ def named(module):
 
 
 def find(module, name):
-    """All that a name stands for; nothing unless there is each of `name.[ch]`."""
+    """The files of a name; empty unless all of `name.[ch]` exist."""
     if name.endswith(".[ch]"):
         parts = [find(module, name[:-4] + letter) for letter in "ch"]
         return parts[0] | parts[1] if all(parts) else set()

@@ -57,7 +57,7 @@ def read_share(job):
 
 
 def order_of(language, seed, files):
-    """In which a reader reads, whichever of its processes."""
+    """The order in which a reader reads, the same in all of its processes."""
     order = list(range(files))
     if language == "Python":
         random.Random(seed).shuffle(order)

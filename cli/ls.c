@@ -28,7 +28,7 @@ struct listing {
     uint64_t n;
     struct row *rows; /* text only: lines are printed when all are known, so that columns fit */
     size_t rows_room;
-    const char *folder, *local; /* the folder to list, as it was given */
+    const char *folder, *local; /* to list; as it was given */
     struct files_levels levels;
 };
 

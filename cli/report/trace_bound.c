@@ -7,7 +7,7 @@
  *
  * - Gaps are whatever lies between two calls of a thread, waiting for a level included.
  * - A version need not be kept after the last time it was read.
- * - Versions from before the trace are written before the first call and its cost is taken off.
+ * - Versions from before the trace are written before the first call and their cost is taken off.
  * - A version that another thread wrote may be in a cache by then: its restore counts as a gap.
  * - A way that was not used in the run has no limit.
  * - Memory that was lent is written and read without a copy.

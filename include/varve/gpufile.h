@@ -108,7 +108,7 @@ VARVE_API int varve_gpufs_opts_init(struct varve_gpufs_opts *opts, size_t opts_s
  *   -ENODEV   the context has no device
  *   -ENOMEM   cache or staging memory cannot be allocated
  *   -ENOTSUP  the system has no io_uring, or the device cannot read host memory
- * varve_last_error of the context has the details, also for the calls below.
+ * varve_last_error of the context has the details, also for the other calls of this header.
  */
 VARVE_API int varve_gpufs_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
                                struct varve_gpufs **ret_fs) VARVE_CHECK;

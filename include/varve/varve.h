@@ -214,7 +214,7 @@ VARVE_API int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_c
  * and `complete` the same holds for the shared folder; closing does not wait for other ranks. At level
  * `cached` everything is dropped. If there is no other error and the end of the trace file could not be
  * written, that error is returned, with a record (varve_last_error) whose operation is "trace"; versions
- * are treated as above. -EBUSY: another call on the context is in progress, a region is lent or reserved,
+ * are not affected by it. -EBUSY: another call on the context is in progress, a region is lent or reserved,
  * or a vector has memory of it; the context stays open.
  */
 VARVE_API int varve_close(struct varve_ctx *ctx);

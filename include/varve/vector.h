@@ -50,7 +50,7 @@
 extern "C" {
 #endif
 
-/* The application may read these fields. Only the functions below change them. */
+/* The application may read these fields. Only the functions of this header change them. */
 struct varve_vector {
     void *data;        /* the first element; NULL while the vector has no memory */
     size_t size;       /* elements */

@@ -38,7 +38,7 @@ static int folder_make(const char *key, const char *path, char *err, size_t err_
         return 0;
     int rc = -errno;
     snprintf(err, err_bytes, "%s = %s: the folder cannot be made: %s%s", key, path, strerror(-rc),
-             rc == -ENOENT ? "; the folders above it must exist" : "");
+             rc == -ENOENT ? "; those above it have to be there" : "");
     return rc;
 }
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The daemons of the dataset cache as the processes of an MPI job, one a "node", that meet in a folder: each sees all, programs on
-# each read the same bytes, and the job ends in good order when its daemons are told to.
+# each read the same bytes, and the job ends properly when its daemons are stopped.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 mpi_setup
 [ -z "${VARVE_SANITIZE:-}" ] || skip "once is enough"
@@ -42,5 +42,5 @@ end_all TERM
 rc=0
 wait $job || rc=$?
 [ $rc = 0 ] || give_up "the job ended with $rc"
-for n in $nodes; do grep -q 'stopping' "$dir/log.$n" || give_up "node $n was not told to stop"; done
+for n in $nodes; do grep -q 'stopping' "$dir/log.$n" || give_up "node $n did not stop"; done
 echo ok

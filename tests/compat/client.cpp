@@ -108,7 +108,7 @@ static void regions(veloc::client_t *c)
     CHECK(c->restart_test("state", 0) == 3 && c->restart_test("state", 2) == 2);
     CHECK(!c->restart("state", 9));
 
-    /* Chosen ones, and what a checkpoint has not. */
+    /* Selected regions, and regions that a checkpoint does not have. */
     CHECK(c->checkpoint_begin("state", 4));
     CHECK(!c->checkpoint_mem(VELOC_CKPT_SOME, {77}));
     k = 44;
@@ -126,7 +126,7 @@ static void regions(veloc::client_t *c)
     CHECK(c->recover_mem(VELOC_RECOVER_ALL, {}) && words == many(4) && field[10] == -4);
     CHECK(c->restart_end(true));
 
-    /* Taken back; what cannot be written is not there, what cannot be read is an error. */
+    /* Reverted; a checkpoint that cannot be written does not exist, one that cannot be read is an error. */
     CHECK(c->checkpoint_begin("state", 5) && c->checkpoint_mem(VELOC_CKPT_ALL, {}));
     CHECK(c->checkpoint_end(false) && last == 4);
     CHECK(c->restart_test("state", 0) == 4);
@@ -140,7 +140,7 @@ static void regions(veloc::client_t *c)
     c->mem_protect(2, write_words, read_words);
     CHECK(c->restart("state", 4));
 
-    /* Nothing is written by a serializer of nothing. */
+    /* A serializer may write no bytes. */
     bool called = false;
     c->mem_protect(
         3, [](std::ostream &) {},
@@ -197,7 +197,7 @@ static void names(veloc::client_t *c)
     CHECK(c->restart("lib", 1) && last == 5);
 #ifdef WITH_CEREAL
     CHECK(tree == grown);
-    /* What is no such archive. */
+    /* Bytes that are not such an archive. */
     CHECK(c->mem_protect(9, write_words, veloc::cereal::deserializer(tree), "wrong"));
     words = many(1);
     CHECK(c->checkpoint("wrong", 1) && !c->restart("wrong", 1));

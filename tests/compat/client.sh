@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# VELOC's classes, veloc.hpp: a program by itself and as three processes, in modes sync and async, whose lives may end without
+# VELOC's classes, veloc.hpp: a program by itself and as three processes, in modes sync and async, whose runs may end without
 # deleting their client; with cereal and Boost where they are. VARVE_TEST_INCLUDE: another folder to look for these in.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 CXX=${CXX:-g++}
-# Lives that do not delete their client leak it.
+# Runs that do not delete their client leak it.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 need "$CXX"
 cd "$dir" # the program's own files

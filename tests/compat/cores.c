@@ -25,7 +25,7 @@ int main(int argc, char **argv)
     opts.device = VARVE_DEVICE_NONE;
     if (varve_open_mpi(MPI_COMM_WORLD, &opts, &ctx) || varve_stats(ctx, &stats))
         return printf("%s\n", varve_error(NULL)), 1;
-    while (n == 0) /* they are about to begin */
+    while (n == 0) /* they are starting */
         if (varve_helpers(ctx, helpers, 64, &n))
             return printf("%s\n", varve_error(ctx)), 1;
     sched_getaffinity(0, sizeof(after), &after);

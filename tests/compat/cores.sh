@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Processes that mpirun binds to a core each: where the job has the whole machine, the library's threads run on the cores that
-# no process is bound to, and where there are none, or the launcher itself is bound, where the application does.
+# Processes that mpirun binds to one core each: if the job has the whole machine, the library's threads run on the cores that
+# no process is bound to; if there are none, or the launcher itself is bound, they run where the application does.
 #
 # Processes of other tests say in /dev/shm which cores they are bound to. Here /dev/shm is another one, if that is allowed.
 if [ -z "${VARVE_TEST_OWN_SHM:-}" ] && unshare -rm mount -t tmpfs none /dev/shm 2>/dev/null; then

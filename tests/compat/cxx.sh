@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# VELOC's interface from C++, with no MPI in sight: no header, no library, and VELOC_Init not declared.
+# VELOC's interface from C++ without MPI: no header, no library, and VELOC_Init not declared.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 CXX=${CXX:-g++}
 need "$CXX"
@@ -7,7 +7,7 @@ need "$CXX"
 ldd "$dir/cxx" | grep -q libmpi && fail "it needs MPI"
 config "$dir/ini" "$dir" async
 "$dir/cxx" "$dir/ini" | grep -q '^ok$' || fail "the program fails"
-# Again: there is something to be found now, and to be written anew.
+# Again: now there are versions to find and to overwrite.
 "$dir/cxx" "$dir/ini" | grep -q '^ok$' || fail "the program fails in its second life"
 echo '#include <veloc.h>
 int main(void) { return VELOC_Init(0, ""); }' >"$dir/without.c"

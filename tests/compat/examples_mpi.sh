@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# examples/heat_mpi in C and Fortran: killed, started again, and with the result of a run that was left alone. Each goes on
-# from what the other has written.
+# examples/heat_mpi in C and Fortran: killed, started again, and with the result of a run without kills. Each continues
+# from the other's checkpoints.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 case ${VARVE_SANITIZE:-} in ?*) skip "mpi.sh runs the same code" ;; esac
 mpi_setup
@@ -17,7 +17,7 @@ mpi 4 "$dir/heat_c" "$dir/local" "$dir/shared" >"$dir/out" 2>&1 </dev/null || { 
 grep -q '^from step 0 on$' "$dir/out" || { cat "$dir/out"; fail "heat_mpi found something"; }
 want=$(grep '^after step 2000' "$dir/out") || { cat "$dir/out"; fail "heat_mpi has no result"; }
 rm -rf "$dir/local" "$dir/shared"
-# Killed once by each program; how far the checkpoints had come is not known, but each life goes on where one was complete.
+# Killed once by each program; the last complete checkpoint is not known, but each run continues from one.
 at=0
 for program in "${programs[@]}"; do
     at=$((at + 900))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checkpoints go back to VELOC: files of `varve export --veloc` are read by a reader written from the description of VELOC's files,
-# and by a process that knows nothing but those. Damage, a version that a rank lacks, and a file that is there are told.
+# and by a process that has only those. Damage, a version that a rank lacks, and an existing file are reported.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 need python3
 [ -e "$lib/libveloc-client.so" ] || skip "built without VELOC's interface"
@@ -11,7 +11,7 @@ cd "$dir" # where the files go that the application names
 config "$dir/a.cfg" "$dir/a" sync
 "$dir/export" write "$dir/a.cfg" || fail "writing"
 
-# As libveloc 1 has it: size_t n; n times {int id; size_t bytes}; then the bytes, region by region.
+# The format of libveloc 1: size_t n; n times {int id; size_t bytes}; then the bytes, region by region.
 cat >"$dir/reader.py" <<'PY'
 import struct, sys
 def veloc(path):
@@ -39,7 +39,7 @@ for from in scratch persistent; do
     [ -z "$(find "$dir/veloc-$from" -name '*.part')" ] || fail "something is left"
 done
 
-# A life that has nothing else.
+# A run that has nothing else.
 mkdir "$dir/b" && mv "$dir/veloc-scratch" "$dir/b/scratch"
 config "$dir/b.cfg" "$dir/b" async
 "$dir/export" read "$dir/b.cfg" >"$dir/out" || fail "reading"

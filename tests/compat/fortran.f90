@@ -221,7 +221,7 @@ program fortran
     call check(stat == varve_eexist, 'no overwriting unless asked for')
     call h%close()
 
-    ! What an earlier run left after the version to go on from, and what is written anew.
+    ! Versions that an earlier run left after the one to continue from are overwritten.
     call h%open(other, 'again')
     call h%protect(0, scalar)
     do v = 1, 3
@@ -248,7 +248,7 @@ program fortran
     call again%restore(2_varve_version)
     call check(scalar == 22, 'overwritten')
     call again%restore(3_varve_version)
-    call check(scalar == 33, 'written anew')
+    call check(scalar == 33, 'overwritten')
     call again%close()
 
     ! Handles, as functions of C take them.
@@ -258,7 +258,7 @@ program fortran
     call ctx%adopt(handle)
     call ctx%close()
 
-    ! What another rank has written, for reading only.
+    ! Versions of another rank, read-only.
     call opts%set('level', 'complete')
     call opts%set('remote', trim(folder)//'-shared')
     call opts%set('run', 'writer')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The Fortran module varve_mpi on four processes, across several lives of a job, and with both ways in which Fortran knows
+# The Fortran module varve_mpi on four processes, across several runs of a job, and with both kinds of Fortran's
 # communicators.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 case ${VARVE_SANITIZE:-} in ?*) skip "mpi.sh runs the same code" ;; esac

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Heat spreading over a plate, one strip of rows to each process, written for VELOC's documented
- * interface and nothing else. It is compiled once and run in every way that the tests think of.
+ * interface and nothing else. It is compiled once and run in all ways of the tests.
  *
  *     heat CONFIG mem|file STEPS EVERY LIFE [STEP RANK]
  *
  * A checkpoint every EVERY steps; its version is the step. With STEP and RANK, that process kills
- * itself there. LIFE is a number that goes into every checkpoint: after a restart all processes must
- * have it of one and the same life, or the state that they go on with never existed.
+ * itself there. LIFE is a number that every checkpoint stores: after a restart all processes must
+ * have the same one, otherwise they continue with a state that never existed.
  *
  * Prints "restart V life L" or "fresh", and at the end "sum S", which does not depend on how often it
  * was killed. Exit status 3: a mixture was restored; 2: something failed.

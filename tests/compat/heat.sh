@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # One program, written for VELOC and compiled once, runs as one process and as four, synchronously and asynchronously, from
-# memory and from files, and goes on after a kill. No restart ever mixes what two lives of the job have written.
+# memory and from files, and continues after a kill. No restart ever mixes checkpoints of two runs of the job.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 case ${VARVE_SANITIZE:-} in *thread*) skip "MPI does not start under ThreadSanitizer" ;; esac
 mpi_setup
@@ -62,7 +62,7 @@ for rank in 0 1 2 3; do
     [ -s "$dir/ini.state-$rank" ] || fail "the file of rank $rank is not where the application wants it"
 done
 
-# Scratch is lost: persistent storage has everything. Two processes cannot go on with what four have written.
+# Scratch is lost: persistent storage has everything. Two processes cannot continue from checkpoints of four.
 config "$dir/ini" "$folder" async
 rm -rf "$folder/scratch"
 [ "$(run 4 "$dir/ini" file 4)" -eq 0 ] && grep -q '^restart 60 ' "$dir/out" || { cat "$dir/out" "$dir/err"; fail "without scratch"; }
@@ -81,7 +81,7 @@ if [ -n "${VARVE_TEST_LONG:-}" ]; then
     cases=$((cases + 1))
 fi
 
-# The job goes back again and again: every life begins behind the last agreed version and dies a little later, in another
+# The job restarts again and again: every run begins after the last agreed version and is killed a little later, in another
 # rank, at a moment of its own.
 config "$dir/ini" "$dir/lives" async "max_versions = 3"
 rounds=3

@@ -4,8 +4,8 @@
  *
  *     mpi FOLDER PART
  *
- * once for each part, in the order of this file: each is a life of the job that finds what the ones
- * before have left. Processes share FOLDER; the number of them is 3 or more.
+ * once for each part, in the order of this file: each is a run of the job that finds the checkpoints of
+ * earlier ones. Processes share FOLDER; their number is 3 or more.
  */
 #include <errno.h>
 #include <mpi.h>
@@ -119,7 +119,7 @@ static void first(void)
     end();
 }
 
-/* The next life writes 6 and 7 again, but does not get as far on every rank. */
+/* The next run writes 6 and 7 again, but does not get equally far on every rank. */
 static void second(void)
 {
     begin(VARVE_LEVEL_LOCAL);
@@ -139,7 +139,7 @@ static void third(void)
     begin(VARVE_LEVEL_LOCAL);
     latest_is(6);
     holds(6, 2);
-    /* The same number from two lives: every rank has 20, but it is no state of the job. */
+    /* The same number from two runs: every rank has 20, but these are not one state of the job. */
     if (rank != 0)
         write_version(20, 3);
     end();
@@ -157,7 +157,7 @@ static void fourth(void)
     end();
 }
 
-/* Everybody hears what one process has to say. */
+/* All processes get the text of one process. */
 static void says(struct varve_ctx *whose, int err, int who, const char *what)
 {
     struct varve_error e;
@@ -170,7 +170,7 @@ static void says(struct varve_ctx *whose, int err, int who, const char *what)
     EQ(strncmp(e.text, prefix, strlen(prefix)) == 0, rank != who);
 }
 
-/* Any failure is everybody's. */
+/* If one process fails, all fail. */
 static void errors(void)
 {
     struct varve_opts opts;
@@ -179,7 +179,7 @@ static void errors(void)
     if (rank == 1)
         opts.local[0] = 0; /* level local without a folder */
     EQ(varve_open_mpi(MPI_COMM_WORLD, &opts, &none), -EINVAL);
-    CHECK(none == NULL);
+    CHECK(!none);
     says(NULL, -EINVAL, 1, "folder");
     EQ(varve_latest_mpi(MPI_COMM_WORLD, NULL, NULL), -EINVAL);
     begin(VARVE_LEVEL_LOCAL);
@@ -187,12 +187,12 @@ static void errors(void)
         EQ(varve_protect(h, 0, data, 8), 0); /* too small */
     EQ(varve_restore_mpi(MPI_COMM_WORLD, h, 6), -ENOBUFS);
     says(ctx, -ENOBUFS, 2, "region 0");
-    EQ(varve_history_ctx(h) == ctx && varve_history_ctx(NULL) == NULL, 1);
+    EQ(varve_history_ctx(h) == ctx && !varve_history_ctx(NULL), 1);
     end();
 }
 
-/* Level complete: a version that one rank did not write is waited for in vain, and only until the time
- * is over. */
+/* Level complete: waiting for a version that one rank did not write times
+ * out. */
 static void complete(void)
 {
     begin(VARVE_LEVEL_COMPLETE);
@@ -215,7 +215,7 @@ static void complete(void)
     end();
 }
 
-/* A complete version is written anew, in the same run and by all ranks but one, when the job is
+/* A complete version is being overwritten, in the same run and by all ranks but one, when the job is
  * killed: the old one is there, whole. */
 static void again(void)
 {
@@ -236,7 +236,7 @@ static void again(void)
     raise(SIGKILL);
 }
 
-/* The same from another life, and then by all. */
+/* The same from another run, and then by all. */
 static void still(void)
 {
     begin(VARVE_LEVEL_COMPLETE);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# varve/mpi.h on four processes: they agree on what to restart from, across several lives of a job.
+# varve/mpi.h on four processes: they agree on a version to restart from, across several runs of a job.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 case ${VARVE_SANITIZE:-} in *thread*) skip "MPI does not start under ThreadSanitizer" ;; esac
 mpi_setup

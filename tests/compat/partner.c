@@ -51,8 +51,8 @@ static void settings(struct varve_opts *opts)
     opts->level = VARVE_LEVEL_LOCAL;
     opts->host_cache = 16 << 20;
     const char *parity = getenv("PARITY"); /* instead of copies */
-    opts->partner = parity == NULL;
-    snprintf(opts->parity, sizeof(opts->parity), "%s", parity != NULL ? parity : "off");
+    opts->partner = !parity;
+    snprintf(opts->parity, sizeof(opts->parity), "%s", parity ? parity : "off");
     snprintf(opts->local, sizeof(opts->local), "%s/disk%d", folder, rank);
     snprintf(opts->node, sizeof(opts->node), "node%d", rank);
 }
@@ -104,7 +104,7 @@ static void latest_is(uint64_t want)
     EQ(v, want);
 }
 
-/* Versions of this life; a barrier after each, in which nobody looks after copies. */
+/* Versions of this run; a barrier after each, in which no process makes copies. */
 static void write_part(void)
 {
     begin(0);
@@ -135,7 +135,7 @@ static void older_part(void)
     end();
 }
 
-/* The disks of a node and of its partner are gone: nobody has a version of all. */
+/* The disks of a node and of its partner are gone: no version is there for all. */
 static void none_part(void)
 {
     uint64_t v = 77;
@@ -145,7 +145,7 @@ static void none_part(void)
     end();
 }
 
-/* Versions 1 and 2 are written anew; in the middle of 3 one process is killed, and MPI ends the
+/* Versions 1 and 2 are overwritten; in the middle of 3 one process is killed, and MPI ends the
  * others. */
 static void kill_part(void)
 {
@@ -166,8 +166,8 @@ static void kill_part(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* What the killed life left: 3 is of that life on some ranks, and of the one before on others, or of
- * one life on all. Whatever all are said to have is of one life. */
+/* Versions of the killed run: 3 is of that run on some ranks, and of the previous one on others, or of
+ * one run on all. The agreed version is of one run. */
 static void mixed_part(void)
 {
     uint64_t v = 0, run = 0, least = 0, most = 0;
@@ -183,7 +183,7 @@ static void mixed_part(void)
     end();
 }
 
-/* One process does something else: whoever needs it hears so in time, and all is well afterwards. */
+/* One process makes no calls: processes that need it get an error in time, and later calls succeed. */
 static void slow_part(void)
 {
     begin(300);
@@ -195,7 +195,7 @@ static void slow_part(void)
     int rc = varve_wait(h, 1, VARVE_LEVEL_LOCAL, -1);
     CHECK(rc == 0 || rc == -ETIMEDOUT);
     MPI_Barrier(MPI_COMM_WORLD);
-    /* A busy machine is slow as well. Whoever has its copy goes on making calls until all have: it may be
+    /* A busy machine is slow as well. A process that has its copy makes more calls until all have theirs: it may be
      * the one that another waits for, and answers inside of calls, or as long as it does not close. */
     do
         rc = varve_flush(h, 60000);
@@ -222,7 +222,7 @@ static void errors_part(void)
     settings(&opts);
     opts.partner = rank != 2;
     EQ(varve_open_mpi(MPI_COMM_WORLD, &opts, &ctx), -EINVAL);
-    CHECK(ctx == NULL);
+    CHECK(!ctx);
 }
 
 int main(int argc, char **argv)

@@ -6,7 +6,7 @@ case ${VARVE_SANITIZE:-} in *thread*) skip "MPI does not start under ThreadSanit
 mpi_setup
 "$mpicc" -std=c99 -D_POSIX_C_SOURCE=200809L "${flags[@]}" "$SOURCE_DIR/tests/compat/partner.c" "${link[@]}" -lvarve-mpi -lvarve -o "$dir/partner" ||
     fail "partner.c does not compile"
-# part NAME [LIFE]: one life of the job.
+# part NAME [LIFE]: one run of the job.
 part() {
     local rc=0
     mpi 4 "$dir/partner" "$disks" "$level" "$@" >"$dir/out" 2>"$dir/err" </dev/null || rc=$?
@@ -38,14 +38,14 @@ for level in $levels; do
             { cat "$dir/ls"; fail "columns of ls"; }
         "$BUILD_DIR/bin/varve" verify --local "$disks/disk1" h | grep '^8 checkpoints, 0 damaged' >/dev/null || fail "verify does not see copies"
     fi
-    # One node, while a file at home of another is damaged, which is put right; then two that are not each other's partners.
+    # One node, while a local file of another is damaged, which is repaired; then two that are not each other's partners.
     rm -r "$disks/disk1"
     set -- "$disks"/disk3/h/r3.v2.g*.ckpt
     flip "$1" 300000
     part read 1
     rm -r "$disks/disk2" "$disks/disk0"
     part read 1
-    # Killed in the middle of version 3, with a node lost: 1 and 2 are those of the second life.
+    # Killed in the middle of version 3, with a node lost: 1 and 2 are those of the second run.
     part kill 2
     rm -r "$disks/disk1"
     part mixed 2

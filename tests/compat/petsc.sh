@@ -83,7 +83,7 @@ fi
 # Many solves, each of which overwrites the one before.
 same 1 ex20opt_ic -ts_type cn -mu 1000 -ts_dt 0.03125
 
-# Most of it on the disk: 41 steps of five vectors of 32 KiB, and a cache of 1 MiB.
+# Most data is on the disk: 41 steps of five vectors of 32 KiB, and a cache of 1 MiB.
 spill=(ex5adj -da_grid_x 64 -da_grid_y 32 -ts_max_steps 40 -ts_dt 0.5 -implicitform 0 -ts_type rk -ts_rk_type 4)
 mkdir folder
 same 2 "${spill[@]}" -ts_trajectory_varve_host_cache 1M -ts_trajectory_varve_local "$dir/folder"
@@ -294,7 +294,7 @@ run 1 varve kept -step 15 "${keep[@]}"
 grep -qx 'time 0.015' varve.out || { cat varve.out; fail "the kept trajectory cannot be read"; }
 refused 'no such version\|does not exist\|loading a step' run 1 varve kept -step 16 "${keep[@]}"
 refused 'call TSSetUp first' run 1 varve kept -step 5 -only 0 -ts_type rk "${keep[@]}"
-# A file that is damaged gives way to the step that is stored again.
+# A damaged file is replaced when the step is stored again.
 damaged=$(find folder/orbit -name 'r0.v15.*')
 : >"$damaged"
 run 1 varve ex20adj -ts_max_steps 15 -ts_dt 0.001 -ts_type cn "${keep[@]}" || { cat varve.out; fail "a damaged step stays"; }
@@ -330,7 +330,7 @@ wait $job || rc=$?
 [ $rc -ne 0 ] && [ $rc -ne 124 ] || { cat varve.out; fail "status $rc of a job that was killed"; }
 run 2 varve kept -step 20 -ts_trajectory_varve_local "$dir/folder" -ts_trajectory_varve_keep cut || { cat varve.out; fail "a trajectory that was cut off"; }
 shows '^time 0.2'
-# It goes on from there, and the adjoint is that of a run that was not killed.
+# It continues from there, and the adjoint is that of a run without a kill.
 cut=(-count 1 -ts_type rk -ts_adapt_type none)
 run 2 varve several "${cut[@]}" || { cat varve.out; fail "a run that is not killed"; }
 sort varve.out >whole
@@ -358,7 +358,7 @@ shows -ts_trajectory_varve_{host_cache,local,level,keep,monitor} 'level cached, 
 run 1 varve ex20adj -ts_trajectory_view
 shows 'level cached, host cache of'
 
-# Methods that have no adjoint in PETSc end in its own words, whatever keeps the trajectory.
+# Methods without an adjoint in PETSc end with PETSc's message, with every trajectory type.
 for type in basic memory varve; do
     ! run 1 $type ex20adj -ts_max_steps 15 -ts_dt 0.001 -ts_type arkimex || fail "PETSc has an adjoint of ARKIMEX by now: compare it"
     grep -q 'No method adjointstep for TS of type arkimex' $type.out || { cat $type.out; fail "$type: arkimex"; }

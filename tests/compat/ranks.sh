@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A job with VELOC's interface comes back with another number of processes, fewer or more: one message says what is wrong and
-# what to do, and VELOC_Cleanup does away with all that the others left, on scratch alone and with persistent storage.
+# what to do, and VELOC_Cleanup removes all versions of the other job, on scratch alone and with persistent storage.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 case ${VARVE_SANITIZE:-} in *thread*) skip "MPI does not start under ThreadSanitizer" ;; esac
 mpi_setup

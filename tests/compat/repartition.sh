@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# examples/repartition: 4 processes write; 3, 7 and 1 go on from it, on nodes of their own or on that of the first job, and come
-# to the sum that 4 come to by themselves. A job that is killed leaves what it had completed.
+# examples/repartition: 4 processes write; 3, 7 and 1 continue from it, on other nodes or on that of the first job, and get
+# the same sum as 4 processes alone. A killed job leaves its complete versions.
 . "$SOURCE_DIR/tests/compat/common.sh.inc"
 case ${VARVE_SANITIZE:-} in ?*) skip "unit/ckpt/parts runs the same code" ;; esac
 mpi_setup
@@ -20,7 +20,7 @@ for n in 3 7 1; do
     grep -q "^$n processes from step 100 on$" "$dir/out" || { cat "$dir/out"; fail "$n processes did not begin at step 100"; }
     [ "$(grep '^after step 200: ' "$dir/out")" = "$want" ] || { cat "$dir/out"; fail "$n processes: another sum than $want"; }
 done
-# Once more from what the 7 have written, by 4; and nothing was changed by all the reading.
+# Once more from the versions of the 7, by 4; reading has changed nothing.
 run 4 node again 200 by-7
 [ "$(grep '^after step 200: ' "$dir/out")" = "$want" ] || { cat "$dir/out"; fail "from 7 to 4: another sum than $want"; }
 run 4 node after 200 four

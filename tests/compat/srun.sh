@@ -11,7 +11,7 @@ if [ -z "${VARVE_TEST_OWN_NET:-}" ]; then
     VARVE_TEST_OWN_NET=1 exec unshare -n bash "$0"
 fi
 
-# Slurm asks for an address that is not a loopback's; this one goes nowhere, and nobody else is in this network.
+# Slurm requires an address that is not a loopback's; this one leads nowhere, and no other machine is in this network.
 node=$(hostname)
 address=192.0.2.1
 ip link set lo up
@@ -45,7 +45,7 @@ export SLURM_CONF=$slurm/slurm.conf
 munged --foreground --force --key-file="$slurm/munge/key" --socket="$slurm/munge/socket" --pid-file="$slurm/munge/pid" \
     --seed-file="$slurm/munge/seed" --log-file="$slurm/munge/log" >"$slurm/munge/out" 2>&1 &
 servers=($!)
-# The last that was started ends first: they talk until then.
+# The daemons are stopped in reverse order, because they exchange messages until they end.
 stop() {
     local i
     for ((i = ${#servers[@]} - 1; i >= 0; i--)); do

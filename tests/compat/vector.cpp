@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// varve::vector as a container: construction, copies, moves, growth, iteration, records, exceptions, and what becomes
-// of handles that go in the wrong order. Run as: vector FOLDER
+// varve::vector as a container: construction, copies, moves, growth, iteration, records, exceptions, and destruction
+// of handles in any order. Run as: vector FOLDER
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -221,7 +221,7 @@ static void exceptions(const varve::context &ctx, varve::store s)
     THROWS(-EINVAL, declared.hint(1));
 }
 
-// Whatever goes first, nothing is used that is gone.
+// In every order of destruction, no freed handle is used.
 static void lives(const varve::options &opts)
 {
     ints left;
@@ -232,7 +232,7 @@ static void lives(const varve::options &opts)
     }
     left.push_back(10);
     CHECK(left.size() == 11 && left[10] == 10);
-    left = ints(); // the last one closes it all
+    left = ints(); // the last one closes the context
 
     varve::context ctx(opts);
     varve::store s(ctx, "closed");

@@ -12,7 +12,7 @@ if [ -z "${VARVE_SANITIZE:-}" ]; then
         ! command -v "${cxx% *}" >/dev/null || ${cxx% *} "${cxx#* }" "${flags[@]}" -fsyntax-only "$SOURCE_DIR/tests/compat/vector.cpp" || fail "$cxx"
     done
 fi
-# What is not only bytes is refused when it is compiled.
+# A type that is not trivially copyable does not compile.
 printf '#include <string>\n#include <varve/vector.hpp>\nvarve::vector<std::string> v;\n' >"$dir/bad.cpp"
 "${CXX:-g++}" -std=c++11 "-I$include" -fsyntax-only "$dir/bad.cpp" 2>"$dir/err" && fail "a vector of strings compiles"
 grep -q 'T must be trivially copyable' "$dir/err" || { cat "$dir/err"; fail "a vector of strings: why not"; }

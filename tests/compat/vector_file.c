@@ -86,7 +86,7 @@ int main(int argc, char **argv)
     CHECK(varve_vector_new(h, sizeof(double), count_of(rank), &back) == 0);
     CHECK(varve_vector_import_mpi(MPI_COMM_WORLD, back, path) == 0);
     CHECK(back->size == 0 || memcmp(back->data, v->data, v->size * sizeof(double)) == 0);
-    /* What one process does wrong is the same error on all. */
+    /* A wrong argument of one process is the same error on all. */
     CHECK(varve_vector_export_mpi(MPI_COMM_WORLD, rank == ranks - 1 ? NULL : v, path) == -EINVAL);
     CHECK(varve_vector_import_mpi(MPI_COMM_WORLD, back, rank == 0 ? NULL : path) == -EINVAL);
     CHECK(varve_vector_export_mpi(MPI_COMM_WORLD, v, none) < 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors reduced among processes, from C++ and C; and what they disagree about is told to all.
+// Vectors reduced among processes, from C++ and C; differing arguments are an error on all of them.
 #include <cstdio>
 #include <limits>
 

@@ -181,7 +181,7 @@ static void file_of_environment(void)
     unsetenv("VARVE_CONFIG");
 }
 
-/* What get prints, set takes back: for the defaults and for a value of every word of every enum. */
+/* set reads back the text of get: for the defaults and for a value of every word of every enum. */
 static void round_trip(void)
 {
     struct vv_config cfg, copy;

@@ -123,8 +123,8 @@ static void kernels(void)
     T_STREQ(vv_copy_kernel_name(VV_COPY_KERNELS), "unknown");
 }
 
-/* A part of something large is streamed, alone and with helpers, and what a helper wrote is seen by
- * the caller. */
+/* A part of a large copy is streamed, alone and with helpers, and the caller sees the bytes that a helper
+ * wrote. */
 static void parts_of_something_large(void)
 {
     struct vv_copy_pool *pool;

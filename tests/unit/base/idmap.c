@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records found by their id, against an array that has a place for each. */
+/* Records found by their id, compared with an array that has a place for each. */
 #include "base/idmap.h"
 
 #include "t.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known of a job, read from folders that look like those of a system. */
+/* The description of a job, read from folders that look like those of a system. */
 #include "base/job.h"
 
 #include <stdio.h>
@@ -114,17 +114,17 @@ static void who_launched(void)
     T_STREQ(text_of(&job.cpus), "1-3");
     job = find("2", "2");
     T_CHECK(!job.launched);
-    /* Who bound the launcher meant its processes: what is above it does not count. */
+    /* A binding of the launcher is meant for its processes: ancestors above it do not count. */
     start("2");
     T_CHECK(!find("2", "0-7").launched);
     start("0-5");
-    T_CHECK(!find("0-5", "0-7").launched); /* bound to no less */
+    T_CHECK(!find("0-5", "0-7").launched); /* not bound to a part */
     T_EQ(unsetenv("OMPI_COMM_WORLD_SIZE"), 0);
     T_CHECK(!find("2", "0-7").launched); /* by hand */
     snprintf(proc, sizeof(proc), "%s/nothing", t_tmpdir());
     T_EQ(setenv("PMI_RANK", "0", 1), 0);
     job = find("2", "0-7");
-    T_CHECK(job.launched && !job.launcher); /* out of sight */
+    T_CHECK(job.launched && !job.launcher); /* not visible */
     T_STREQ(text_of(&job.cpus), "0-7");
     T_EQ(unsetenv("PMI_RANK"), 0);
 }
@@ -135,7 +135,7 @@ static void owned(void)
     start("0-7");
     put("self/cgroup", slurm, sizeof(slurm) - 1);
     T_CHECK(find("2", "0-3").owned);
-    T_CHECK(!find("2", "0-7").owned); /* the group has the whole machine, as everybody */
+    T_CHECK(!find("2", "0-7").owned); /* the group has the whole machine, like all processes */
     T_EQ(setenv("SLURM_CPUS_ON_NODE", "7", 1), 0);
     T_CHECK(!find("2", "0-7").owned);
     T_EQ(setenv("SLURM_CPUS_ON_NODE", "8", 1), 0);
@@ -162,12 +162,12 @@ static void idle(void)
     vv_job_look(&job, &after);
     vv_job_idle(&job, &before, &after, &free_ones);
     T_STREQ(text_of(&free_ones), "0-1,5");
-    /* All that ran was the job's: its processes may share what they use. */
+    /* Only the job's processes ran, so they may share their processors. */
     process("40", MPIRUN, "3", "OMPI_COMM_WORLD_SIZE", "", 220);
     vv_job_look(&job, &after);
     vv_job_idle(&job, &before, &after, &free_ones);
     T_STREQ(text_of(&free_ones), "0-5");
-    /* A system that does not count says nothing. */
+    /* A system without these counters reports nothing. */
     processors(none, none);
     vv_job_look(&job, &after);
     vv_job_idle(&job, &before, &after, &free_ones);

@@ -149,7 +149,7 @@ static void deadlines(void)
     vv_cond_init(&c);
     vv_mutex_lock(&m);
     while (vv_cond_wait_until(&c, &m, deadline) == 0)
-        ; /* it may wake early, but it says so */
+        ; /* it may wake early, but then it returns 0 */
     T_CHECK(vv_now_ns() >= deadline);
     vv_mutex_unlock(&m);
     deadline = vv_now_ns() + VV_NS_PER_MS;

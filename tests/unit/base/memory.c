@@ -65,7 +65,7 @@ static void groups_limit(void)
     T_EQ(vvi_memory_available_in(proc, cgroup), 80000);
     put(cgroup, "job/step/memory.max", "5000\n");
     T_EQ(vvi_memory_available_in(proc, cgroup), 904);
-    /* Beyond its limit: as good as nothing, and told apart from no answer. */
+    /* Beyond its limit: almost nothing, which differs from "not known". */
     put(cgroup, "job/step/memory.current", "6000\n");
     T_EQ(vvi_memory_available_in(proc, cgroup), 1);
 }

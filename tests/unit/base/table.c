@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hash table against an array that has a place for each item. */
+/* The hash table, compared with an array that has a place for each item. */
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -32,7 +32,7 @@ static uint64_t random_below(uint64_t *state, uint64_t n)
     return (*state >> 33) % n;
 }
 
-/* Three things in ten share a key with another one; the others follow one another or are far apart. */
+/* Three items in ten share a key with another one; the others have consecutive keys or are far apart. */
 static void things_init(void)
 {
     for (uint64_t i = 0; i < ITEMS; i++)
@@ -149,7 +149,7 @@ static void test_no_memory(void)
     vv_table_fini(&t);
 }
 
-/* Walking on while the item that the walk is at goes. */
+/* Iteration continues after the current item is removed. */
 static void test_empty_out(void)
 {
     struct vv_table t = {0};
@@ -171,7 +171,7 @@ static void test_empty_out(void)
     T_CHECK(vv_table_first(&t) == NULL && t.n == 0);
 }
 
-/* Of items that malloc has returned: the sanitizers see that all are freed. */
+/* Items of malloc: the sanitizers check that all are freed. */
 static void test_fini_items(void)
 {
     struct vv_table t = {0};

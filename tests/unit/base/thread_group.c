@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of processors as text, and threads that run where they are told to. */
+/* Lists of processors as text, and threads that run on their configured processors. */
 #include "base/thread_group.h"
 
 #include <pthread.h>
@@ -126,9 +126,9 @@ static void members(void)
     vv_thread_group_get_stats(group, &s);
     T_EQ(s.threads, 0);
     T_EQ(s.ended, 2);
-    T_CHECK(s.cpu_ns >= before); /* what ended threads took is not forgotten */
+    T_CHECK(s.cpu_ns >= before); /* the time of ended threads still counts */
     vv_thread_group_free(group);
-    /* The caller runs where it ran. */
+    /* The caller's processors do not change. */
     cpu_set_t now;
     T_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
     T_CHECK(CPU_EQUAL(&mine, &now));
@@ -154,11 +154,11 @@ static void refused(void)
     vv_thread_group_get_stats(NULL, &s);
     T_CHECK(s.threads == 0 && vv_thread_group_cores(NULL) == 0 &&
             vv_thread_group_list(NULL, NULL, 0) == 0);
-    vv_thread_group_name("nobody");
+    vv_thread_group_name("no group");
 }
 
-/* A group that moves takes along the threads that it has and those to come; with no cores, all are
- * where who made the group may run. Which threads are the application's does not count them. */
+/* Moving a group moves its threads and those started later; without cores, all threads run where the thread
+ * that made the group may run. The masks of the application's threads do not include them. */
 static void moves(void)
 {
     struct vv_thread_group *group;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shape of the machine is whatever it is: what can be said of every machine. */
+/* The topology differs between machines: check what holds on every machine. */
 #include <errno.h>
 #include <sys/mman.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* XXH3 in pieces gives what xxHash gives. */
+/* XXH3 in pieces has the same value as xxHash. */
 #include "base/xxh3.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What bad input gets: a clear error, a text for it, and nothing lost. */
+/* Bad input gets a clear error with a text, and nothing is lost. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@ static void test_nothing_has_failed(void)
     T_OK(varve_close(ctx));
 }
 
-/* Fails a call on the context in a thread of its own, and looks at what that thread finds. */
+/* Fails a call on the context in a separate thread, and checks the texts that this thread gets. */
 static void *fail_elsewhere(void *arg)
 {
     struct varve_history *h = arg;
@@ -40,7 +40,7 @@ static void *fail_elsewhere(void *arg)
     return NULL;
 }
 
-/* A thread reads the text of its own last failure, whatever other threads and contexts had since. */
+/* A thread reads the text of its own last failure, also after failures in other threads and contexts. */
 static void test_error_of_this_thread(void)
 {
     struct ck_cfg cfg = {.host_cache = 64 * PAGE};
@@ -59,7 +59,7 @@ static void test_error_of_this_thread(void)
     T_ERR(varve_history_open(other, "a/b", &h), -EINVAL);
     T_CHECK(strstr(varve_error(NULL), "no '/'"));
     T_CHECK(strstr(varve_error(other), "no '/'"));
-    T_CHECK(strstr(varve_error(ctx), "region 77")); /* the last on it, in any thread */
+    T_CHECK(strstr(varve_error(ctx), "region 77")); /* the last failure on it, in any thread */
 
     T_OK(varve_opts_init(&opts, sizeof(opts)));
     opts.level = VARVE_LEVEL_LOCAL;
@@ -72,7 +72,7 @@ static void test_error_of_this_thread(void)
     T_OK(varve_close(ctx));
 }
 
-/* A NULL handle has no record to leave the text in but the thread's. */
+/* A NULL handle has only the thread's record for the text. */
 static void test_error_of_null(void)
 {
     uint64_t v;
@@ -261,7 +261,7 @@ static void test_options(void)
     T_EQ(good.host_cache, 2 << 20);
 }
 
-/* What is wrong with the environment is said by varve_open itself, with options or without. */
+/* varve_open itself reports errors of the environment, with options or without. */
 static void test_environment(void)
 {
     struct varve_opts good;
@@ -318,7 +318,7 @@ static void test_versions(void)
     ck_fill(buf, PAGE, 6, 0);
     T_ERR(varve_checkpoint(h, 5), -EEXIST);
     ck_error(ctx, -EEXIST, "version 5");
-    ck_error(ctx, -EEXIST, "overwrite"); /* what a job needs that goes on from an older version */
+    ck_error(ctx, -EEXIST, "overwrite"); /* needed by a job that continues from an older version */
     T_ERR(varve_restore(h, 6), -ENOENT);
     ck_error(ctx, -ENOENT, "version 6");
     T_OK(varve_restore(h, 5));
@@ -340,7 +340,7 @@ static void test_too_large(void)
     T_OK(varve_checkpoint(h, 0));
     T_OK(varve_protect(h, 0, buf, 256 * PAGE));
     T_ERR(varve_checkpoint(h, 1), -EFBIG);
-    /* Fits, but there is no room, and nothing in progress makes any. */
+    /* It fits, but there is no room, and nothing in progress frees any. */
     T_OK(varve_protect(h, 0, buf, 8 * PAGE));
     int rc = 0;
     uint64_t v = 2;
@@ -354,7 +354,7 @@ static void test_too_large(void)
     T_OK(varve_close(ctx));
 }
 
-/* The process that comes second; it was started before the first one opened anything. */
+/* The second process; it was started before the first one opened anything. */
 static void second_process(const struct ck_cfg *cfg, int go)
 {
     struct varve_opts o;
@@ -440,8 +440,8 @@ static void test_full_disk(void)
     T_OK(varve_close(ctx));
 }
 
-/* A later call on the history, which by itself would go well, until it tells of another's failure. */
-static int call_until_told(struct varve_history *h)
+/* Makes later calls on the history, which would succeed, until one reports the failure of another call. */
+static int call_until_error(struct varve_history *h)
 {
     uint64_t until_ns = vv_now_ns() + CK_LIMIT_MS * VV_NS_PER_MS;
     int rc = 0;
@@ -451,7 +451,7 @@ static int call_until_told(struct varve_history *h)
 }
 
 /* The same with the system's own limit, which comes late: the flush fails after the checkpoint has
- * returned. Who waits is told; if nobody does, the next call is. */
+ * returned. A wait for the version reports it, or else the next call. */
 static void write_error(bool waits)
 {
     const char *folder = t_tmpdir();
@@ -473,25 +473,25 @@ static void write_error(bool waits)
         ck_fill(buf, 64 * PAGE, 1, 0);
         T_OK(varve_protect(h, 0, buf, 64 * PAGE));
         T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
-        int rc = waits ? varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS) : call_until_told(h);
+        int rc = waits ? varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS) : call_until_error(h);
         T_CHECK(rc == -EFBIG || rc == -ENOSPC || rc == -EIO);
         struct varve_error e = {.error_size = sizeof(e)};
         T_OK(varve_last_error(ctx, &e));
         T_EQ(e.err, rc);
         T_EQ(e.version, 1);
-        /* Told once: the next calls go on. It is still in memory. */
+        /* Reported once: the next calls succeed. The version is still in memory. */
         T_OK(varve_protect(h, 0, buf, PAGE));
         T_OK(varve_restore_for(h, 0, CK_LIMIT_MS));
         ck_check(buf, PAGE, 0, 0);
         uint64_t latest;
         T_OK(varve_latest(h, &latest));
         T_EQ(latest, 0);
-        /* Who waits is told again; what then is written anew under the same number fails anew. */
+        /* A wait reports the failure again; a checkpoint with the same number fails again. */
         T_ERR(varve_wait(h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), rc);
         T_OK(varve_discard(h, 1));
         T_OK(varve_protect(h, 0, buf, 64 * PAGE));
         T_OK(varve_checkpoint_for(h, 1, CK_LIMIT_MS));
-        T_ERR(call_until_told(h), rc);
+        T_ERR(call_until_error(h), rc);
         T_CHECK(varve_close(ctx) != 0);
         fflush(NULL);
         _exit(0);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint in two parts, because there was room for one at first. The copy of the first fails
- * after it was accepted, and the second is ordered before that is known: it ends well, and the
- * checkpoint must fail all the same.
+ * A checkpoint in two parts, because at first there is room for one only. The copy of the first part fails
+ * after it was accepted, and the second is ordered before that is known: the second succeeds, and the
+ * checkpoint must still fail.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -42,7 +42,7 @@ static uint64_t copies(void)
     return s.calls[VV_DEVICE_OP_COPY_ASYNC];
 }
 
-/* Nothing but four pages on the device, of which version 1 has two. */
+/* A cache of four pages on the device; version 1 has two of them. */
 static void first_part_fails(void)
 {
     static const struct vv_ckpt_hooks hooks = {.device = see_device};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limit on the files of level local: it counts what the files take, a checkpoint waits while
- * something in progress may make room, as long as it may, and is refused when nothing will.
+ * The limit on the files of level local: it counts the space of files; a checkpoint waits while
+ * something in progress may free room, within its time limit, and is refused when nothing will.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ static void put(struct varve_history *h, char *buf, uint64_t v)
     T_OK(varve_checkpoint_for(h, v, CK_LIMIT_MS));
 }
 
-/* Older versions make room as soon as newer ones are committed: every put waits for that. */
+/* Older versions are removed as soon as newer ones are committed: every put waits for that. */
 static void test_keep(void)
 {
     enum { KEEP = 2, PUTS = 12 };
@@ -143,7 +143,7 @@ static void test_deadline(void)
     free(buf);
 }
 
-/* Nothing in progress makes room: an error at once, and room again after a discard. */
+/* Nothing in progress frees room: an error at once, and room again after a discard. */
 static void test_full(void)
 {
     struct ck_cfg cfg = three_files(NULL);

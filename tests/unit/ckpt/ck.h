@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the tests of the checkpoint history share: contexts in few lines, patterns to recognise. */
+/* Helpers shared by the tests of checkpoint histories: contexts in few lines, and test data. */
 #ifndef CK_H
 #define CK_H
 
@@ -12,7 +12,7 @@
 
 #include "device/device.h"
 
-/* No call of a test may take longer than this; it is there to end a hang, not to measure. */
+/* Time limit of each call of a test; it ends a hang and does not measure. */
 enum { CK_LIMIT_MS = 60000 };
 
 struct ck_cfg {
@@ -47,14 +47,14 @@ void ck_know(struct varve_ctx *ctx, char *buf, size_t bytes);
 void ck_forget(const char *buf);
 
 /* The following take host memory, and device memory of ck_alloc and ck_know. A CUDA device's memory
- * is copied to be looked at; all of these fail the test if that fails. */
+ * is copied to be checked; all of these fail the test if that fails. */
 
 /* memset, memcpy from and to memory of the test's own, one byte. */
 void ck_set(char *buf, int c, size_t bytes);
 void ck_get(const char *buf, void *ret, size_t bytes);
 char ck_byte(const char *buf, size_t at);
 
-/* Bytes that tell version, region and offset; ck_check fails the test where they differ. */
+/* Fills with bytes that depend on version, region and offset; ck_check fails the test if they differ. */
 void ck_fill(char *buf, size_t bytes, uint64_t version, int region);
 bool ck_same(const char *buf, size_t bytes, uint64_t version, int region);
 /* The same behind the first `from` bytes, a multiple of 8. */

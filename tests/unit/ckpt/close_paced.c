@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Closing within its time, whatever rates storage is held to: what is under way then does not wait for
- * them. The alarm ends a test that waits nevertheless; the rates are such that it would for minutes. */
+/* Closing within its time limit, with any limit of rates: transfers in progress do not wait for
+ * the rates. The alarm ends a test that waits; with these rates it would wait for minutes. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static struct varve_ctx *open_paced(const struct paced *p, const char *local, co
     return ctx;
 }
 
-/* Writes more than the rates let through, closes, and looks which versions are there. */
+/* Writes more than the rates allow, closes, and checks which versions are there. */
 static void close_one(const struct paced *p)
 {
     char local[256], remote[256];
@@ -62,7 +62,7 @@ static void close_one(const struct paced *p)
         return;
     }
     T_EQ(rc, -ETIMEDOUT);
-    /* What was not safe is lost; what is found is whole. */
+    /* Versions that were not safe are lost; versions that are found are whole. */
     struct paced fast = {.level = p->level, .local = p->local, .remote = p->remote};
     ctx = open_paced(&fast, local, remote);
     h = ck_history(ctx, "paced");
@@ -75,7 +75,7 @@ static void close_one(const struct paced *p)
         T_OK(varve_restore_for(h, found[i], CK_LIMIT_MS));
         ck_check(buf, BYTES, found[i], 0);
     }
-    T_OK(varve_checkpoint_for(h, 100, CK_LIMIT_MS)); /* not held up by what was booked before */
+    T_OK(varve_checkpoint_for(h, 100, CK_LIMIT_MS)); /* not delayed by earlier bookings */
     T_OK(varve_wait(h, 100, (enum varve_level)p->level, CK_LIMIT_MS));
     T_OK(varve_close(ctx));
     free(buf);
@@ -87,7 +87,7 @@ static void local_rate(void)
     close_one(&(struct paced){VARVE_LEVEL_LOCAL, .local = true, .local_rate = 1000000});
 }
 
-/* Held to by the store itself, which delays the report. */
+/* The store itself enforces the rate, and delays the report. */
 static void rate_of_the_medium(void)
 {
     close_one(&(struct paced){VARVE_LEVEL_LOCAL, .local = true, .rate = "h2f=20K"});

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that are not what was written: the error names version, region and tier; a version whose
- * file cannot be made sense of at opening does not vanish, and can be discarded.
+ * Damaged files: the error names version, region and tier; a version whose
+ * file cannot be read at opening does not vanish, and can be discarded.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -84,7 +84,7 @@ static void damage(const struct ck_cfg *cfg, uint64_t version, off_t at)
     close(fd);
 }
 
-/* The checksums are those of chunks: one that is wrong fails the version for every region, also for
+/* Checksums cover chunks: a wrong one fails the version for every region, also for
  * those that have no byte in it. */
 static void test_names_region(void)
 {
@@ -114,7 +114,7 @@ static void test_names_region(void)
 
 /* ---- found at opening ---- */
 
-/* Files are looked into only if there is no index. */
+/* Files are only read if there is no index. */
 static void drop_index(const struct ck_cfg *cfg)
 {
     char path[1024];
@@ -129,7 +129,7 @@ static void cut(const struct ck_cfg *cfg, uint64_t version)
     T_OK(truncate(path, 2 * PAGE));
 }
 
-/* A file that is in order, but of a format that this library does not know. */
+/* A valid file of a format that this library does not know. */
 static void make_newer(const struct ck_cfg *cfg, uint64_t version)
 {
     char path[1024];
@@ -155,7 +155,7 @@ static void make_newer(const struct ck_cfg *cfg, uint64_t version)
     close(fd);
 }
 
-/* Version 3 of 3 is unusable: it is told so by every call that names it, the others are as they
+/* Version 3 of 3 is unusable: every call that names it reports this, the others are as they
  * were, and once discarded it may be written again. */
 static void unusable(void (*spoil)(const struct ck_cfg *cfg, uint64_t version), const char *text)
 {
@@ -225,7 +225,7 @@ static struct varve_history *overwriting(struct varve_ctx *ctx, char *a)
     return h;
 }
 
-/* With `overwrite` a damaged file makes way. One that cannot be opened may be in order: it stays. */
+/* With `overwrite` a damaged file is replaced. One that cannot be opened may be intact: it stays. */
 static void test_overwritten(void)
 {
     struct ck_cfg cfg = config();
@@ -258,7 +258,7 @@ static void test_overwritten(void)
 
 /* ---- files that stay ---- */
 
-/* Told by the next call, or at the latest by closing; the version is there again afterwards. */
+/* Reported by the next call, or at the latest by closing; the version is there again afterwards. */
 static void not_removed(bool flush)
 {
     struct ck_cfg cfg = config();

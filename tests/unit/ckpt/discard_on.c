@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions that are discarded as soon as their restore stands in the stream, while others are fetched
- * into what they leave: every restore gets its own bytes. */
+/* Versions are discarded as soon as their restore is enqueued on the stream, while others are fetched
+ * into the freed pages: every restore gets its own bytes. */
 #include <stdlib.h>
 
 #include "ckpt/face.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lent regions as DLPack tensors: what they say, that the last deleter releases the region, that a
- * history with tensors cannot be closed, and what is refused. */
+/* Lent regions as DLPack tensors: their fields, that the last deleter releases the region, that a
+ * history with tensors cannot be closed, and refused calls. */
 #include <varve/dlpack.h>
 
 #include <sys/wait.h>
@@ -89,7 +89,7 @@ static void test_last_one_releases(void)
     T_CHECK(ck_same(((struct managed *)second)->data, BYTES, 2, 5));
     T_EQ(ck_count(h), 3);
     varve_dlpack_delete(second);
-    /* Consumed once, when the watcher has seen the stream come to the release. */
+    /* Consumed once the watcher has seen that the stream has reached the release. */
     for (int i = 0; ck_count(h) != 2 && i < CK_LIMIT_MS; i++)
         usleep(1000);
     T_EQ(ck_count(h), 2);

@@ -92,7 +92,7 @@ static void test_bad(void)
     T_OK(varve_close(ctx));
 }
 
-/* All that is done with a version, done with one of no bytes. */
+/* All operations on a version, on one without bytes. */
 static void alone(const struct ck_cfg *cfg, int nregions)
 {
     static const size_t none[8];
@@ -172,7 +172,7 @@ static void test_alone(void)
     }
 }
 
-/* Found in the shared folder by a node that has nothing, and among versions that have bytes. */
+/* Found in the shared folder by a node without local files, and among versions that have bytes. */
 static void test_other_node(void)
 {
     struct ck_cfg cfg = {.host_cache = 16 * PAGE,
@@ -201,7 +201,7 @@ static void test_other_node(void)
     T_OK(varve_close(ctx));
 }
 
-/* The oldest go, and what is restored goes, also if nothing moves. */
+/* The oldest versions are removed, and so are restored ones, also if nothing moves. */
 static void test_retention(void)
 {
     for (int local = 0; local < 2; local++) {
@@ -226,7 +226,7 @@ static void test_retention(void)
     }
 }
 
-/* Nothing is lent for an empty region, and yet it is one. */
+/* No memory is lent for an empty region, but it counts as lent. */
 static void test_lent(void)
 {
     for (int device = 0; device < 2; device++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * GPUDirect Storage from the outside: a history on a device and a disk, with a host cache far too
- * small for what passes between them, and a stand-in for libcufile. Once the test has loaded it, the
+ * small for the data that passes between them, and a stand-in for libcufile. Once the test has loaded it, the
  * library finds it by its name.
  */
 #include <varve/ckpt.h>
@@ -39,7 +39,7 @@ static int open_with_gds(const struct ck_cfg *cfg, struct varve_ctx **ret_ctx)
     return varve_open(&o, ret_ctx);
 }
 
-/* Checksums of what passes by the host are computed on the device. */
+/* Checksums of data that bypasses the host are computed on the device. */
 static bool have_kernels(void)
 {
     struct ck_cfg cfg = small_caches(VARVE_LEVEL_LOCAL);
@@ -62,7 +62,7 @@ static void without_the_library(void)
     }
     T_ERR(open_with_gds(&cfg, &ctx), -ENOTSUP);
     ck_error(NULL, -ENOTSUP, have_kernels() ? "libcufile" : "kernels");
-    /* With nothing to use it between, it is not asked for. */
+    /* Without a device and a disk it is not used. */
     cfg.device = false;
     T_OK(open_with_gds(&cfg, &ctx));
     T_OK(varve_close(ctx));
@@ -100,8 +100,8 @@ static void refused(void)
     t_cufile_check();
 }
 
-/* Writes K versions, and restores them in reverse with hints. Where something was spoiled on
- * purpose, a restore may fail; it never gives wrong bytes. */
+/* Writes K versions, and restores them in reverse with hints. If a fault was injected on
+ * purpose, a restore may fail; it never returns wrong bytes. */
 static void shot(int level, unsigned spoil_nth, unsigned fail_nth)
 {
     struct ck_cfg cfg = small_caches(level);
@@ -164,7 +164,7 @@ static void failed_reads(void)
     shot(VARVE_LEVEL_CACHED, 0, 1);
 }
 
-/* What one process wrote past the host, another reads the ordinary way, and the other way round. */
+/* One process writes bypassing the host and another reads through it, and the reverse. */
 static void either_way_is_the_same(void)
 {
     struct ck_cfg cfg = small_caches(VARVE_LEVEL_LOCAL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions that are given with the call: beside those protected, in several threads, on a stream; and
- * what is refused. */
+/* Regions that are passed to the call: besides protected ones, in several threads, on a stream; and
+ * refused calls. */
 #include <pthread.h>
 #include <stdlib.h>
 

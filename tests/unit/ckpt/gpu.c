@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Contexts on a GPU, over the stand-in driver: when `device = auto` takes one, what opening says
- * where there is none, memory of the application, and what the error record tells of a device that
+ * Contexts on a GPU, over the stand-in driver: when `device = auto` takes one, the error of opening
+ * without one, memory of the application, and the error record of a device that
  * failed.
  */
 #include <dlfcn.h>
@@ -143,7 +143,7 @@ static void auto_takes_the_gpu_in_use(void)
     round_trip(ctx, at);
     T_OK(varve_close(ctx));
 
-    /* The same pointer where there is no device: told, instead of crashed. */
+    /* The same pointer without a device: an error, not a crash. */
     none = must_open(VARVE_DEVICE_NONE);
     h = ck_history(none, "h");
     T_ERR(varve_protect(h, 3, (void *)at, BYTES), -ENODEV);
@@ -196,7 +196,7 @@ static void failures_carry_the_code(void)
     e = error_of(ctx, -EFAULT, "copy of");
     T_STREQ(e.domain, "errno");
     T_EQ(e.code, EFAULT);
-    T_OK(varve_close(ctx)); /* frees what the application forgot */
+    T_OK(varve_close(ctx)); /* frees memory that the application did not free */
     T_EQ(fake.live("allocations"), 0);
 }
 
@@ -211,7 +211,7 @@ static void a_lost_gpu_is_an_error(void)
     T_OK(varve_protect(h, 0, p, MIB));
     T_OK(varve_checkpoint(h, 0));
     T_EQ(reset_device(0), 0);
-    /* That version 0 could not be flushed may be told first. */
+    /* The failed flush of version 0 may be reported first. */
     T_ERR(varve_checkpoint(h, 1), -ENODEV);
     e = error_of(ctx, -ENODEV, "version ");
     T_EQ(e.scope, VARVE_SCOPE_DEVICE);
@@ -224,7 +224,7 @@ static void a_lost_gpu_is_an_error(void)
     T_EQ(fake.live("contexts"), 0);
 }
 
-/* Options that a program of an earlier version holds end before device_id. */
+/* Options of a program of an earlier version end before device_id. */
 static void short_options_are_not_overrun(void)
 {
     struct {

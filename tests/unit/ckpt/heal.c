@@ -122,7 +122,7 @@ static void write_some(const struct ck_cfg *cfg)
     T_OK(varve_close(ctx));
 }
 
-/* The index would know what the file does not say any more. */
+/* Without the index, which would still have the damaged data. */
 static void forget_index(const struct ck_cfg *cfg)
 {
     char path[1024];
@@ -163,7 +163,7 @@ static void local_bit(int level, const struct block *b, bool index, bool open)
     T_EQ(ck_count(h), 3);
     for (uint64_t v = 0; v < 3; v++)
         T_OK(get(h, v));
-    /* A header's bit matters to nobody who has the footer. */
+    /* A reader that has the footer does not need this bit of the header. */
     if (b->at >= PAGE) {
         wait_good(path);
         struct varve_stats s = stats(ctx);
@@ -186,7 +186,7 @@ static void test_local(void)
     t_note("%d flipped bits in local files", n);
 }
 
-/* A bit of the shared copy: with a local one, nothing is noticed, or it is repaired. Without, what
+/* A bit of the shared copy: with a local copy nothing is noticed, or the copy is repaired. Without one, what
  * is damaged fails, and nothing else does. */
 static void remote_bit(int level, const struct block *b, bool local)
 {
@@ -234,7 +234,7 @@ static void test_remote(void)
     t_note("%d flipped bits in shared files", n);
 }
 
-/* The same chunk in both: nothing is left to heal from. Other chunks heal. */
+/* The same chunk in both: there is no good copy. Other chunks heal. */
 static void test_both(void)
 {
     for (int same = 0; same < 2; same++) {
@@ -300,7 +300,7 @@ static void test_group(void)
             flip(path, at % (uint64_t)st.st_size);
             struct varve_ctx *ctx = ck_open(&cfg);
             struct varve_history *h = ck_history(ctx, "heal");
-            T_EQ(ck_count(h), 3); /* the record can be told from the files */
+            T_EQ(ck_count(h), 3); /* the record can be rebuilt from the files */
             for (uint64_t v = 0; v < 3; v++)
                 T_OK(get(h, v));
             put(h, 3);
@@ -311,8 +311,8 @@ static void test_group(void)
     t_note("%d flipped bits in records and lives", n);
 }
 
-/* The shared copy is bad and cannot be replaced: the local one is no longer superfluous, whoever
- * wants its room. */
+/* The shared copy is bad and cannot be replaced: the local one is no longer redundant, even if another
+ * version needs its room. */
 static void test_last_copy(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE);
@@ -335,7 +335,7 @@ static void test_last_copy(void)
     T_OK(varve_close(ctx));
 }
 
-/* A version whose record cannot be made again now is not garbage: mended by hand it is there. */
+/* A version whose record cannot be made again now is not removed: after a repair by hand it is there. */
 static void test_record_lost(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE);
@@ -364,8 +364,8 @@ static void test_record_lost(void)
     T_OK(varve_close(ctx));
 }
 
-/* One fsync after the other fails; what was discarded then does not come back, from either folder.
- * Returns whether the one that was to fail never came. */
+/* One fsync after the other fails; versions discarded then do not come back, from either folder.
+ * Returns true if the fsync that was to fail was never made. */
 static bool discard_after(long at, long *ret_opening)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE);

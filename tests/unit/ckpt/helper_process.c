@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several processes with one helper process: whoever of them is killed, and the helper itself, the
- * others go on with the right bytes. */
+/* Several processes with one helper process: if any of them, or the helper itself, is killed, the
+ * others continue with the right bytes. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -118,7 +118,7 @@ static pid_t rank_main(const struct shape *s, const char *folder, int rank)
     return pid;
 }
 
-/* How many areas of memory a process shares. */
+/* Number of areas of memory that a process shares. */
 static unsigned shared_areas(pid_t pid)
 {
     char path[64], line[512];
@@ -157,20 +157,20 @@ static void job(const struct shape *s)
 {
     static int n;
     const char *folder = t_tmpdir();
-    int told[2];
+    int pids[2];
     pid_t rank[RANKS], helper = 0;
     snprintf(name, sizeof(name), "test-%d-%d", (int)getpid(), n++);
-    T_OK(pipe(told));
+    T_OK(pipe(pids));
     for (int i = 0; i < RANKS; i++) {
         rank[i] = fork();
         T_CHECK(rank[i] >= 0);
         if (rank[i] == 0) {
             pid_t pid = rank_main(s, folder, i);
-            T_EQ(write(told[1], &pid, sizeof(pid)), sizeof(pid));
+            T_EQ(write(pids[1], &pid, sizeof(pid)), sizeof(pid));
             _exit(0);
         }
     }
-    close(told[1]);
+    close(pids[1]);
     for (int i = 0; i < RANKS; i++) {
         int status;
         T_EQ(waitpid(rank[i], &status, 0), rank[i]);
@@ -179,14 +179,14 @@ static void job(const struct shape *s)
         else
             T_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     }
-    for (pid_t pid; read(told[0], &pid, sizeof(pid)) == sizeof(pid); helper = pid)
+    for (pid_t pid; read(pids[0], &pid, sizeof(pid)) == sizeof(pid); helper = pid)
         if (!s->killer) /* one that opens after the kill gets another */
             T_CHECK(helper == 0 || helper == pid);
-    close(told[0]);
+    close(pids[0]);
     T_CHECK(helper > 0);
     if (s->killer)
         return;
-    /* Nothing is left of them there, the dead one included. */
+    /* Nothing is left of them there, also not of the killed one. */
     T_CHECK(comes_true(nothing_shared, helper));
     T_OK(kill(helper, SIGTERM));
     T_CHECK(comes_true(is_gone, helper));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's threads: how many, where they run, and what is told of them. */
+/* The library's threads: their number, their processors, and their figures. */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static void await(struct varve_ctx *ctx, const char *name, unsigned n)
     T_EQ(named(ctx, name), n);
 }
 
-/* All of them run where they are told to, those that are started later too. */
+/* All of them run on the configured processors, also those that are started later. */
 static void bound(void)
 {
     char cores[16];

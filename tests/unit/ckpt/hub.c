@@ -49,7 +49,7 @@ static int hub_send(void *arg, int32_t to, void *message, size_t bytes)
     struct end *e = arg;
     struct hub *hub = e->hub;
     struct message *m = calloc(1, sizeof(*m));
-    T_CHECK(m != NULL && to >= 0 && to < hub->ranks);
+    T_CHECK(m && to >= 0 && to < hub->ranks);
     *m = (struct message){.from = e->rank, .data = copy_of(message, bytes), .bytes = bytes};
     free(message);
     pthread_mutex_lock(&hub->lock);
@@ -74,13 +74,13 @@ static int hub_receive(void *arg, int32_t *ret_from, void **ret_message, size_t 
     struct hub *hub = e->hub;
     pthread_mutex_lock(&hub->lock);
     struct message *m = hub->first[e->rank];
-    if (m != NULL) {
+    if (m) {
         hub->first[e->rank] = m->next;
-        if (m->next == NULL)
+        if (!m->next)
             hub->last[e->rank] = &hub->first[e->rank];
     }
     pthread_mutex_unlock(&hub->lock);
-    if (m == NULL)
+    if (!m)
         return -EAGAIN;
     *ret_from = m->from;
     *ret_message = m->data;
@@ -171,7 +171,7 @@ static int hub_most(void *arg, uint64_t value, uint64_t *ret_most)
 struct hub *hub_new(int ranks)
 {
     struct hub *hub = calloc(1, sizeof(*hub));
-    T_CHECK(hub != NULL && ranks <= HUB_MAX);
+    T_CHECK(hub && ranks <= HUB_MAX);
     hub->ranks = ranks;
     T_EQ(pthread_mutex_init(&hub->lock, NULL), 0);
     T_EQ(pthread_barrier_init(&hub->barrier, NULL, (unsigned)ranks), 0);
@@ -185,7 +185,7 @@ struct hub *hub_new(int ranks)
 void hub_free(struct hub *hub)
 {
     for (int i = 0; i < hub->ranks; i++)
-        for (struct message *m = hub->first[i], *next; m != NULL; m = next) {
+        for (struct message *m = hub->first[i], *next; m; m = next) {
             next = m->next;
             free(m->data);
             free(m);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Between two calls of the application, when all bytes have been moved, the threads of the library are
- * blocked: they run no more often than a few times, whatever they have done before.
+ * blocked: they run only a few times, independent of their earlier work.
  */
 #include <varve/ckpt.h>
 
@@ -13,8 +13,8 @@ enum { PAGE = 4096, BYTES = 8 * PAGE, ROUNDS = 30, FEW = 10, RESTS = 100 };
 
 #define REST_NS (10 * VV_NS_PER_MS)
 
-/* Returns how often others ran in a rest without calls. On a busy machine bytes are still moved during the
- * first rests; a thread that polls runs in every one. */
+/* Returns how often other threads ran in a pause without calls. On a busy machine bytes are still moved during the
+ * first pauses; a thread that polls runs in every one. */
 static uint64_t rest(void)
 {
     uint64_t ran = FEW;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions about versions: their regions, whether they are ready, which run wrote them. */
+/* Queries about versions: their regions, their readiness, the run that wrote them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static void run_is(struct varve_history *h, uint64_t version, uint64_t want)
     T_EQ(run, want);
 }
 
-/* Three lives of a job, each of which writes some numbers of the ones before again. */
+/* Three runs of a job; each overwrites some versions of earlier runs. */
 static void test_runs(void)
 {
     const char *folder = t_tmpdir();
@@ -117,7 +117,7 @@ static void test_runs(void)
     }
 }
 
-/* Not given, a run has an id of its own. */
+/* Without a run_id in the options, a run draws its own. */
 static void test_drawn(void)
 {
     char buf[16] = "";
@@ -131,7 +131,7 @@ static void test_drawn(void)
         T_OK(varve_checkpoint(b, 1));
         T_OK(varve_version_run(a, 1, &run[i]));
         run_is(b, 1, run[i]);
-        /* No other process has versions of it: what is written again has the same id. */
+        /* No other process has versions of it: an overwritten version has the same id. */
         T_OK(varve_discard(a, 1));
         T_OK(varve_checkpoint(a, 1));
         run_is(a, 1, run[i]);
@@ -140,7 +140,7 @@ static void test_drawn(void)
     T_CHECK(run[0] != 0 && run[1] != 0 && run[0] != run[1]);
 }
 
-/* What one run writes twice are two states: on ranks that have not come as far, the number alone would
+/* A version that one run writes twice is two states: with ranks that are behind, the number alone would
  * say that they belong together. The upper half of the id stays. */
 static void test_editions(void)
 {
@@ -164,13 +164,13 @@ static void test_editions(void)
             T_CHECK(run[k] != run[i]);
     }
     T_EQ(run[0], base);
-    /* One that fails does not count. */
+    /* A failed checkpoint does not count. */
     T_OK(varve_flush(h, CK_LIMIT_MS));
     T_OK(varve_unprotect(h, 0));
     T_ERR(varve_checkpoint(h, 1), -ENODATA);
     run_is(h, 1, run[3]);
     T_OK(varve_close(ctx));
-    /* The files say the same; another life begins with its own. */
+    /* The files have the same ids; another run begins with its own. */
     ctx = open_run(folder, base + 1);
     T_OK(varve_history_open_with(ctx, "h", &opts, &h));
     T_OK(varve_protect(h, 0, buf, sizeof(buf)));
@@ -191,8 +191,8 @@ static struct varve_history *overwriting(struct varve_ctx *ctx)
     return h;
 }
 
-/* Ranks that write a version as many times have the same id for it, whatever failed in between, and
- * another one for what they took back. */
+/* Ranks that write a version equally often have the same id for it, also after failures in between, and
+ * another one for reverted versions. */
 static void test_editions_of_ranks(void)
 {
     uint64_t base = UINT64_C(0x123456789abcdef0), run[4], first = 0;
@@ -210,7 +210,7 @@ static void test_editions_of_ranks(void)
         if (rank == 2)
             T_OK(varve_discard(h, 1));
         if (rank == 3) {
-            /* Taken back at once, or discarded if it has its file by now. */
+            /* Reverted at once, or discarded if it has its file by now. */
             int rc = varve_revert(h, 1);
             T_CHECK(rc == 0 || rc == -EALREADY);
             if (rc)
@@ -227,7 +227,7 @@ static void test_editions_of_ranks(void)
     }
 }
 
-/* The old version keeps its id, however often something else was written over it and taken back; each
+/* The old version keeps its id, also after many overwrites that were reverted; each
  * of those had another one. */
 static void test_edition_comes_back(void)
 {
@@ -270,7 +270,7 @@ static void test_edition_comes_back(void)
     T_OK(varve_close(ctx));
 }
 
-/* What replaces a version in the shared folder is in memory until it has a file itself. */
+/* A version that replaces one in the shared folder is in memory until it has a file. */
 static void test_level(void)
 {
     const char *folder = t_tmpdir();

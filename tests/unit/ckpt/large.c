@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Regions in host memory so large that several threads copy them, by two threads of the application
- * at once, of which only one gets help.
+ * at once; only one of these two gets help.
  */
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of the cache in the application's hands: regions acquired for reading, reserved for
+/* Memory of the cache lent to the application: regions acquired for reading, reserved for
  * writing. */
 #include <pthread.h>
 #include <stdlib.h>
@@ -106,7 +106,7 @@ static void acquire_in_place(void)
     T_OK(varve_close(ctx));
 }
 
-/* No byte moves, on either side of the books. */
+/* Nothing is copied, by the device's and by the engine's count. */
 static void in_place_moves_nothing(void)
 {
     struct varve_ctx *ctx = open_ctx(&roomy);
@@ -141,7 +141,7 @@ static void see_kernel(void *arg)
     s->same = ck_same(s->ptr, s->bytes, 1, 1);
 }
 
-/* A region that begins at an odd place is brought together, in the order of the stream. */
+/* A region that begins at an unaligned place is gathered, in stream order. */
 static void acquire_a_copy(void)
 {
     struct varve_ctx *ctx = open_ctx(&roomy);
@@ -177,7 +177,7 @@ static void acquire_a_copy(void)
     T_OK(varve_close(ctx));
 }
 
-/* Whatever the policy, and wherever the bytes are by then. */
+/* With every policy, and with the bytes on every tier. */
 static void acquire_from_below(void)
 {
     for (int policy = VARVE_POLICY_NEXT; policy <= VARVE_POLICY_LRU; policy++) {
@@ -239,7 +239,7 @@ static void half_a_tier(void)
     T_OK(varve_close(ctx));
 }
 
-/* Until the stream has come to the release, the pages are not given to others; who needs them
+/* Until the stream has reached the release, the pages are not reused; a thread that needs them
  * waits, as they will come. */
 static void release_waits_for_the_stream(void)
 {
@@ -258,7 +258,7 @@ static void release_waits_for_the_stream(void)
     T_OK(varve_acquire(h, 1, 0, NULL, &ptr, &bytes));
     T_OK(varve_discard(h, 1));
     ck_fill(buf, BYTES, 3, 0);
-    T_ERR(varve_checkpoint_for(h, 3, CK_LIMIT_MS), -ENOSPC); /* nobody will make room */
+    T_ERR(varve_checkpoint_for(h, 3, CK_LIMIT_MS), -ENOSPC); /* nothing will free room */
     T_OK(vv_device_host_app_hold(device));
     T_OK(varve_release(h, 1, 0, NULL));
     T_ERR(varve_checkpoint_on_for(h, 3, NULL, 0), -EAGAIN);
@@ -328,7 +328,7 @@ static void *release_one(void *arg)
     return NULL;
 }
 
-/* Regions released at the same time: the last of them ends the version, whichever that is. */
+/* Regions released at the same time: the last one of them ends the version. */
 static void consumed_once_by_threads(void)
 {
     struct varve_history_opts opts;
@@ -409,7 +409,7 @@ static void commit_moves_nothing(void)
     }
 }
 
-/* Regions that fit one behind the other become one version without a copy; others are copied. */
+/* Regions that are multiples of the page size become one version without a copy; others are copied. */
 static void commit_regions(void)
 {
     for (int policy = VARVE_POLICY_NEXT; policy <= VARVE_POLICY_SCORE; policy++)
@@ -447,7 +447,7 @@ static void commit_regions(void)
         }
 }
 
-/* What copies on a stream still read comes back by itself, and does not count as lent. */
+/* Memory that copies on a stream still read is returned automatically, and does not count as lent. */
 static void committed_is_not_lent(void)
 {
     struct varve_ctx *ctx = open_ctx(&roomy);
@@ -466,7 +466,7 @@ static void committed_is_not_lent(void)
     T_OK(varve_close(ctx));
 }
 
-/* What the disk has no room for is still in the application's hands. */
+/* A region that the disk has no room for is still lent to the application. */
 static void commit_without_room_on_disk(void)
 {
     struct ck_cfg cfg = roomy;
@@ -542,7 +542,7 @@ static void refusals(void)
     T_ERR(varve_acquire(h, 1, 0, native, &ptr, &bytes), -EBUSY);
     vv_device_host_native_capture(device, native, false);
     T_OK(varve_release(h, 1, 0, native));
-    /* Somebody else was faster. */
+    /* Another call wrote the version first. */
     ck_fill(buf, BYTES, 7, 0);
     T_OK(varve_checkpoint(h, 2));
     T_ERR(varve_commit(h, 2, native), -EEXIST);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting, hints, discarding and closing while transfers are under way. */
+/* Waiting, hints, discarding and closing while transfers are in progress. */
 #include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,7 +19,7 @@
 
 enum { PAGE = 4096, BYTES = 8 * PAGE };
 
-/* Writes wait here until the test lets them go. */
+/* Writes wait here until the test releases them. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -59,7 +59,7 @@ static void let_writes_go(void)
     T_EQ(pthread_mutex_unlock(&writes.lock), 0);
 }
 
-/* A context whose flushes stay pending until they are let go. `os` lives as long as the context. */
+/* A context whose flushes stay pending until they are released. `os` must outlive the context. */
 static struct varve_ctx *open_shut(const struct ck_cfg *cfg, struct fault_os *os)
 {
     struct vv_ckpt_hooks hooks = {.os = &os->os};
@@ -110,11 +110,11 @@ static void test_timeouts(void)
     T_EQ(rc, -ETIMEDOUT);
     ck_error(ctx, -ETIMEDOUT, "version");
     v--;
-    T_CHECK(v >= 2); /* what fits at once is taken even without waiting */
+    T_CHECK(v >= 2); /* a checkpoint that fits at once succeeds even without waiting */
     T_ERR(varve_checkpoint_for(h, v, 1), -ETIMEDOUT);
     T_ERR(varve_flush(h, 0), -ETIMEDOUT);
     T_ERR(varve_flush(h, 1), -ETIMEDOUT);
-    /* The version that did not make it never was; the others are whole. */
+    /* The version that was not flushed does not exist; the others are whole. */
     T_ERR(varve_restore_for(h, v, 0), -ENOENT);
     size_t n;
     T_OK(varve_versions(h, NULL, 0, &n));
@@ -130,7 +130,7 @@ static void test_timeouts(void)
     T_OK(varve_close(ctx));
 }
 
-/* A version that could not be overwritten in time is what it was, now and later. */
+/* A version that could not be overwritten in time is unchanged, now and later. */
 static void test_overwrite_timeout(void)
 {
     struct ck_cfg cfg = {.host_cache = 16 * PAGE, .local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL};
@@ -245,7 +245,7 @@ static void test_discard_in_flight(void)
         struct varve_history *h = ck_history(ctx, "discard");
         char *buf = ck_alloc(ctx, true, BYTES);
         for (uint64_t round = 0; round < 50; round++) {
-            /* The same numbers again and again, while transfers of their former lives end. */
+            /* The same numbers again and again, while transfers of earlier versions end. */
             for (uint64_t v = 0; v < 6; v++) {
                 ck_fill(buf, BYTES, round * 100 + v, 0);
                 T_OK(varve_protect(h, 0, buf, BYTES));
@@ -267,7 +267,7 @@ static void test_discard_in_flight(void)
     }
 }
 
-/* A handle in use cannot be closed under its user. */
+/* A handle in use cannot be closed. */
 static void *blocked_main(void *arg)
 {
     struct varve_history *h = arg;
@@ -296,7 +296,7 @@ static void test_close_in_use(void)
     free(buf);
 }
 
-/* Leaving without closing, in parent and child, is no crash. */
+/* Exiting without closing, in parent and child, does not crash. */
 static void test_exit_without_close(void)
 {
     const char *folder = t_tmpdir();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared folders on file systems that are less than they should be: listings that are out of date, and
- * locks that keep nobody out, so that a life of a job that is over goes on writing. */
+/* Shared folders on deficient file systems: listings that are out of date, and
+ * locks that do not exclude others, so that an earlier run of a job continues to write. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static void put(struct varve_history *h, uint64_t version, int life)
     T_OK(varve_checkpoint_for(h, version, CK_LIMIT_MS));
 }
 
-/* The versions listed are those, each of the life given, 0: not there. */
+/* Checks the listed versions, each of the given run; 0: not there. */
 static void expect(struct varve_history *h, const int *life, size_t n)
 {
     uint64_t found[MAX_VERSIONS];
@@ -61,7 +61,7 @@ static struct varve_ctx *open_on(const struct vv_os *os, struct ck_cfg *cfg, con
 
 /* ---- listings ---- */
 
-/* A node that lists a folder as it was when it first looked, until it changes it itself. */
+/* A node that lists a folder as it was at the first listing, until it changes the folder itself. */
 enum { SNAPSHOTS = 8, NAMES = 256 };
 
 static struct snapshot {
@@ -165,7 +165,7 @@ static void look_at(const struct vv_os *os, const char *folder, const char *belo
     close(fd);
 }
 
-/* A job comes back to a node that has looked at the folder a moment ago. */
+/* A job returns to a node that has listed the folder shortly before. */
 static void stale(int level, bool local)
 {
     struct vv_os node = *vv_os_posix();
@@ -180,7 +180,7 @@ static void stale(int level, bool local)
         char run[8];
         snprintf(run, sizeof(run), "%d", life);
         cfg.local = local ? t_tmpdir() : NULL;
-        /* The second life is elsewhere. */
+        /* The second run is on another node. */
         ctx = open_on(life == 2 ? vv_os_posix() : &node, &cfg, run);
         struct varve_history *h = ck_history(ctx, "h");
         expect(h, (const int[]){0, 1, 2}, (size_t)life);
@@ -209,7 +209,7 @@ static int no_lock(const struct vv_os *os, int fd)
     return 0;
 }
 
-/* Life 1 goes on after life 2 has begun. */
+/* Run 1 continues after run 2 has begun. */
 static void zombie(int level, bool local)
 {
     struct vv_os node = *vv_os_posix();
@@ -236,12 +236,12 @@ static void zombie(int level, bool local)
     put(h, 4, 2);
     T_OK(varve_wait(h, 4, (enum varve_level)level, CK_LIMIT_MS));
 
-    /* Its checkpoints come to nothing, and it is told; what its rule would give up stays. */
+    /* Its checkpoints fail with an error; versions that its retention rule would remove stay. */
     for (uint64_t v = 4; v < 8; v++) {
         int rc = -EIO;
         ck_fill(buf, BYTES, v, 1);
         T_OK(varve_protect(old, 0, buf, BYTES));
-        /* A late error of the one before may come first. */
+        /* A late error of the previous checkpoint may come first. */
         for (int tries = 0; tries < 3 && rc != 0; tries++)
             rc = varve_checkpoint_for(old, v, CK_LIMIT_MS);
         T_OK(rc);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Versions that are written anew: at any instant the next opening finds the old one or the new one. */
+/* Overwriting versions: at any time the next opening finds the old one or the new one. */
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
@@ -110,7 +110,7 @@ static void test_content(void)
         h = history(ctx, 0);
         is(h, 1, 5);
         is(h, 2, 105);
-        put(h, 2, 7); /* of an earlier life */
+        put(h, 2, 7); /* of an earlier run */
         T_OK(varve_wait(h, 2, levels[i], CK_LIMIT_MS));
         T_OK(varve_discard(h, 1));
         put(h, 1, 8);
@@ -164,7 +164,7 @@ static void test_failed(void)
     }
 }
 
-/* What a wait has said is not said again by the next call. */
+/* An error that a wait has reported is not reported again by the next call. */
 static void test_said_once(void)
 {
     struct fault_os os;
@@ -279,7 +279,7 @@ static void kills(int level, const char *rate)
         T_EQ(waitpid(child, &status, 0), child);
         uint64_t found = content_of(folder, level);
         T_CHECK(found >= safe && found <= begun);
-        safe = found; /* it was found: it is there */
+        safe = found; /* it was found, so it can be restored */
         seed = begun + 1;
     }
     t_note("%d kills, version 1 written %llu times", rounds, (unsigned long long)begun);
@@ -315,8 +315,8 @@ static struct varve_ctx *open_slow(const char *folder)
     return ctx;
 }
 
-/* A new generation that an earlier life has not brought to the shared folder can be taken back: the one
- * behind it that is there comes back. */
+/* A new generation that an earlier run has not brought to the shared folder can be reverted: the one
+ * before it, which is there, comes back. */
 static void test_taken_back_later(void)
 {
     const char *folder = t_tmpdir();
@@ -347,7 +347,7 @@ static void test_taken_back_later(void)
     T_OK(varve_close(ctx));
 }
 
-/* A run that goes on from an older version writes what earlier ones left behind it, and nothing else. */
+/* A run that continues from an older version overwrites later versions of earlier runs, and no others. */
 static void test_resume(void)
 {
     static const int levels[] = {VARVE_LEVEL_LOCAL, VARVE_LEVEL_REMOTE, VARVE_LEVEL_COMPLETE};
@@ -385,7 +385,7 @@ static void test_resume(void)
 }
 
 /* At level cached a checkpoint has reached the level when it returns, and what it replaced is gone:
- * there is nothing to go back to, and the version stays. A provisional one can be given up. */
+ * it cannot be reverted, and stays. A provisional version can be dropped. */
 static void test_revert_at_level_cached(void)
 {
     char mem[64] = "";

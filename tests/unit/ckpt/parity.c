@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parity: threads as the processes of a job, each with a folder as the disk of its node. Members of a set lose their
- * folders, files are damaged, versions are written again, discarded and kept; with a thread of the library and without. */
+ * folders, files are damaged, versions are overwritten, discarded and kept; with a thread of the library and without. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -46,7 +46,7 @@ struct job {
     long count;
 };
 
-/* Of unequal lengths, and one has nothing. */
+/* Regions differ in length, and one is empty. */
 static size_t bytes_of(const struct process *p)
 {
     static const size_t bytes[5] = {5 * PAGE + 77, 0, MOST, 3 * PAGE, 900};
@@ -165,16 +165,16 @@ static int files_in(const struct job *job, int node, const char *below, const ch
     snprintf(folder, sizeof(folder), "%s/disk%d/%s", job->base, node, below);
     DIR *dir = opendir(folder);
     int n = 0;
-    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
         size_t len = strlen(e->d_name);
         if (strncmp(e->d_name, begins, strlen(begins)) != 0 || len < 5 ||
             strcmp(e->d_name + len - 5, ".ckpt") != 0)
             continue;
-        if (path != NULL)
+        if (path)
             snprintf(path, 1024, "%s/%s", folder, e->d_name);
         n++;
     }
-    if (dir != NULL)
+    if (dir)
         closedir(dir);
     return n;
 }
@@ -208,7 +208,7 @@ static void all_have_parity(const struct job *job, int versions)
     }
 }
 
-/* ---- lives ---- */
+/* ---- runs ---- */
 
 static void write_all(struct process *p)
 {
@@ -236,7 +236,7 @@ static void read_all(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* Takes nodes away, one or two. */
+/* Removes one or two nodes. */
 static void lose(struct job *job, int a, int b)
 {
     job->lost[0] = a;
@@ -246,7 +246,7 @@ static void lose(struct job *job, int a, int b)
         hub_wipe(job->base, job->node[b]);
 }
 
-/* Every member in turn; and the parity that was lost with it is made again. */
+/* Every member in turn is lost; the parity lost with it is made again. */
 static void any_one_comes_back(void)
 {
     for (int threads = 0; threads < 2; threads++)
@@ -292,7 +292,7 @@ static void large_files(void)
     run(&job, write_all);
     lose(&job, 3, vv_erasure_any() ? 1 : -1);
     run(&job, read_all);
-    /* Not more space than was promised. */
+    /* Parity takes no more space than documented. */
     char path[1024];
     T_EQ(files_in(&job, 0, ".parity/h", "r0.", path), 1);
     uint64_t m = vv_erasure_any() ? 2 : 3, k = 4 - m;
@@ -335,7 +335,7 @@ static void nodes_of_many(void)
     all_have_parity(&job, VERSIONS);
 }
 
-/* Processes run on other nodes than before, and one disk is lost at the same time. */
+/* Processes move to other nodes, and one disk is lost at the same time. */
 static void nodes_change_places(void)
 {
     struct job job;
@@ -399,8 +399,8 @@ static void read_right_or_not(struct process *p)
     varve_close(p->ctx);
 }
 
-/* One bit of a file of a set, of its parity included, at places all over it: nothing is lost. With a member lost as
- * well, nothing is wrong. */
+/* One bit of a file of a set, including its parity, at places all over it: nothing is lost. With a member lost as
+ * well, no wrong bytes are returned. */
 static void flipped_bits(void)
 {
     struct t_rng rng = {t_seed()};
@@ -458,7 +458,7 @@ static void read_after_cut(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* Without syncs a power cut takes bytes of a file whose tables are there: opening finds that, and others make it. */
+/* Without syncs a power cut loses bytes of a file whose tables are there: opening detects it, and the others rebuild it. */
 static void what_a_power_cut_took(void)
 {
     static struct fault_os os;
@@ -518,9 +518,9 @@ static void written_again_and_discarded(void)
     }
 }
 
-/* ---- what is put aside ---- */
+/* ---- files put aside ---- */
 
-/* One member discards a version that the others go on having. */
+/* One member discards a version that the others keep. */
 static void discard_alone(struct process *p)
 {
     begin(p);
@@ -558,7 +558,7 @@ static void open_only(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* Others need that file to get theirs back; when they have discarded it too, all of it goes. */
+/* Others need that file to rebuild theirs; when they have discarded the version too, all its files are removed. */
 static void a_removed_file_serves_others(void)
 {
     for (int threads = 0; threads < 2; threads++)
@@ -636,7 +636,7 @@ static void retention(void)
     }
 }
 
-/* One writes a version that the others never do: waiting for it ends. */
+/* One process writes a version that the others never write: waiting for it ends. */
 static void write_alone(struct process *p)
 {
     begin(p);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Partner copies: threads as the processes of a job, each with a folder as the disk of its node. Nodes
- * lose their folders, copies are damaged, partners fall silent, lives overlap; with a thread of the
+ * lose their folders, copies are damaged, partners stop answering, runs overlap; with a thread of the
  * library that copies and without. */
 #include <dirent.h>
 #include <fcntl.h>
@@ -38,13 +38,13 @@ struct job {
     const char *base; /* disks are folders in it */
     struct hub *hub;
     int ranks;
-    int node[HUB_MAX]; /* of each rank: whose folder, and name, it has */
+    int node[HUB_MAX]; /* for each rank: the node whose folder and name it has */
     bool threads, overwrite, metrics;
     uint64_t keep;
     int timeout_ms;
     uint64_t run, local_cache;
-    int mixed;               /* this rank takes rank 0 for rank 2; 0: none does */
-    _Atomic unsigned copied; /* calls of copied_in_the_end that have what they need, of all ranks */
+    int mixed;               /* this rank mistakes rank 0 for rank 2; 0: no rank does */
+    _Atomic unsigned copied; /* calls of copied_in_the_end that are done, of all ranks */
     void (*fn)(struct process *p);
 };
 
@@ -90,7 +90,7 @@ static void process_main(void *arg, int rank)
     job->fn(&p);
 }
 
-/* One life of the job. */
+/* One run of the job. */
 static void run(struct job *job, void (*fn)(struct process *p))
 {
     job->fn = fn;
@@ -148,21 +148,21 @@ static int count_files(const char *folder, const char *begin, char path[1024])
 {
     DIR *dir = opendir(folder);
     int n = 0;
-    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+    for (struct dirent *e; dir && (e = readdir(dir)) != NULL;) {
         size_t len = strlen(e->d_name);
         if (strncmp(e->d_name, begin, strlen(begin)) != 0 || len < 5 ||
             strcmp(e->d_name + len - 5, ".ckpt") != 0)
             continue;
-        if (path != NULL)
+        if (path)
             snprintf(path, 1024, "%s/%s", folder, e->d_name);
         n++;
     }
-    if (dir != NULL)
+    if (dir)
         closedir(dir);
     return n;
 }
 
-/* Copies that are kept on a node. */
+/* Number of copies kept on a node. */
 static int copies_on(const struct job *job, int node, const char *begin, char path[1024])
 {
     char folder[600];
@@ -172,7 +172,7 @@ static int copies_on(const struct job *job, int node, const char *begin, char pa
     return count_files(folder, begin, path);
 }
 
-/* Files of those that run there. */
+/* Number of files of the processes that run there. */
 static int files_on(const struct job *job, int node)
 {
     char disk[512], folder[600];
@@ -204,7 +204,7 @@ static uint64_t file_bytes(const char *path)
     return (uint64_t)st.st_size;
 }
 
-/* ---- lives ---- */
+/* ---- runs ---- */
 
 enum { VERSIONS = 4 };
 
@@ -242,7 +242,7 @@ static void all_copied(const struct job *job)
 }
 
 /* The last figures of a context stay in the file of its metrics. */
-static void told(const struct job *job, int rank, const char *name, uint64_t want)
+static void check_metric(const struct job *job, int rank, const char *name, uint64_t want)
 {
     char path[512], line[512];
     bool found = false;
@@ -260,7 +260,7 @@ static void told(const struct job *job, int rank, const char *name, uint64_t wan
     T_CHECK(found);
 }
 
-/* Every node in turn loses its disk: every version comes back, and is doubly safe again. */
+/* Every node in turn loses its disk: every version is recovered, and has a copy again. */
 static void lose_one(bool threads)
 {
     struct job job;
@@ -269,20 +269,20 @@ static void lose_one(bool threads)
     run(&job, write_all);
     all_copied(&job);
     for (int i = 0; i < RANKS; i++) {
-        told(&job, i, "varve_partner_copies_sent_total", VERSIONS);
-        told(&job, i, "varve_partner_copies_received_total", VERSIONS);
-        told(&job, i, "varve_partner_copies_pending", 0);
-        told(&job, i, "varve_partner_copies_failed_total", 0);
-        told(&job, i, "varve_partner_sent_bytes_total", VERSIONS * BYTES);
+        check_metric(&job, i, "varve_partner_copies_sent_total", VERSIONS);
+        check_metric(&job, i, "varve_partner_copies_received_total", VERSIONS);
+        check_metric(&job, i, "varve_partner_copies_pending", 0);
+        check_metric(&job, i, "varve_partner_copies_failed_total", 0);
+        check_metric(&job, i, "varve_partner_sent_bytes_total", VERSIONS * BYTES);
     }
     for (int node = t_sanitized() ? RANKS - 1 : 0; node < RANKS; node++) {
         wipe(&job, node);
         run(&job, read_all);
         all_copied(&job);
-        told(&job, node, "varve_partner_recovered_versions_total", VERSIONS);
-        told(&job, (node + RANKS - 1) % RANKS, "varve_partner_copies_sent_total", VERSIONS);
+        check_metric(&job, node, "varve_partner_recovered_versions_total", VERSIONS);
+        check_metric(&job, (node + RANKS - 1) % RANKS, "varve_partner_copies_sent_total", VERSIONS);
     }
-    /* Two that are not each other's. */
+    /* Two nodes that are not each other's partners. */
     wipe(&job, 0);
     wipe(&job, 2);
     run(&job, read_all);
@@ -299,7 +299,7 @@ static void lost_node_comes_back_without_threads(void)
     lose_one(false);
 }
 
-/* Several processes a node, unevenly, that share its folder. */
+/* Several processes on each node, in unequal numbers, share its folder. */
 static void nodes_of_many(void)
 {
     for (int threads = 0; threads < 2; threads++) {
@@ -319,7 +319,7 @@ static void nodes_of_many(void)
     }
 }
 
-/* Processes find their files wherever the job's nodes are now; none stays twice where it is not
+/* Processes find their files on all nodes of the job; no file stays twice if it is not
  * needed. */
 static void nodes_change_places(void)
 {
@@ -328,10 +328,10 @@ static void nodes_change_places(void)
     run(&job, write_all);
     for (int i = 0; i < RANKS; i++)
         job.node[i] = (i * 3 + 2) % RANKS;
-    /* The disk that kept the copies of one, which has its files on the disk of another now. */
+    /* The disk with the copies of a process whose files are now on another node's disk. */
     wipe(&job, 1);
     run(&job, read_all);
-    run(&job, read_all); /* what was copied behind the last one's back is not needed twice now */
+    run(&job, read_all); /* files copied at the last opening are not needed twice now */
     all_copied(&job);
     for (int i = 0; i < RANKS; i++)
         T_EQ(files_on(&job, i), VERSIONS);
@@ -355,7 +355,7 @@ static void read_gap(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* A node and the one that kept its copies. */
+/* A node and the node with its copies. */
 static void two_lost_nodes_are_lost(void)
 {
     for (int threads = 0; threads < 2; threads++) {
@@ -380,7 +380,7 @@ static void read_right_or_not(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* A bit of a copy, in each kind of block, of a version that is lost at home. */
+/* A bit of a copy, in each kind of block, of a version whose local file is lost. */
 static void flipped_copy_is_not_returned(void)
 {
     char path[1024];
@@ -413,7 +413,7 @@ static void repair(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* A bit of a local file: the copy puts it right. A file whose tables are damaged comes back as a lost
+/* A bit of a local file: it is repaired from the copy. A file whose tables are damaged is recovered like a lost
  * one does. */
 static void flipped_file_is_put_right(void)
 {
@@ -450,7 +450,7 @@ static void write_over_bad_wire(struct process *p)
     T_OK(varve_close(p->ctx)); /* tries again */
 }
 
-/* A message that arrives wrong fails the copy, which is made again. */
+/* A damaged message fails the copy, which is made again. */
 static void damage_on_the_way(void)
 {
     for (int i = 0; i < 6; i++) {
@@ -466,8 +466,8 @@ static void damage_on_the_way(void)
 /* ---- silence ---- */
 
 /* On a busy machine a partner that is not silent may be slow. Without a thread of the library a copy
- * comes to who is inside of a call, and a flush that has all it needs does not wait for another rank
- * longer than for a silent one: whoever is ready comes back until all are. */
+ * only progresses inside calls, and a flush that is done does not wait for another rank
+ * longer than for a silent one: a rank that is done calls again until all are. */
 static void copied_in_the_end(struct process *p)
 {
     unsigned all = ++p->copied * (unsigned)p->job->ranks;
@@ -551,7 +551,7 @@ static void discarded_are_gone(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* What was discarded does not come back, whether its copy was dropped in time or not. */
+/* Discarded versions do not come back, even if their copy was not dropped in time. */
 static void discarded_stays_discarded(void)
 {
     for (int threads = 0; threads < 2; threads++) {
@@ -587,7 +587,7 @@ static void open_and_close(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* The keeper has not heard of it: the owner knows what it has removed, and says so at the next
+/* The partner was not notified: the owner has a list of removed versions, and sends it at the next
  * opening. */
 static void discarded_behind_the_keepers_back(void)
 {
@@ -616,7 +616,7 @@ static void keep_one(struct process *p)
         put(p, 2, 1);
         put(p, 3, 1);
         T_ERR(varve_flush(p->h, CK_LIMIT_MS), -ETIMEDOUT);
-        /* The last one that has a copy, and the newest. */
+        /* The last version with a copy, and the newest one. */
         T_EQ(ck_count(p->h), 2);
         T_OK(get(p, 1, 1));
         T_OK(get(p, 3, 1));
@@ -650,7 +650,7 @@ static void first_life(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* Goes back to 1, and does not come as far on every rank. */
+/* Continues from version 1, and does not get equally far on every rank. */
 static void second_life(struct process *p)
 {
     begin(p);
@@ -668,7 +668,7 @@ static void third_life(struct process *p)
     T_OK(get(p, 1, 1));
     T_OK(get(p, 2, 2));
     T_OK(get(p, 3, p->rank != 1 ? 2 : 1));
-    /* Those who have the number of different lives are told apart. */
+    /* Versions of the same number from different runs are distinguished. */
     T_OK(varve_version_run(p->h, 3, &run_id));
     T_EQ(run_id == 102, p->rank != 1);
     T_OK(varve_version_run(p->h, 2, &run_id));
@@ -730,8 +730,8 @@ static void read_second(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* The old copy of a version that was written anew stays until there is one of the new, also where the
- * job ends in between and the next life has to make it. */
+/* The old copy of an overwritten version stays until there is a copy of the new one, also if the
+ * job ends in between and the next run has to make it. */
 static void old_copies_stay_until_there_are_new_ones(void)
 {
     struct job job;
@@ -757,7 +757,7 @@ static void overwrite_over_bad_wire(struct process *p)
         put_safe(p, 1, 1);
         hub_damage(p->job->hub, 1);
         put(p, 1, 2);
-        /* No wait asks for version 1: that would have it copied again. */
+        /* No wait for version 1, which would copy it again. */
         while (stats(p).partner_errors == 0)
             usleep(1000);
         for (uint64_t v = 2; v <= 4; v++)
@@ -799,7 +799,7 @@ static void close_in_between(struct process *p)
         overwrite_in_vain(p, 1);
     T_ERR(varve_history_close(p->h), p->rank == 0 ? -EBADMSG : 0);
     hub_spoil(p->job->hub, 1, false);
-    /* Messages of this one come behind all that the first had to send. */
+    /* Messages of this history come after all messages of the first one. */
     T_OK(varve_history_open(p->ctx, "behind", &p->h));
     T_OK(varve_protect(p->h, 0, p->buf, BYTES));
     put_safe(p, 1, 1);
@@ -814,7 +814,7 @@ static void open_in_between(struct process *p)
         T_OK(get(p, 1, 2));
         T_ERR(varve_wait(p->h, 1, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
         hub_spoil(p->job->hub, 1, false);
-        put_safe(p, 2, 1); /* its messages come behind all others */
+        put_safe(p, 2, 1); /* its messages come after all others */
         hub_spoil(p->job->hub, 1, true);
     }
     T_ERR(varve_close(p->ctx), p->rank == 0 ? -EBADMSG : 0);
@@ -885,7 +885,7 @@ static void keep_two(struct process *p)
         T_ERR(varve_wait(p->h, 3, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
         hub_spoil(p->job->hub, 1, false);
         put_safe(p, 4, 1);
-        put_safe(p, 5, 1); /* behind what follows from 4 */
+        put_safe(p, 5, 1); /* after the consequences of 4 */
         hub_spoil(p->job->hub, 1, true);
         put(p, 6, 1);
         T_ERR(varve_wait(p->h, 6, VARVE_LEVEL_LOCAL, CK_LIMIT_MS), -EBADMSG);
@@ -950,7 +950,7 @@ static void what_has_no_copy_does_not_pile_up(void)
     }
 }
 
-/* A disk that was away comes back with versions of a life that others have gone on from. */
+/* A disk that was missing comes back with versions of an earlier run. */
 static void old_disk_comes_back(void)
 {
     struct job job;
@@ -991,7 +991,7 @@ static void half_of_the_disk_is_for_others(void)
     run(&job, fill_up);
 }
 
-/* Three processes of one node whose copies all go to one. */
+/* Three processes of one node whose copies all go to one process. */
 static void keep_too_much(struct process *p)
 {
     begin(p);
@@ -1064,7 +1064,7 @@ static void send_as_another(struct process *p)
     (void)varve_close(p->ctx); /* rank 0 has no copy */
 }
 
-/* A rank sends its own files: it cannot take the place of another's copies. */
+/* A rank sends its own files: they cannot replace another rank's copies. */
 static void files_of_others_are_refused(void)
 {
     struct job job;
@@ -1094,7 +1094,7 @@ static void refused(struct process *p)
     T_ERR(varve_open_with(&opts, &t, &ctx), -EINVAL);
     T_OK(varve_last_error(NULL, &e));
     T_CHECK(strstr(e.text, "same folder") != NULL);
-    /* One fails, all do. */
+    /* One fails, so all fail. */
     options(p, &opts);
     if (p->rank == 1)
         opts.level = VARVE_LEVEL_CACHED;
@@ -1109,7 +1109,7 @@ static void refused(struct process *p)
     T_ERR(varve_open(&opts, &ctx), -EINVAL);
     T_OK(varve_last_error(NULL, &e));
     T_CHECK(strstr(e.text, "varve_open_mpi") != NULL);
-    /* All open the same. */
+    /* All must open the same history. */
     options(p, &opts);
     struct varve_history *h = NULL;
     T_OK(varve_open_with(&opts, &t, &ctx));

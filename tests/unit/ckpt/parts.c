@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts: any process of any job reads what any rank of another job has written, for reading only. What it finds is what
- * is complete, of one life, whatever happened to the old job; damage is healed or told; nothing is changed. */
+/* Parts: any process of any job opens the versions of any rank of another job, read-only. A part has the versions that
+ * are complete, of one run, even after a kill of the old job; damage is healed or reported; nothing is changed. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,13 +27,13 @@ enum { PAGE = 4096, WERE = 4, MOST = 7, VERSIONS = 3, FIELD = 3, COUNT = 5 };
 
 static char buf[64 * PAGE];
 
-/* Ranks are of unequal sizes, and rank 2 has nothing in its field. */
+/* Ranks differ in size, and the field of rank 2 is empty. */
 static size_t field_bytes(int rank)
 {
     return rank == 2 ? 0 : (size_t)(rank + 1) * 2 * PAGE + 7 * (size_t)rank;
 }
 
-/* What a byte of the pattern belongs to: a life and a rank. */
+/* The run and rank that a byte of the pattern belongs to. */
 static int owner(int life, int rank)
 {
     return life * 100 + rank;
@@ -99,7 +99,7 @@ static void old_job(const struct ck_cfg *cfg, const char *run, int life)
     job_close(&job);
 }
 
-/* Restores a version of the part of `rank`: which life it is of, or an error. */
+/* Restores a version of the part of `rank`. Returns its run, or an error. */
 static int try_get(struct varve_history *part, uint64_t v, int rank)
 {
     uint64_t count = 0;
@@ -174,7 +174,7 @@ static void shell(const char *fmt, const char *folder)
     T_EQ(system(command), 0);
 }
 
-/* What is in a folder of the shared place: names and lengths, as one number. */
+/* The content of a folder in shared storage: names and lengths, as one number. */
 static int add_name(void *user, const char *name, uint64_t bytes)
 {
     uint64_t *sum = user, h = 1469598103934665603u;
@@ -197,7 +197,7 @@ static uint64_t names_in(const char *place, const char *below)
     return sum;
 }
 
-/* Nothing can be changed through a part, and nothing is by having it open; it stands beside other histories. */
+/* Nothing can be changed through a part, and opening it changes nothing; other histories can be open as well. */
 static void test_for_reading_only(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
@@ -237,7 +237,7 @@ static void test_for_reading_only(void)
     T_CHECK(names_in(cfg.remote, "h") == before && names_in(cfg.remote, "h/group") == group);
     T_CHECK(names_in(cfg.local, "h") == local);
 
-    /* The old job comes back, while parts of it are open. */
+    /* The old job restarts while parts of it are open. */
     struct varve_ctx *reader = open_as(cfg, 0, 3, "third");
     T_OK(varve_part_open(reader, "h", 0, &part));
     struct job job;
@@ -302,7 +302,7 @@ static void test_wrong_numbers(void)
     }
 }
 
-/* One rank did not bring its part of the last version; of another one all markers are there and no record. */
+/* One rank did not write its part of the last version; another version has all markers and no record. */
 static void test_incomplete(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
@@ -397,7 +397,7 @@ static void test_damage(void)
         cfg.remote);
     struct varve_ctx *ctx = open_as(elsewhere, 0, 3, "second");
     T_OK(varve_part_open(ctx, "h", 1, &part));
-    T_EQ(try_get(part, 0, 1), 1); /* its record is told from the files */
+    T_EQ(try_get(part, 0, 1), 1); /* its record is rebuilt from the files */
     T_ERR(try_get(part, 1, 1), -EBADMSG);
     ck_error(ctx, -EBADMSG, "version 1, region 3: its bytes in the remote folder are damaged");
     T_EQ(try_get(part, 2, 1), 1);
@@ -406,7 +406,7 @@ static void test_damage(void)
     ck_error(ctx, -EBADMSG, "remote folder");
     T_EQ(try_get(part, 1, 3), 1);
     T_OK(varve_close(ctx));
-    /* Where the job ran there are good copies; and what is wrong there comes from the shared folder. */
+    /* On the job's nodes there are good copies; damaged ones there are read from the shared folder. */
     shell("cd %s/h && printf x | dd of=$(ls r1.v2.*.ckpt) bs=1 seek=5000 conv=notrunc 2>/dev/null",
           cfg.local);
     ctx = open_as(cfg, 0, 3, "third");
@@ -439,7 +439,7 @@ static void test_not_shared(void)
     T_OK(varve_close(ctx));
 }
 
-/* The history changes under a part: what it lists comes as it was, or not at all. */
+/* The history changes while a part is open: listed versions are restored unchanged, or not at all. */
 static void test_gone(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
@@ -485,7 +485,7 @@ static void test_same_names(void)
     T_OK(varve_close(ctx));
 }
 
-/* Opens a part and reads a version: which life it is of, or the error. */
+/* Opens a part and reads a version. Returns its run, or the error. */
 static int read_one(struct varve_ctx *ctx)
 {
     struct varve_history *part;
@@ -501,8 +501,8 @@ static int read_one(struct varve_ctx *ctx)
     return rc ? rc : 1;
 }
 
-/* Each system call of it fails once: an error, or the right bytes, and right again when it is over. And none of
- * them changes anything. */
+/* Each of its system calls fails once: an error, or the right bytes, and right bytes afterwards. None of
+ * the calls changes anything. */
 static void test_faults(void)
 {
     static const enum fault_call changes[] = {FAULT_MKDIRAT,   FAULT_UNLINKAT,  FAULT_RENAME,
@@ -541,8 +541,8 @@ static void test_faults(void)
     vv_ckpt_set_hooks(NULL);
 }
 
-/* The job writes versions 0 to 2 again and again, each life over what the one before left, and is killed at any
- * instant: the parts of a version are of one life. */
+/* The job writes versions 0 to 2 repeatedly, each run overwriting those of the previous one, and is killed at any
+ * time: the parts of a version are of one run. */
 static void life(const struct ck_cfg *cfg, int number, uint64_t ns)
 {
     char run[32];
@@ -589,7 +589,7 @@ static unsigned look(struct ck_cfg cfg, int *ret_newest)
         for (int r = 1; r < WERE; r++) {
             int other = try_get(part[r], v, r);
             if (r == 2 && first > 0)
-                T_CHECK(other > 0); /* it has no bytes that tell a life */
+                T_CHECK(other > 0); /* it has no bytes that identify a run */
             else
                 T_EQ(other, first);
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a context publishes: the figures of varve_stats, soon; and nothing that could hurt it. */
+/* A context publishes the figures of varve_stats, soon; failures of publishing do not affect it. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static unsigned pages(const char *folder, uint32_t context)
     return h.n;
 }
 
-/* Until the page says so; it is there soon, but not at once. */
+/* Waits for the page to show it; it is made soon, but not at once. */
 static void until(const char *folder, uint32_t context, bool (*ok)(void))
 {
     uint64_t end = vv_deadline_ns(CK_LIMIT_MS);
@@ -82,7 +82,7 @@ static bool two_histories(void)
     return page.record.nhistories == 2;
 }
 
-/* Whoever collects metrics refuses the same name twice. */
+/* Collectors of metrics reject the same name twice. */
 static void long_names(void)
 {
     const char *dir = t_tmpdir();
@@ -188,7 +188,7 @@ static void several(void)
     until(dir, 1, there);
     T_EQ(page.header.rank, 7);
     T_EQ(pages(dir, 0), 2);
-    /* A child has neither of them, and does no harm to them. */
+    /* A child has neither of them, and does not change them. */
     pid_t child = fork();
     T_CHECK(child >= 0);
     if (child == 0)
@@ -218,7 +218,7 @@ static void nowhere(void)
     T_OK(varve_open(&opts, &ctx));
     T_OK(varve_close(ctx));
     T_ERR(varve_opts_set(&opts, "stats", "of"), -EINVAL);
-    /* Options of a program that knows nothing of pages. */
+    /* Options of a program older than pages. */
     ck_opts(&cfg, &opts);
     opts.opts_size = offsetof(struct varve_opts, stats);
     setenv("VARVE_STATS", dir, 1);
@@ -226,7 +226,7 @@ static void nowhere(void)
     until(dir, 0, there);
     unsetenv("VARVE_STATS");
     T_OK(varve_close(ctx));
-    /* A file that was asked for is an error at once, with its name. */
+    /* A configured file that cannot be written is an error at once, with its name. */
     opts_for(&cfg, "off", "/nonexistent/x.prom", &opts);
     T_ERR(varve_open(&opts, &ctx), -ENOENT);
     ck_error(NULL, -ENOENT, "metrics: folder /nonexistent");
@@ -265,7 +265,7 @@ static bool read_after_all(void)
     return page.record.reread > 0;
 }
 
-/* Bytes that do not verify are counted, and so is that they could be read after all. */
+/* Reads of damaged bytes are counted, and so are later successful reads of them. */
 static void errors(void)
 {
     const char *dir = t_tmpdir();

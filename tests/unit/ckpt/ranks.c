@@ -125,7 +125,7 @@ static void test_refused_and_removed(void)
     }
 }
 
-/* The second process comes to it when the first has written again: that stays. */
+/* The second process removes it after the first has written again: the new files stay. */
 static void test_late_process(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE);
@@ -149,7 +149,7 @@ static void test_late_process(void)
     job_close(ctx, 2);
 }
 
-/* Only those that the job does not have. */
+/* Only files of ranks that the job does not have. */
 static void test_higher_ranks(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_LOCAL);

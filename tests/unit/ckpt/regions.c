@@ -92,7 +92,7 @@ static void test_many(void)
     T_OK(varve_close(ctx));
 }
 
-/* A restore takes what is protected now and leaves the rest out. */
+/* A restore reads the regions that are protected now, and skips the others. */
 static void test_part(void)
 {
     struct ck_cfg cfg = {.host_cache = 64 * PAGE};
@@ -135,7 +135,7 @@ static void test_part(void)
     T_OK(varve_close(ctx));
 }
 
-/* Regions that touch in memory need not be alike: one copy across both would be refused. */
+/* Adjacent regions may be of different kinds: one copy across both would be refused. */
 static void test_touching_regions(void)
 {
     enum { BYTES = 1 << 16 };
@@ -172,7 +172,7 @@ static int nth(int order, int n, int all)
     return order == 0 ? n : order == 1 ? all - 1 - n : (int)((unsigned)n * 7919u % (unsigned)all);
 }
 
-/* Many regions, protected and given up in any order. */
+/* Many regions, protected and unprotected in any order. */
 static void test_orders(void)
 {
     enum { KEPT = 100 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Levels remote and complete on one rank: what comes to the shared folder, what is found there when
- * the local one is lost, what lives do to each other, retention. */
+/* Levels remote and complete on one rank: versions in the shared folder, versions found there when
+ * the local folder is lost, effects of runs on each other, retention. */
 #include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -132,7 +132,7 @@ static void test_remote(void)
     round_trip(VARVE_LEVEL_REMOTE, true);
 }
 
-/* Without a local folder the engine writes to the shared one itself, which has to be a folder. */
+/* Without a local folder the engine writes to the shared one itself, which must be a folder. */
 static void test_remote_direct(void)
 {
     if (t_on_s3())
@@ -152,8 +152,8 @@ static void test_complete_direct(void)
     round_trip(VARVE_LEVEL_COMPLETE, false);
 }
 
-/* A version that came no further than local disk is found by the next life there, brought to the
- * shared folder, and may be written anew instead. */
+/* A version that only reached local disk is found there by the next run, brought to the
+ * shared folder, or may be overwritten. */
 static void test_unfinished(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
@@ -193,12 +193,12 @@ static void test_unfinished(void)
 }
 
 /* At level complete it is not: the ranks could not agree on it. */
-/* What an earlier life left on local disk is brought to the shared folder behind an application that goes on
- * from an older version and knows nothing of it: writing the number again replaces it all the same. Who has
- * been told of it is told that it exists. */
+/* Versions of an earlier run on local disk are brought to the shared folder while the application continues
+ * from an older version and has not used them: writing the number still replaces them. If a call has
+ * returned the version, writing it fails with -EEXIST. */
 static void test_finished_behind(void)
 {
-    for (int told = 0; told < 3; told++) {
+    for (int notified = 0; notified < 3; notified++) {
         struct ck_cfg cfg = config(VARVE_LEVEL_LOCAL, true);
         const char *shared = cfg.remote;
         uint64_t latest;
@@ -215,11 +215,11 @@ static void test_finished_behind(void)
         while (count_files(shared, "behind", ".ckpt") == 0)
             usleep(1000);
         usleep(20000);
-        if (told == 1)
+        if (notified == 1)
             T_OK(varve_wait(h, 7, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
-        if (told == 2)
+        if (notified == 2)
             T_OK(varve_latest(h, &latest));
-        if (told) {
+        if (notified) {
             T_OK(varve_protect(h, 2, buf, BYTES));
             T_ERR(varve_checkpoint_for(h, 7, CK_LIMIT_MS), -EEXIST);
             get(h, 7, 1);
@@ -231,7 +231,7 @@ static void test_finished_behind(void)
         T_OK(varve_close(ctx));
         cfg.local = t_tmpdir();
         ctx = ck_open(&cfg);
-        get(ck_history(ctx, "behind"), 7, told ? 1 : 2);
+        get(ck_history(ctx, "behind"), 7, notified ? 1 : 2);
         T_OK(varve_close(ctx));
     }
 }
@@ -260,7 +260,7 @@ static void test_incomplete(void)
     T_EQ(ck_count(h), 1);
     put(h, 1, 1);
     T_OK(varve_wait(h, 1, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS));
-    /* What was left over goes when a version of the later life is complete. */
+    /* Leftovers are removed when a version of the later run is complete. */
     for (int i = 0; i < CK_LIMIT_MS && count_files(cfg.local, "i", ".ckpt") > 2; i++)
         usleep(1000);
     T_EQ(count_files(cfg.local, "i", ".ckpt"), 2);
@@ -274,7 +274,7 @@ static void test_incomplete(void)
     T_OK(varve_close(ctx));
 }
 
-/* A node that was away while another went on must not bring its own versions back. */
+/* A node that was missing while another continued must not bring its own versions back. */
 static void test_two_nodes(void)
 {
     struct ck_cfg a = config(VARVE_LEVEL_REMOTE, true), b = a;
@@ -323,7 +323,7 @@ static int no_version_0(const struct vv_os *os, int dirfd, const char *from, con
     return vv_os_posix()->rename(os, dirfd, from, to, may_replace);
 }
 
-/* A life that finds version 0 on local disk only, cannot bring it to the shared folder, but brings
+/* A run that finds version 0 on local disk only, cannot bring it to the shared folder, but brings
  * version v there. */
 static void go_on_past(const struct ck_cfg *cfg, uint64_t v)
 {
@@ -341,7 +341,7 @@ static void go_on_past(const struct ck_cfg *cfg, uint64_t v)
     T_ERR(varve_close(ctx), -EIO);
 }
 
-/* What is on local disk only stays, however many lives go on there from it, until one has elsewhere. */
+/* A version on local disk only stays through any number of runs on that node, until a run on another node has continued. */
 static void test_passed_on_the_way(void)
 {
     struct ck_cfg a = config(VARVE_LEVEL_REMOTE, true), b = a;
@@ -412,7 +412,7 @@ static void test_passed_by_another_edition(void)
     T_OK(varve_close(ctx));
 }
 
-/* An overwrite that is taken back when it has reached the level: the version is what it was, in the
+/* An overwrite that is reverted when it has reached the level: the version has its old content, in the
  * shared folder too. */
 static void taken_back(int level, bool local)
 {
@@ -487,7 +487,7 @@ static void test_keep(void)
     keep_some(VARVE_LEVEL_COMPLETE, false);
 }
 
-/* When a version is given up, the newer one is known to have reached the level. */
+/* When a version is removed, the newer one is known to have reached the level. */
 static void test_keep_and_level(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
@@ -509,7 +509,7 @@ static void test_keep_and_level(void)
     T_OK(varve_close(ctx));
 }
 
-/* Nothing is given up for a version that has not reached the level. */
+/* Nothing is removed for a version that has not reached the level. */
 static void test_keep_waits(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
@@ -568,8 +568,8 @@ static void test_run_twice(void)
     T_OK(varve_close(ctx));
 }
 
-/* A rank that cannot open the history yet, because a process of the life before still has it, and tries
- * again, is of the same life as the ranks that could at once: what they write becomes complete. */
+/* A rank cannot open the history yet, because a process of the previous run still has it, and tries
+ * again. It belongs to the same run as the ranks that succeeded at once: their versions become complete. */
 static void open_later(bool local)
 {
     struct varve_history *h[2], *other;
@@ -595,7 +595,7 @@ static void open_later(bool local)
     put(h[0], 1, 0);
     for (int i = 0; i < 2; i++)
         T_OK(varve_wait(h[i], 1, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS));
-    /* Closed and opened again on both: a life of its own, and again the same one. */
+    /* Closed and opened again on both: a new run, and again the same one on both. */
     for (int i = 0; i < 2; i++) {
         T_OK(varve_history_close(h[i]));
         h[i] = ck_history(ctx[i], "h");
@@ -630,7 +630,7 @@ static uint64_t folder_bytes(const char *folder, const char *below)
     return bytes;
 }
 
-/* A limit on local disk makes local copies go, not versions. */
+/* A limit on local disk removes local copies, not versions. */
 static void test_local_limit(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);
@@ -680,7 +680,7 @@ static void test_local_limit(void)
     T_OK(varve_close(ctx));
 }
 
-/* ... and where the shared folder takes nothing, versions stay in memory and it is told. */
+/* ... and if the shared folder accepts nothing, versions stay in memory and the error is reported. */
 static void test_local_limit_stuck(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
@@ -691,17 +691,17 @@ static void test_local_limit_stuck(void)
     char path[1024];
     snprintf(path, sizeof(path), "rm -rf %s/s && : > %s/s", cfg.remote, cfg.remote);
     T_EQ(system(path), 0);
-    int told = 0;
+    int failures = 0;
     for (uint64_t v = 0; v < 6; v++) {
         ck_fill(buf, BYTES, v, 0);
         T_OK(varve_protect(h, 2, buf, BYTES));
         int rc;
-        while ((rc = varve_checkpoint_for(h, v, CK_LIMIT_MS)) != 0 && told++ < 100)
+        while ((rc = varve_checkpoint_for(h, v, CK_LIMIT_MS)) != 0 && failures++ < 100)
             T_CHECK(rc != -ETIMEDOUT && rc != -EEXIST);
         T_OK(rc);
     }
     int rc;
-    while ((rc = varve_restore_for(h, 0, CK_LIMIT_MS)) != 0 && told++ < 100)
+    while ((rc = varve_restore_for(h, 0, CK_LIMIT_MS)) != 0 && failures++ < 100)
         T_CHECK(rc != -ETIMEDOUT);
     ck_check(buf, BYTES, 0, 0);
     rc = varve_wait(h, 5, VARVE_LEVEL_REMOTE, CK_LIMIT_MS);
@@ -719,7 +719,7 @@ static int refusing_unlinkat(const struct vv_os *os, int dirfd, const char *path
     return vv_os_posix()->unlinkat(os, dirfd, path);
 }
 
-/* A version that could not be removed is there as before: its local copy goes when another one needs
+/* A version that could not be removed still exists: its local copy is removed when another one needs
  * the room. */
 static void test_local_limit_not_removed(void)
 {
@@ -815,8 +815,8 @@ static void name_of_file(const char *folder, char name[64])
     T_CHECK(name[0] != 0);
 }
 
-/* A life was cut off before it had removed the file that an overwrite replaced. When the version goes, that file goes
- * first: the other way round the next opening could find it. */
+/* A run was killed before it had removed the file that an overwrite replaced. When the version is removed, that file is removed
+ * first: in the other order the next opening could find it. */
 static void test_oldest_first(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, false);
@@ -865,7 +865,7 @@ static int refusing_rename(const struct vv_os *os, int dirfd, const char *from, 
     return vv_os_posix()->rename(os, dirfd, from, to, may_replace);
 }
 
-/* A version could not be brought to the shared folder, and a wait has said so: the next one tries again. */
+/* A version could not be brought to the shared folder, and a wait has reported it: the next one tries again. */
 static void test_tried_again(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, true);
@@ -894,7 +894,7 @@ static int forgetful_rename(const struct vv_os *os, int dirfd, const char *from,
     return rc == 0 && strstr(to, ".mark") ? vv_os_posix()->unlinkat(os, dirfd, to) : rc;
 }
 
-/* Somebody removes the shared folder before the version is complete: waiting for it ends. */
+/* The shared folder is removed before the version is complete: waiting for it ends. */
 static void test_marker_removed(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);

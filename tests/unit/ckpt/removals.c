@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files of discarded versions go when the disk has nothing to read for restores; but whoever waits for
- * everything does not wait for reads, nor does closing.
+ * Files of discarded versions are removed when the disk has nothing to read for restores; but a wait for
+ * all versions does not wait for reads, nor does closing.
  */
 #include <dirent.h>
 #include <stdatomic.h>
@@ -103,7 +103,7 @@ static int hard_unlinkat(const struct vv_os *os, int dirfd, const char *path)
     return fault_unlinkat(os, dirfd, path);
 }
 
-/* A flush that tells of something else waits all the same until what was discarded is gone. */
+/* A flush that reports another error still waits until discarded versions are removed. */
 static void test_flush_waits_with_an_error(void)
 {
     struct ck_cfg cfg = {.host_cache = 64 * PAGE,

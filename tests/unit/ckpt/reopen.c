@@ -86,7 +86,7 @@ static void test_close_flushes(void)
     free(buf);
 }
 
-/* ... within its time: what has not reached the disk is dropped, and said to be. */
+/* ... within its time limit: versions that have not reached the disk are dropped and reported. */
 static void test_close_in_time(void)
 {
     struct ck_cfg cfg = config(t_tmpdir());
@@ -113,7 +113,7 @@ static void test_close_in_time(void)
     free(buf);
 }
 
-/* Pages may have another size in every life; the files say what theirs was. */
+/* Each run may have another page size; files store theirs. */
 static void test_other_pages(void)
 {
     static const uint32_t page[] = {16384, 4096, 65536};
@@ -133,7 +133,7 @@ static void test_other_pages(void)
     free(buf);
 }
 
-/* A version discarded is gone for good, and may be written again. */
+/* A discarded version does not come back, and may be written again. */
 static void test_discard(void)
 {
     struct ck_cfg cfg = config(t_tmpdir());
@@ -254,8 +254,8 @@ static void test_shared_folder(void)
     free(buf);
 }
 
-/* What several ranks wrote is not taken up by another number of them, where they have said how many
- * they are; what is left when nothing is left is anybody's. */
+/* A history of several ranks cannot be opened by another number of ranks, if they have declared how many
+ * they are; a history without versions can be opened by any number. */
 static void number_of_ranks(int level)
 {
     char remote[600];
@@ -312,8 +312,8 @@ static void test_number_of_ranks(void)
     number_of_ranks(VARVE_LEVEL_REMOTE);
 }
 
-/* A committed file that is gone is an error of the disk: the version was there, and reading it must not
- * say that it never was. */
+/* A missing committed file is an error of the disk: the version existed, and reading it must not
+ * return that it does not exist. */
 static void test_file_gone(void)
 {
     struct ck_cfg cfg = config(t_tmpdir());

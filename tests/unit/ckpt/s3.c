@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Levels remote and complete with copies in an object store: how many requests opening takes, what is read from
- * there when the local disk is lost or wrong, what happens when the store fails or gives wrong bytes, when a
- * process is killed in mid-upload, and when a former life of the job writes on. */
+/* Levels remote and complete with copies in an object store: number of requests for opening, reading from
+ * there when the local disk is lost or damaged, failures and wrong bytes of the store, kills of a
+ * process during an upload, and an earlier run of the job that continues to write. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static void reset(void)
     (void)t_s3_admin("/_reset", "");
 }
 
-/* Another node, which has nothing, opens a thousand versions and reads some. */
+/* Another node, without local files, opens a thousand versions and reads some. */
 static void open_elsewhere(struct ck_cfg cfg, unsigned n)
 {
     cfg.local = t_tmpdir();
@@ -76,7 +76,7 @@ static void test_opening(void)
         put(h, v, BYTES);
     T_OK(varve_close(ctx));
     open_elsewhere(cfg, N);
-    /* A life that does not come to its end leaves an index that lacks a few. */
+    /* A killed run leaves an index that lacks a few versions. */
     cfg.local = t_tmpdir();
     pid_t child = fork();
     T_CHECK(child >= 0);
@@ -95,7 +95,7 @@ static void test_opening(void)
     open_elsewhere(cfg, N + 30);
 }
 
-/* Every request of a life fails once, one after the other, in every way: all comes right in the end. */
+/* Every request of a run fails once, one after the other, in every way: all versions are right in the end. */
 static void one_fault(const char *what, unsigned skip, bool *ret_hit)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, 16 * PAGE);
@@ -131,7 +131,7 @@ static void test_faults(void)
     t_note("%u faults", n);
 }
 
-/* Wrong bytes are never taken for right ones; what is wrong on local disk comes back from the store. */
+/* Wrong bytes are always detected; damage on local disk is healed from the store. */
 static void test_wrong_bytes(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, 16 * PAGE);
@@ -181,7 +181,7 @@ static void test_two_histories(void)
         h[1] = ck_history(ctx, "two");
         for (uint64_t v = 0; v < 4 && !elsewhere; v++)
             put(h[v % 2], v / 2, BYTES);
-        /* Their bytes differ by what was written first. */
+        /* Their bytes depend on the version written first. */
         for (int i = 0; i < 2 && !elsewhere; i++) {
             ck_fill(buf, BYTES, 0, i);
             T_OK(varve_protect(h[i], 2, buf, BYTES));
@@ -197,7 +197,7 @@ static void test_two_histories(void)
     }
 }
 
-/* There are no locks: the life that opened last is the rank's, and what another one had under way fails and
+/* There are no locks: the rank belongs to the run that opened last; writes of another run fail and
  * leaves nothing. */
 static void test_former_life(void)
 {
@@ -235,7 +235,7 @@ static void write_large(const struct ck_cfg *cfg, uint64_t first, uint64_t n)
     }
 }
 
-/* What is there after a kill is right, on a node that has lost its disk; nothing is left of uploads. */
+/* Versions found after a kill are right, on a node that has lost its disk; nothing is left of uploads. */
 static uint64_t look(struct ck_cfg cfg)
 {
     uint64_t version[256];

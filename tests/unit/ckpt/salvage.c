@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory lets go of pages that were written to a file before the file is committed. If that fails then, the
- * version can be restored and is brought to disk by the next wait, from what memory has and from the file that
- * failed; and never with other bytes.
+ * Memory frees pages that were written to a file before the file is committed. If the commit then fails, the
+ * version can be restored and is brought to disk by the next wait, from memory and from the file that
+ * failed, and never with wrong bytes.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ static char *a;
 
 static int local_io; /* of the test that runs */
 
-/* Commits are held, or what goes before them. */
+/* Holds commits, or the calls before them. */
 static void open_gated(const char *local, enum vv_os_aio held)
 {
     struct ck_cfg cfg = {
@@ -214,7 +214,7 @@ static size_t files(const char *local)
     return n;
 }
 
-/* Discarded, both files go: the one that failed and the one that was to take its place. */
+/* Discarding removes both files: the one that failed and its replacement. */
 static void test_discarded(void)
 {
     const char *local = t_tmpdir();

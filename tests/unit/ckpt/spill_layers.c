@@ -115,7 +115,7 @@ static void paced(void)
         shot(FIFO, false, false, "h2f=60M,f2h=60M,f2r=20M,r2f=20M");
 }
 
-/* Writes to the layers keep to the bandwidths that they may take: nothing is early. */
+/* Writes to the layers obey the limits of bandwidth: none is early. */
 static void rates_hold(void)
 {
     enum { N = 8 };
@@ -137,7 +137,7 @@ static void rates_hold(void)
         ck_fill(buf, BYTES, v, 0);
         T_OK(varve_checkpoint(h, v));
     }
-    /* What is not in memory is on the layers; each of them may have begun something at once. */
+    /* Data beyond memory is on the layers; each of them may have begun a transfer at once. */
     uint64_t took_ns = vv_now_ns() - begun_ns, least_bytes = N * BYTES - cfg.host_cache;
     T_CHECK(took_ns >= least_bytes * 1000 / 3 / 2);
     for (uint64_t v = N; v-- > 0;) {
@@ -148,7 +148,7 @@ static void rates_hold(void)
     T_OK(varve_close(ctx));
 }
 
-/* Versions that are given up make room on whichever layer they are. */
+/* Discarded versions free room on each layer. */
 static void discarded_versions_make_room(void)
 {
     struct ck_cfg cfg = {.host_cache = 256 * KIB,
@@ -176,7 +176,7 @@ static void discarded_versions_make_room(void)
     free(buf);
 }
 
-/* A remote folder alone is where the spill file is. */
+/* With only a remote folder, the spill file is there. */
 static void remote_alone(void)
 {
     struct ck_cfg cfg = {.host_cache = 256 * KIB, .remote = t_tmpdir()};

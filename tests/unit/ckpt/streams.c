@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checkpoints and restores that a stream orders: when they are there, what they hold, how they
+/* Stream-ordered checkpoints and restores: when they exist, their content, how they
  * fail. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -86,7 +86,7 @@ static void checkpoint_takes_its_place(void)
     T_OK(varve_checkpoint_on(h, 1, NULL));
     T_OK(vv_device_host_app_run(device, fill_kernel, &after));
 
-    /* The stream has not come to it. */
+    /* The stream has not reached it. */
     T_CHECK(ck_same(buf, BYTES, 50, 0));
     T_EQ(ck_count(h), 0);
     T_ERR(varve_latest(h, &latest), -ENOENT);
@@ -199,7 +199,7 @@ static void would_block(void)
     vv_device_host_stats(device, &after);
     T_EQ(after.n_pending, before.n_pending);
     T_EQ(after.calls[VV_DEVICE_OP_COPY_ASYNC], before.calls[VV_DEVICE_OP_COPY_ASYNC]);
-    /* Part of it has come to stand in the stream, and keeps nobody from trying again. */
+    /* Part of it is in the stream, which does not prevent another try. */
     T_ERR(varve_checkpoint_on_for(h, 2, NULL, 20), -ETIMEDOUT);
     vv_device_host_stats(device, &after);
     T_CHECK(after.calls[VV_DEVICE_OP_COPY_ASYNC] > before.calls[VV_DEVICE_OP_COPY_ASYNC]);
@@ -209,7 +209,7 @@ static void would_block(void)
     vv_device_host_app_release(device);
     T_OK(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
     T_EQ(ck_count(h), 1);
-    /* Nothing more will ever come: memory only, and full. */
+    /* No room can become free: memory only, and full. */
     T_ERR(varve_checkpoint_on(h, 2, NULL), -ENOSPC);
     T_OK(varve_discard(h, 1));
     T_OK(varve_checkpoint_on_for(h, 2, NULL, 0));
@@ -239,7 +239,7 @@ static void without_a_device(void)
     T_OK(varve_close(ctx));
 }
 
-/* Regions in host memory are copied by the processor, behind the stream. */
+/* The processor copies regions in host memory, after the stream's work. */
 static void host_regions_wait(void)
 {
     struct varve_ctx *ctx = open_ctx(&roomy);
@@ -266,7 +266,7 @@ static void host_regions_wait(void)
     T_OK(varve_close(ctx));
 }
 
-/* The stream has come to the call, but there is no room, or the bytes are still on disk. */
+/* The stream has reached the call, but there is no room, or the bytes are still on disk. */
 static void host_regions_would_block(void)
 {
     struct ck_cfg cfg = {.device = true, .device_cache = 8 * PAGE, .host_cache = 8 * PAGE};
@@ -311,7 +311,7 @@ static void late_failure(void)
     T_ERR(varve_wait(h, 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS), -ENOENT);
     T_EQ(ck_count(h), 0);
 
-    /* The next call tells if nobody waits. */
+    /* Without a wait, the next call reports it. */
     T_OK(vv_device_host_fail_async(device, 1, 1, -EIO));
     T_OK(varve_checkpoint_on(h, 2, NULL));
     while (varve_wait(h, 2, VARVE_LEVEL_CACHED, 0) == -ETIMEDOUT)
@@ -340,7 +340,7 @@ static void late_failure(void)
     T_OK(varve_close(ctx));
 }
 
-/* Nobody asked: closing tells. */
+/* Without other calls, closing reports it. */
 static void late_failure_at_close(void)
 {
     struct varve_ctx *ctx = open_ctx(&alone);
@@ -385,7 +385,7 @@ static void every_call_fails_once(void)
             }
             memset(buf, 0, BYTES);
             rc = varve_restore_on(h, 1, NULL);
-            if (rc == -EIO) /* it was the flush that failed, and this tells */
+            if (rc == -EIO) /* the flush failed, and this call reports it */
                 rc = varve_restore_on(h, 1, NULL);
             T_OK(rc);
             ck_stream_sync(device, NULL);
@@ -395,7 +395,7 @@ static void every_call_fails_once(void)
         }
 }
 
-/* ---- a call of the device that fails behind the copies ---- */
+/* ---- a device call that fails after the copies ---- */
 
 static struct {
     const struct vv_device_ops *real;
@@ -433,8 +433,8 @@ static struct vv_device *fail_behind(void *arg, struct vv_device *inner)
     return inner;
 }
 
-/* The copies stand in the stream, and the event behind them cannot be recorded. The call fails when
- * they have come to their end: their pages are somebody else's, and the application's memory its own,
+/* The copies are in the stream, and the event after them cannot be recorded. The call fails when
+ * they have ended: their pages can be reused, and the application's memory too,
  * from then on. */
 static void copies_end_before_the_call_fails(void)
 {
@@ -480,9 +480,9 @@ static void lost_device(void)
     T_OK(varve_close(ctx));
 }
 
-/* ---- while it is under way ---- */
+/* ---- while it is in progress ---- */
 
-/* Questions about a version that a stream will overwrite are answered from the old one; what reads it
+/* Queries about a version that a stream will overwrite are answered from the old one; a call that reads it
  * waits for the new one. */
 static void asked_while_pending(void)
 {
@@ -586,7 +586,7 @@ static void close_while_pending(void)
     T_OK(varve_checkpoint_on(other, 1, NULL));
     T_ERR(varve_history_close(h), -ETIMEDOUT);
     ck_error(ctx, -ETIMEDOUT, "stream");
-    /* The number of the history is taken while something of it is under way. */
+    /* The number of the history is not reused while it has transfers in progress. */
     h = ck_history(ctx, "h");
     T_OK(varve_protect(h, 0, buf, BYTES));
     T_EQ(ck_count(h), 0);
@@ -606,7 +606,7 @@ static void *release_later(void *arg)
     return NULL;
 }
 
-/* Closing waits for streams, and at level local for the file of what they wrote. */
+/* Closing waits for streams, and at level local for the files of their versions. */
 static void close_waits(void)
 {
     struct ck_cfg cfg = roomy;
@@ -705,7 +705,7 @@ static void close_after_giving_up(void)
     T_OK(varve_close(ctx));
 }
 
-/* What fails after its history was closed is nobody's any more. */
+/* Failures after closing the history are not reported. */
 static void failure_after_closing(void)
 {
     struct ck_cfg cfg = alone;

@@ -53,7 +53,7 @@ struct program {
     _Atomic int wrong;
 };
 
-/* What stands on a stream between two calls. */
+/* The work of a stream between two calls. */
 struct kernel {
     struct program *p;
     uint64_t version;
@@ -142,7 +142,7 @@ static void steps(uint64_t device_pages, bool once, enum varve_order order)
         for (uint64_t v = first; v < first + n; v++)
             save(p, v);
         vv_device_host_app_release(device);
-        /* What has been written is restored while the stream stands still again. */
+        /* The versions are restored while the stream is blocked again. */
         T_OK(varve_wait(p->h, first + n - 1, VARVE_LEVEL_CACHED, CK_LIMIT_MS));
         T_OK(vv_device_host_native_hold(device, p->stream));
         for (uint64_t i = 0; i < n; i++)
@@ -261,7 +261,7 @@ static void with_a_disk(void)
     run_jobs(3, 16, 48, t_tmpdir());
 }
 
-/* A stream that stands still holds nobody up. */
+/* A blocked stream does not block others. */
 static void others_go_on(void)
 {
     struct varve_ctx *ctx = open_ctx(16, 600, NULL);
@@ -287,7 +287,7 @@ static void others_go_on(void)
         T_OK(varve_protect(b->h, 0, b->buf, size_of(v)));
         T_OK(varve_checkpoint_for(b->h, v, CK_LIMIT_MS));
     }
-    /* Without a kernel: the emulated device runs those one after the other. */
+    /* Without a kernel, because the emulated device runs kernels one after the other. */
     for (uint64_t v = 12; v < 20; v++) {
         ck_fill(b->buf, size_of(v), v, 0);
         T_OK(varve_protect(b->h, 0, b->buf, size_of(v)));
@@ -306,8 +306,8 @@ static void others_go_on(void)
 
 /* ---- failures ---- */
 
-/* Each operation of the device is refused once, at any place: a call fails, or does not; what it said
- * it has done is there. */
+/* Each operation of the device fails once, at any place: a call fails, or succeeds; what it reported as
+ * done is there. */
 static void refusals(void)
 {
     static const enum vv_device_op ops[] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs that run ahead on streams of a driver (the stand-in for CUDA's): what drivers do to streams and events that
- * the emulated device does not. Every byte that a call has promised is looked at by a host function on the stream.
+ * Programs that run ahead on streams of a driver (the stand-in for CUDA's): behaviour of streams and events that
+ * the emulated device does not have. A host function on the stream checks every byte of a finished call.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -21,7 +21,7 @@ static struct vvi_cuda_driver app;
 static CUcontext cuda;
 static int (*host_func)(CUstream stream, void (*fn)(void *), void *arg);
 
-/* Holds a stream up until it is opened. */
+/* Blocks a stream until it is opened. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -153,8 +153,8 @@ static void hold(struct program *p)
     T_EQ(host_func(p->stream, gate_pass, &p->gate), 0);
 }
 
-/* No event can be had any more while nothing of what stands on the stream has ended: calls fail, say so, and take
- * nothing with them. */
+/* No event can be made any more while no work of the stream has ended: calls fail with an error, and lose
+ * nothing. */
 static void events_run_out(void)
 {
     for (unsigned nth = 1; nth <= 24; nth += 1 + nth / 6) {
@@ -217,7 +217,7 @@ static void a_handle_comes_again(void)
     T_OK(varve_close(ctx));
 }
 
-/* More streams than may run ahead, all of them held up while every one is given work. */
+/* More streams than may run ahead, all of them blocked while each gets work. */
 static void more_streams_than_lanes(void)
 {
     struct varve_ctx *ctx = open_ctx(64);
@@ -256,7 +256,7 @@ static void *fill_and_open(void *arg)
     return NULL;
 }
 
-/* The stream of each thread goes on when the other thread has made its checkpoints, in a cache that holds a third of
+/* The stream of each thread continues when the other thread has made its checkpoints, in a cache for a third of
  * them: no call may wait for the other stream. */
 static void streams_that_wait_for_threads(void)
 {
@@ -278,8 +278,8 @@ static void streams_that_wait_for_threads(void)
     }
 }
 
-/* With room in the device cache a call costs the driver one event, and what stands on the stream before makes it no
- * dearer. */
+/* With room in the device cache a call costs one driver event, and earlier work of the stream does not make it
+ * more expensive. */
 static void one_event_a_call(void)
 {
     struct varve_ctx *ctx = open_ctx(100);

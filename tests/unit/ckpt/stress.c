@@ -148,8 +148,8 @@ static void test_policies(void)
  * through the public calls alone: data goes in and out through the engine, everything else through
  * the public calls.
  *
- * Every put writes other bytes: they say the version and, by a token that is drawn once, the put.
- * A get asks for one generation; whoever reads that generation must find the same token.
+ * Every put writes different bytes, with the version and a token that is drawn once for the put.
+ * A get reads one generation; all readers of that generation must find the same token.
  */
 enum { GENERATIONS = 1 << 16 };
 
@@ -167,7 +167,7 @@ struct sharer {
     char *buf;
 };
 
-/* The first word tells the token, the rest follows from it. */
+/* The first word is the token, the rest follows from it. */
 static void stamp(char *buf, uint64_t version, uint64_t token)
 {
     uint64_t id = version << 32 | token;

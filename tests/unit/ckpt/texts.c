@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What varve_last_error says about data that finds no room or does not reach the disk: it names
- * tier, setting and amount, and can still be had after closing. */
+/* The texts of varve_last_error for data that finds no room or does not reach the disk: they name
+ * tier, setting and amount, and can still be read after closing. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,7 +154,7 @@ static void test_folder(void)
         ck_opts(&cfg, &o);
         T_ERR(varve_open(&o, &ctx), -ENOENT);
         ck_error(NULL, -ENOENT, path);
-        ck_error(NULL, -ENOENT, "; the folders above it must exist");
+        ck_error(NULL, -ENOENT, "; those above it have to be there");
         snprintf(path, sizeof(path), "%s/a", base);
         T_OK(varve_close(ck_open(&cfg)));
         T_OK(access(path, R_OK | W_OK | X_OK));

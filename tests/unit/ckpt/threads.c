@@ -41,7 +41,7 @@ static bool blocks(const char *task, int sig)
 
 static void test_signals(void)
 {
-    /* A real driver has threads of its own, which cannot be told from ours. */
+    /* A real driver has threads of its own, which cannot be distinguished from ours. */
     const char *device = getenv("VARVE_TEST_DEVICE");
     if (device && strcmp(device, "cuda") == 0) {
         t_note("left out: threads of the driver are not ours to answer for");
@@ -76,7 +76,7 @@ struct opener {
     int id, rounds;
 };
 
-/* What is left in flight at the end differs: a discarded version's removal, a commit, nothing. */
+/* The work in flight at the end differs: a discarded version's removal, a commit, nothing. */
 static void open_and_close(const struct opener *o, char *buf, uint64_t v)
 {
     char name[16];
@@ -122,7 +122,7 @@ static void test_open_and_close(void)
     T_OK(varve_close(ctx));
 }
 
-/* The time that closing may take is for all histories together. With so much for each of them,
+/* The time limit of closing is for all histories together. With the same time for each of them,
  * every version would get to the disk. */
 static void test_close_once(void)
 {

@@ -66,7 +66,7 @@ static void all_shots(struct ck_cfg cfg)
 {
     if (cfg.local)
         cfg.local = t_tmpdir();
-    /* What policies decide does not depend on the kind of device, nor on sanitizers. */
+    /* Decisions of policies depend neither on the kind of device nor on sanitizers. */
     bool one = (t_device_is_cuda() || t_sanitized()) && !t_long();
     int last = one ? VARVE_POLICY_NEXT : VARVE_POLICY_LRU;
     for (int policy = VARVE_POLICY_NEXT; policy <= last; policy++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Traces through the public interface: what an application marks and does is in the file. */
+/* Traces through the public interface: an application's marks and calls are in the file. */
 #include <varve/ckpt.h>
 #include <varve/trace.h>
 
@@ -215,7 +215,7 @@ static void two_contexts(void)
     forget(r);
 }
 
-/* What goes to a shared folder behind the engine's back has lanes as well. */
+/* Copies to a shared folder, which the engine does not make itself, have lanes as well. */
 static void remote(void)
 {
     struct varve_opts o;
@@ -290,7 +290,7 @@ static void limit_files(rlim_t bytes)
     T_OK(setrlimit(RLIMIT_FSIZE, &limit));
 }
 
-static void is_told(struct varve_ctx *ctx)
+static void closing_fails(struct varve_ctx *ctx)
 {
     struct varve_error e = {.error_size = sizeof(e)};
 
@@ -300,7 +300,7 @@ static void is_told(struct varve_ctx *ctx)
     T_CHECK(strstr(e.text, "trace_file: ") && strstr(e.text, "not whole"));
 }
 
-/* A trace that finds no room: whoever has it hears of it when he closes, and the next one is whole again. */
+/* A trace without room on the disk: closing its context returns the error, and the next trace is whole again. */
 static void full(void)
 {
     static char large[1 << 20];
@@ -312,15 +312,15 @@ static void full(void)
     limit_files(1 << 19);
     T_OK(varve_trace_attach("large", "a/b", large, sizeof(large)));
     T_ERR(varve_trace_flush(), -EFBIG);
-    is_told(a);
-    is_told(b);
+    closing_fails(a);
+    closing_fails(b);
     limit_files(RLIM_INFINITY);
 
-    /* Nobody asked before. */
+    /* No call asked before. */
     T_OK(open_with(path, &a));
     limit_files(1 << 19);
     T_OK(varve_trace_attach("large", "a/b", large, sizeof(large)));
-    is_told(a);
+    closing_fails(a);
     limit_files(RLIM_INFINITY);
 
     snprintf(path, sizeof(path), "%s/t", t_tmpdir());

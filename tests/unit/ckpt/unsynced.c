@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * local_sync = off: what was committed outlives the process. After a power cut, which is another start of the
- * machine and files that are not what was written, every version is read before it counts; without one only the
+ * local_sync = off: committed versions outlive the process. After a power cut, simulated by another boot of the
+ * machine and damaged files, every version is read before it counts; without one only the
  * newest. Wrong bytes are never restored.
  */
 #include <dirent.h>
@@ -69,7 +69,7 @@ static void finish(void)
     free(a);
 }
 
-/* What the kernel had not written when the power went: a hole. */
+/* Data that the kernel had not written at the power cut: a hole. */
 static void tear(const char *local, uint64_t version)
 {
     char folder[512], path[1024], start[32], zeros[PAGE] = {0};
@@ -140,7 +140,7 @@ static void test_power_cut(void)
     finish();
 }
 
-/* The machine goes on: the newest is read, and the next one if that is damaged. */
+/* The machine was not restarted: the newest version is read, and the next one if that is damaged. */
 static void test_error_of_writing(void)
 {
     const char *local = t_tmpdir();
@@ -156,7 +156,7 @@ static void test_error_of_writing(void)
     finish();
 }
 
-/* So is the one of the highest number, where another one was written after it: a restart may want either. */
+/* The version of the highest number is read too, if another one was written after it: a restart may use either. */
 static void test_highest(void)
 {
     const char *local = t_tmpdir();
@@ -191,7 +191,7 @@ static long reads_to_open(const char *local, uint64_t at_boot)
     return atomic_load(&os.per_call[FAULT_PREAD]) - before;
 }
 
-/* What was read after another start of the machine is not read again. */
+/* Versions that were read after another boot are not read again. */
 static void test_once(void)
 {
     const char *local = t_tmpdir();

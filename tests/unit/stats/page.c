@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Statistics pages: whole records only, whatever happens to the writer or the file. */
+/* Statistics pages: readers get whole records only, with every state of the writer and the file. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -149,7 +149,7 @@ static void never_torn(void)
             continue;
         T_OK(rc);
         good++;
-        /* Of the two records one may be overwritten while it is read, after the other was read: the one before the last. */
+        /* One of the two records may be overwritten while it is read, after the other was read: then the result is older. */
         T_CHECK(page.record.seq + 1 >= last);
         last = VV_MAX(last, page.record.seq);
         T_EQ(page.record.hits, page.record.time_ns);
@@ -180,7 +180,7 @@ static void damaged(void)
     T_OK(vv_stats_writer_put(w, &r));
     char *data = slurp(vv_stats_writer_path(w), &bytes);
     vv_stats_writer_close(w);
-    /* One byte wrong: an error, or one of the records as it was. */
+    /* One wrong byte: an error, or one of the records unchanged. */
     for (size_t at = 0; at < bytes; at += at < 1000 ? 1 : 37) {
         data[at] ^= 0x55;
         spill(path, data, bytes);
@@ -195,7 +195,7 @@ static void damaged(void)
         int rc = vv_stats_page_read(path, &page);
         T_CHECK(rc == -EBADMSG || rc == -EAGAIN);
     }
-    /* Not finished: passed over while it may be on its way, and removed when it cannot be. */
+    /* An unfinished page: skipped while it may be in progress, and removed when it cannot be. */
     spill(path, "", 0);
     T_EQ(count(dir), 0);
     struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
@@ -203,7 +203,7 @@ static void damaged(void)
     T_EQ(count(dir), 1);
     T_EQ(vv_stats_clean(dir), 1);
     T_EQ(count(dir), 0);
-    /* A damaged page is told of and stays: whose it is, is not known. */
+    /* A damaged page is reported and stays, because its owner is not known. */
     spill(path, "nonsense, and more of it, beyond the bytes that a page begins with", 66);
     T_ERR(vv_stats_page_read(path, &page), -EBADMSG);
     T_EQ(count(dir), 1);
@@ -282,13 +282,13 @@ static void owners(void)
     T_EQ(count(dir), 1);
     respell(path, mine, gone);
     T_EQ(vv_stats_clean(dir), 1);
-    /* In another container the same numbers are others'. */
+    /* In another container the same numbers belong to other processes. */
     respell(path, mine, elsewhere);
     T_OK(vv_stats_page_read(path, &page));
     T_EQ(page.owner, VV_STATS_UNKNOWN);
     T_ERR(vv_stats_page_remove(&page), -EBUSY);
     T_EQ(vv_stats_clean(dir), 0);
-    /* So they are on another machine, whose first namespace has the number of ours. */
+    /* The same on another machine, whose first namespace has the number of ours. */
     respell(path, mine, on_other_machine);
     T_OK(vv_stats_page_read(path, &page));
     if (page.header.boot != 1) {
@@ -297,7 +297,7 @@ static void owners(void)
         respell(path, mine, before_reboot);
         T_EQ(vv_stats_clean(dir), 1);
     }
-    /* What others call their files is none of our business. */
+    /* Files with other names are ignored. */
     snprintf(path, sizeof(path), "%s/varve-stats.txt", dir);
     spill(path, "x", 1);
     struct timespec old[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
@@ -306,7 +306,7 @@ static void owners(void)
     T_EQ(count(dir), 1);
     T_EQ(unlink(path), 0);
     snprintf(path, sizeof(path), "%s/varve-stats.2.0", dir);
-    /* Nothing that a terminal would obey gets out. */
+    /* Control sequences for a terminal are removed. */
     respell(path, mine, wild);
     T_OK(vv_stats_page_read(path, &page));
     T_EQ(strspn(page.header.command, "?"), sizeof(page.header.command) - 1);
@@ -431,7 +431,7 @@ static void starts(void)
     T_OK(vvi_process_start("/proc", getpid(), &ticks));
     T_CHECK(ticks > 0);
     T_ERR(vvi_process_start("/proc", 4194304 + 7, &ticks), -ESRCH);
-    /* Where there is no /proc, nobody is declared dead. */
+    /* Without /proc no process is declared dead. */
     snprintf(proc, sizeof(proc), "%s", t_tmpdir());
     T_ERR(vvi_process_start(proc, 7, &ticks), -ENOSYS);
     snprintf(path, sizeof(path), "%s/7", proc);

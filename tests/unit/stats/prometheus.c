@@ -165,13 +165,13 @@ static void refused(void)
         T_ERR(vv_stats_file_open(cases[i].path, 0, err, sizeof(err), &f), cases[i].rc);
         T_CHECK(!f && strstr(err, cases[i].text));
     }
-    /* What is no file would be replaced by one. */
+    /* Anything but a regular file must not be replaced. */
     struct vv_stats_file *f = NULL;
     char err[256] = "", odd[1200];
     snprintf(odd, sizeof(odd), "%s/odd", t_tmpdir());
     T_EQ(mkfifo(odd, 0600), 0);
     T_ERR(vv_stats_file_open(odd, 0, err, sizeof(err), &f), -EINVAL);
-    T_CHECK(!f && strstr(err, "not a file"));
+    T_CHECK(!f && strstr(err, "not a regular file"));
 }
 
 int main(void)

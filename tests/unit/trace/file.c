@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trace files: what is written is read, also while others record; what is damaged is passed over and
- * never believed; who may write where. */
+/* Trace files: written data is read back, also while others record; damaged data is skipped and
+ * never trusted; rules for writers. */
 #include "trace/file.h"
 
 #include <pthread.h>
@@ -168,7 +168,7 @@ static void names_are_numbers(void)
     T_EQ(vv_trace_name("two"), b);
 }
 
-/* What is flushed is in the file, which can be read though nobody ended it. */
+/* Flushed data is in the file, which can be read although it was not ended. */
 static void killed(void)
 {
     new_path();
@@ -222,7 +222,7 @@ static void refusals(void)
     T_EQ(mkfifo(other, 0600), 0);
     expect_refusal(other, -EINVAL, "not a file");
     write_text(path, "the work of years\n");
-    expect_refusal(path, -EEXIST, "no trace");
+    expect_refusal(path, -EEXIST, "not a trace");
     T_EQ(stat(path, &st), 0);
     T_EQ(st.st_size, 18);
     T_EQ(unlink(path), 0);
@@ -257,7 +257,7 @@ static void refusals(void)
 #endif
 }
 
-/* The same file again in one process is gone on with; another process replaces it. */
+/* Starting the same file again in one process continues it; another process replaces it. */
 static void again(void)
 {
     new_path();
@@ -265,7 +265,7 @@ static void again(void)
         must_start();
         vv_trace(VV_TRACE_HINT, (uint64_t)i, 0, 0, 0);
         T_OK(vv_trace_write_stop());
-        vv_trace(VV_TRACE_HINT, 99, 0, 0, 0); /* nobody wants it */
+        vv_trace(VV_TRACE_HINT, 99, 0, 0, 0); /* no file is open */
     }
     struct vv_trace_file *f = must_read(path);
     T_CHECK(f->complete);
@@ -285,7 +285,7 @@ static void again(void)
     vv_trace_file_free(f);
 }
 
-/* No more room: tracing stops, what was written stays readable, and nobody is hurt. */
+/* No more room: tracing stops, the written part stays readable, and calls still succeed. */
 static void full(void)
 {
     new_path();
@@ -378,12 +378,12 @@ static void *come_and_go(void *arg)
         if (i % 4 == 0)
             T_OK(vv_trace_flush());
         T_OK(vv_trace_write_stop());
-        T_OK(vv_trace_note("whoever writes now", "x")); /* perhaps nobody */
+        T_OK(vv_trace_note("whoever writes now", "x")); /* there may be no writer */
     }
     return NULL;
 }
 
-/* Contexts come and go in several threads: each finds the file going on, and leaves it whole. */
+/* Contexts open and close in several threads: each continues the file, and leaves it whole. */
 static void started_and_stopped_at_once(void)
 {
     pthread_t thread[WRITERS];
@@ -408,7 +408,7 @@ static void started_and_stopped_at_once(void)
     vv_trace_file_free(f);
 }
 
-/* More than the ring holds before anybody can take it. */
+/* More records than the ring holds before the writer can take them. */
 static void losses_are_counted(void)
 {
     new_path();
@@ -545,7 +545,7 @@ static void rest_is_read(void)
     free(bytes);
 }
 
-/* Payloads made to mislead, under sums that are right. */
+/* Malformed payloads with correct sums. */
 static void hostile(void)
 {
     struct t_rng rng = {t_seed() + 1};
@@ -581,7 +581,7 @@ static void hostile(void)
     }
 }
 
-/* A file that format 1 was introduced with. */
+/* A file from the introduction of format 1. */
 static void golden(void)
 {
     const char *source = getenv("SOURCE_DIR");

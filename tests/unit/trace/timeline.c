@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timelines of traces made by hand: every time is known, and so is what has to come out. */
+/* Timelines of traces made by hand: all times and results are known. */
 #include "trace/timeline.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@
 #define H2F  4u
 
 static char path[1024];
-static uint64_t zero_ns; /* time 0 of what is recorded */
+static uint64_t zero_ns; /* time 0 of the records */
 
 static void at(uint64_t ns, enum vv_trace_kind kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d,
                uint64_t e)
@@ -51,7 +51,7 @@ static void begin(void)
 struct reading {
     struct vv_trace_file *f;
     struct vv_timeline *t;
-    uint64_t zero; /* of what was recorded, in the timeline */
+    uint64_t zero; /* of the records, in the timeline */
 };
 
 static struct reading end(void)
@@ -138,7 +138,7 @@ static void with_phases(void)
     uint64_t forward = vv_trace_name("forward"), inner = vv_trace_name("stencil");
 
     begin();
-    at(5, VV_TRACE_PHASE_END, 0, 0, 0, 0, 0); /* of one that nobody saw begin */
+    at(5, VV_TRACE_PHASE_END, 0, 0, 0, 0, 0); /* of a phase without a beginning */
     at(10, VV_TRACE_PHASE_BEGIN, forward, 0, 0, 0, 0);
     at(20, VV_TRACE_PHASE_BEGIN, inner, 0, 0, 0, 0);
     at(50, VV_TRACE_PHASE_END, 0, 0, 0, 0, 0);
@@ -182,7 +182,7 @@ static void copy(uint64_t from, uint64_t to, uint64_t route, uint64_t version, u
         at(to, VV_TRACE_COPY_END, route, HIST, version, chunk, (uint64_t)status);
 }
 
-/* For how long a commit was pending and nothing was copied: commits that overlap count once, and copies may begin
+/* The time in which a commit was pending and nothing was copied: overlapping commits count once, and copies may begin
  * and end at any time of them. */
 static void commits_alone(void)
 {
@@ -292,7 +292,7 @@ static void torn_calls(void)
     forget(r);
 }
 
-/* What every timeline is, whatever the records: spans lie within it, those of a row do not overlap,
+/* Properties of every timeline, with any records: spans lie within it, those of a row do not overlap,
  * and all texts can be read. */
 static void check_shape(const struct vv_timeline *t)
 {

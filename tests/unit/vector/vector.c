@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vectors in C: growth, records, whose memory it is, and misuse. */
+/* Vectors in C: growth, records, ownership of memory, and misuse. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -138,7 +138,7 @@ static void writes_and_reads(void)
                 uint64_t i = order == VARVE_ORDER_FIFO ? k : N - 1 - k;
                 T_OK(varve_vector_read(v, i));
                 T_CHECK(holds(v, 512 + 700 * (i % 4), i));
-                fill(v, 99); /* its own, whatever it was made of */
+                fill(v, 99); /* a separate record after each write */
             }
             T_EQ(ck_count(h), consume == VARVE_CONSUME_ONCE ? 0 : N);
             for (uint64_t i = 0; i < N && consume == VARVE_CONSUME_KEEP; i++) {
@@ -153,7 +153,7 @@ static void writes_and_reads(void)
     }
 }
 
-/* write_move hands the memory over, and reading takes it over: not a byte is copied. */
+/* write_move moves the memory into the record, and reading moves it back: no byte is copied. */
 static void memory_changes_hands(void)
 {
     struct varve_ctx *ctx = ck_open(&(struct ck_cfg){.host_cache = MIB});
@@ -182,7 +182,7 @@ static void memory_changes_hands(void)
     T_OK(varve_close(ctx));
 }
 
-/* The only copy of a record that stays is not handed out; one with another below is. */
+/* The only copy of a record that is kept is not given to the vector; a copy with another one below is. */
 static void keeps_the_only_copy(void)
 {
     for (int disk = 0; disk < 2; disk++) {
@@ -303,8 +303,8 @@ static void overwrites(void)
     T_OK(varve_close(ctx));
 }
 
-/* Elements of another size are refused, wherever the record is and whoever opens it. What is no
- * vector's, or has elements of 4 GiB, is judged by its bytes. */
+/* Elements of another size are refused, on every tier and in every process. A record that no
+ * vector wrote, or with elements of 4 GiB, is checked by its size in bytes. */
 static void elements_are_known(void)
 {
     struct ck_cfg cfg = {.host_cache = MIB, .local = t_tmpdir(), .level = VARVE_LEVEL_LOCAL};
@@ -440,7 +440,7 @@ static void misuse(void)
     T_OK(varve_vector_reserve(v, 2000));
     size_t capacity = v->capacity;
     T_ERR(varve_vector_write_move(v, 1), -EEXIST);
-    T_CHECK(holds(v, 100, 1) && v->capacity == capacity); /* it was not handed over */
+    T_CHECK(holds(v, 100, 1) && v->capacity == capacity); /* its memory was not moved */
     T_ERR(varve_hint(h, 1), -EINVAL);
     ck_error(ctx, -EINVAL, "declared");
     T_ERR(varve_vector_read(v, 2), -ENOENT);
@@ -467,7 +467,7 @@ static void misuse(void)
     T_OK(varve_close(ctx));
 }
 
-/* Growth beyond what can be had leaves the vector as it was. */
+/* Growth beyond the available memory leaves the vector unchanged. */
 static void no_room_to_grow(void)
 {
     struct varve_ctx *ctx = ck_open(&(struct ck_cfg){.host_cache = 64 * PAGE});
@@ -484,7 +484,7 @@ static void no_room_to_grow(void)
     T_OK(varve_vector_resize(v, 8));
     T_OK(varve_vector_shrink(v));
     T_OK(varve_vector_resize(v, 16 * PAGE / 8));
-    T_OK(varve_vector_read(v, 2)); /* what it had is given back first */
+    T_OK(varve_vector_read(v, 2)); /* its old memory is given back first */
     T_CHECK(holds(v, 17 * PAGE / 8, 2));
     uint64_t x = 0;
     T_OK(varve_vector_resize(v, v->capacity));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* VELOC's interface in one process: what its documentation promises, call by call. */
+/* VELOC's interface in one process: the promises of its documentation, call by call. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,9 +27,9 @@ enum { N = 3000 };
 static const char *folder;
 static int *a, *b;
 
-/* ---- system calls of the library that are looked at ---- */
+/* ---- system calls of the library that are checked ---- */
 
-#define DELIVERY ".varve-tmp" /* how a file is called until it has its original name */
+#define DELIVERY ".varve-tmp" /* the name of a file until it has its original name */
 
 /* Synchronization: atomic; one thread delivers, one file after the other. */
 static struct {
@@ -127,7 +127,7 @@ static void test_round_trip(void)
         V_OK(VELOC_Finalize(m));
         V_FAIL(VELOC_Checkpoint_wait());
         V_FAIL(VELOC_Finalize(0));
-        /* Another life. */
+        /* Another run. */
         begin_in(folder, modes[1 - m], "");
         T_EQ(VELOC_Restart_test("x", 0), 30);
         V_OK(VELOC_Restart("x", 30));
@@ -136,7 +136,7 @@ static void test_round_trip(void)
     }
 }
 
-/* Protecting a number again declares it anew. */
+/* Protecting a number again replaces its declaration. */
 static void test_protect(void)
 {
     static int small[4] = {1, 2, 3, 4}, other[8];
@@ -149,14 +149,14 @@ static void test_protect(void)
     T_EQ(VELOC_Recover_ckpt_size("p", 1, 0), N * sizeof(int));
     T_CHECK(VELOC_Recover_ckpt_size("p", 1, 9) == (size_t)-1);
     T_CHECK(VELOC_Recover_ckpt_size("p", 2, 0) == (size_t)-1);
-    /* Into more room: the rest stays as it is. Into less: an error. */
+    /* Into a larger region: the rest is unchanged. Into a smaller one: an error. */
     memset(other, 7, sizeof(other));
     V_OK(VELOC_Mem_protect(1, other, 8, sizeof(int)));
     V_OK(VELOC_Restart("p", 1));
     T_CHECK(other[0] == 1 && other[1] == 2 && other[2] == 0x07070707);
     V_OK(VELOC_Mem_protect(1, other, 1, sizeof(int)));
     V_FAIL(VELOC_Restart("p", 1));
-    /* What is in the checkpoint has to be protected; what is not may be. */
+    /* Regions of the checkpoint must be protected; other regions may be. */
     V_OK(VELOC_Mem_unprotect(1));
     V_FAIL(VELOC_Mem_unprotect(1));
     V_FAIL(VELOC_Restart("p", 1));
@@ -186,7 +186,7 @@ static void test_phases(void)
     V_FAIL(VELOC_Checkpoint_wait());
     V_FAIL(VELOC_Checkpoint_finished());
     V_OK(VELOC_Checkpoint_mem());
-    fill(2); /* what is checkpointed was taken by then */
+    fill(2); /* the checkpoint was copied before */
     V_OK(VELOC_Checkpoint_end(1));
     V_FAIL(VELOC_Checkpoint_end(1));
     V_OK(VELOC_Checkpoint_begin("x", 2));
@@ -203,7 +203,7 @@ static void test_phases(void)
     V_OK(VELOC_Finalize(0));
 }
 
-/* A version whose end tells of failure is gone, at once and after a restart, however it was killed. */
+/* A version that ends with a failure is gone, at once and after a restart, also after a kill. */
 static void test_discarded(void)
 {
     for (int file = 0; file < 2; file++) {
@@ -273,7 +273,7 @@ static void test_selective(void)
     V_OK(VELOC_Finalize(0));
 }
 
-/* Regions of a name serve that name only, and it none but those. */
+/* Regions of a name are used for that name only, and the name uses only these. */
 static void test_named(void)
 {
     static int own[16], common = 5;
@@ -292,7 +292,7 @@ static void test_named(void)
     V_FAIL(VELOC_Region_unprotect(0, "other"));
     V_OK(VELOC_Region_unprotect(0, "mine"));
     common = 6;
-    V_OK(VELOC_Checkpoint("mine", 2)); /* now those of nobody else */
+    V_OK(VELOC_Checkpoint("mine", 2)); /* now the common regions */
     T_EQ(VELOC_Recover_ckpt_size("mine", 2, 0), sizeof(int));
     V_OK(VELOC_Region_protect(1, own, 16, sizeof(int), "mine"));
     V_OK(VELOC_Region_clear("mine"));
@@ -301,7 +301,7 @@ static void test_named(void)
     V_OK(VELOC_Finalize(0));
 }
 
-/* The history that a checkpoint of rank 0 is, seen with Varve's own interface. */
+/* The history of a checkpoint of rank 0, through Varve's own interface. */
 static struct varve_ctx *plain_open(const char *name, struct varve_history **ret_h)
 {
     static uint64_t run;
@@ -363,7 +363,7 @@ static void test_odd_regions(void)
     T_EQ(regions_on_disk("odd", 0), 3);
 }
 
-/* Many regions, protected and given up in any order. */
+/* Many regions, protected and unprotected in any order. */
 static void test_region_orders(void)
 {
     enum { MANY = 20000 };
@@ -389,7 +389,7 @@ static void test_region_orders(void)
     V_OK(VELOC_Finalize(0));
 }
 
-/* Former releases kept a list of the regions that had no bytes, in a region of its own. */
+/* Earlier releases kept a list of the regions without bytes in a special region. */
 static void test_old_empty_regions(void)
 {
     static int x = 1, list[] = {4, 9};
@@ -518,7 +518,7 @@ static void test_original(void)
     T_CHECK(access(to, F_OK) != 0);
 }
 
-/* A version that exists is written anew. */
+/* An existing version is overwritten. */
 static void test_overwrite(void)
 {
     begin_in(t_tmpdir(), "sync", "");
@@ -542,7 +542,7 @@ static void test_overwrite(void)
     V_OK(VELOC_Finalize(0));
 }
 
-/* On scratch alone, and on both: there versions go behind the back. */
+/* On scratch alone, and on both: there versions are removed in the background. */
 static void test_retention(void)
 {
     static const char *const more[] = {"scratch_versions = 2\npersistent_interval = -1\n",
@@ -561,7 +561,7 @@ static void test_retention(void)
     }
 }
 
-/* The highest version goes while it is asked for: the next one counts. */
+/* The highest version is removed during the query: the next one counts. */
 static void test_retention_meanwhile(void)
 {
     begin_in(t_tmpdir(), "async", "max_versions = 2\n");
@@ -584,7 +584,7 @@ static void remove_folder(const char *name)
     T_EQ(system(line), 0);
 }
 
-/* Persistent storage has all that was drained, scratch or not; without it scratch has. */
+/* Persistent storage has all drained versions, with or without scratch; without it scratch has them. */
 static void test_levels(void)
 {
     begin_in(t_tmpdir(), "async", "");
@@ -614,7 +614,7 @@ static void test_levels(void)
     V_OK(VELOC_Finalize(1));
 }
 
-/* ---- what VELOC wrote ---- */
+/* ---- files of VELOC ---- */
 
 static void veloc_file(const char *in, const char *name, int version, int seed)
 {
@@ -678,8 +678,8 @@ static void test_legacy(void)
     V_OK(VELOC_Route_file("x", path));
     read_is(path, "the application's own", 21);
     V_OK(VELOC_Restart_end(1));
-    T_CHECK(access(path, F_OK) == 0); /* it is not ours to remove */
-    /* Ours go on from there. */
+    T_CHECK(access(path, F_OK) == 0); /* it must not be removed */
+    /* Varve's versions continue from there. */
     save("old", 25);
     T_EQ(VELOC_Restart_test("old", 0), 25);
     V_OK(VELOC_Checkpoint_wait());
@@ -697,8 +697,8 @@ static struct vv_store *inject_store(void *arg, struct vv_store *inner)
     return t_inject_store(arg, inner);
 }
 
-/* A checkpoint that does not get to its level is told of, once, and never offered; the ones before
- * it are. */
+/* A checkpoint that does not reach its level is reported once, and never offered; earlier ones
+ * are. */
 static void test_failed(void)
 {
     struct vv_ckpt_hooks hooks = {.store = inject_store, .arg = &injector};
@@ -741,8 +741,8 @@ static void overwritten_in_vain(void)
     t_inject_disarm(&injector);
 }
 
-/* A version whose overwrite failed is the older one again. A restart that the application has not been
- * warned of fails once; after a warning, or once the version was written well, none does. */
+/* A version whose overwrite failed has its old content again. A restart fails once if the application has not been
+ * warned; after a warning, or after a successful write of the version, none fails. */
 static void test_overwritten_in_vain(void)
 {
     struct vv_ckpt_hooks hooks = {.store = inject_store, .arg = &injector};
@@ -774,7 +774,7 @@ static void test_overwritten_in_vain(void)
     t_inject_fini(&injector);
 }
 
-/* Asking whether it is finished changes nothing about that. */
+/* VELOC_Checkpoint_finished changes nothing about that. */
 static void test_finished(void)
 {
     begin_in(t_tmpdir(), "async", "[varve]\nrate = h2f=64K\n");
@@ -788,7 +788,7 @@ static void test_finished(void)
 
 /* ---- configuration ---- */
 
-/* What is written to stderr from here on, for heard(). */
+/* Captures stderr from here on, for heard(). */
 static FILE *hear(int *ret_before)
 {
     FILE *said = tmpfile();
@@ -797,7 +797,7 @@ static FILE *hear(int *ret_before)
     return said;
 }
 
-/* What was written to stderr since hear() has this text. */
+/* True if the text was written to stderr since hear(). */
 static void heard(FILE *said, int before, const char *what)
 {
     char text[1024] = "";
@@ -811,7 +811,7 @@ static void heard(FILE *said, int before, const char *what)
         t_fail(__FILE__, __LINE__, "nothing of '%s' in: %s", what, text);
 }
 
-/* That a file is refused, and that the message says what the key takes. */
+/* Checks that a file is refused, with a message that names the accepted values of the key. */
 static void refused(const char *mode, const char *more, const char *takes)
 {
     int before;

@@ -76,7 +76,7 @@ static void test_backwards(void)
     }
     V_OK(VELOC_Checkpoint_wait());
     V_OK(VELOC_Prefetch_start());
-    /* It is wanted next; while the cache was full of what had to be written, it may have gone below. */
+    /* It is the next one; while the cache was full of versions to be written, it may have been evicted. */
     while (!VELOC_Next_prefetched("shot", STEPS - 1, 0))
         usleep(1000);
     for (int v = STEPS; v-- > 0;) {

@@ -5,9 +5,9 @@
  *
  *     nvcc illumination.cu $(pkg-config --cflags --libs varve) -o illumination && ./illumination
  *
- * The forward pass puts a checkpoint on the stream behind every step, and goes on. The reverse pass
- * reads each field where the library keeps it. The 100 fields take 1.6 GiB: more than the cache on
- * the GPU holds, so that some of them go to host memory and come back before they are needed. To see
+ * The forward pass puts a checkpoint on the stream after every step, and continues. The reverse pass
+ * reads each field in the library's cache. The 100 fields take 1.6 GiB: more than the cache on
+ * the GPU, so some of them are moved to host memory and brought back before they are needed. To see
  * them go to disk as well, run it as
  *
  *     VARVE_HOST_CACHE=256M VARVE_LOCAL=/tmp ./illumination
@@ -48,7 +48,7 @@ __global__ void start(float *now, float *last)
     now[i] = last[i] = expf(-x * x);
 }
 
-/* One step in time; what comes of it takes the place of `last`. */
+/* One step in time; the result replaces `last`. */
 __global__ void step(const float *now, float *last, float *light)
 {
     int i = blockIdx.x * THREADS + threadIdx.x;
@@ -81,7 +81,7 @@ int main()
     must_cuda(cudaMemsetAsync(forward, 0, BYTES, stream));
     must_cuda(cudaMemsetAsync(reverse, 0, BYTES, stream));
 
-    must(varve_open(NULL, &ctx)); /* this program uses CUDA already: the library takes its GPU */
+    must(varve_open(NULL, &ctx)); /* the program uses CUDA already, so the library uses its GPU */
     must(varve_history_open(ctx, "field", &h));
     for (uint64_t v = STEPS; v-- > 0;)
         must(varve_hint(h, v));
@@ -90,7 +90,7 @@ int main()
     for (uint64_t v = 0; v < STEPS; v++) {
         step<<<BLOCKS, THREADS, 0, stream>>>(now, last, forward);
         std::swap(now, last);
-        must(varve_protect(h, 0, now, BYTES)); /* the two fields take turns */
+        must(varve_protect(h, 0, now, BYTES)); /* the two fields alternate */
         must(varve_checkpoint_on(h, v, stream));
     }
     for (uint64_t v = STEPS; v-- > 0;) {
@@ -107,7 +107,7 @@ int main()
     must_cuda(cudaGetLastError());
 
     int rc = varve_close(ctx);
-    ctx = NULL; /* it is gone in any case */
+    ctx = NULL; /* it is closed in any case */
     must(rc);
     for (size_t i = 0; i < CELLS; i++)
         worst = fmax(worst, fabs(a[i] - b[i]) / (fabs(a[i]) + 1e-6));

@@ -118,7 +118,7 @@ static const struct rtm_options options = {
     .own = parse_own,
 };
 
-/* Checks that the options go together, and fills in defaults that depend on others. */
+/* Checks the combination of options, and fills in defaults that depend on others. */
 static int finish(struct kir_params *p)
 {
     if (!p->stations[0]) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reference: everything in memory, on the CPU. The rays of a station are one thread's, and so are
- * columns of the image. Items that a device's caches leave to the processor are done here too.
+ * The reference: everything in memory, on the CPU. One thread traces the rays of a station, and one computes
+ * a column of the image. The processor's items of a run on a device are done here too.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The migration with caches on a device, real or emulated. Everything here is the host's part and is the
- * same for both; who launches kernels is a struct kir_launcher.
+ * same for both; a struct kir_launcher launches kernels.
  *
- * Rays. A wavefront is the rays of some stations, neighbours; each of its time steps is a run of blocks, with a
- * ray for an item. Which velocities a ray needs is known when it gets there. A ray
- * is read from one list and written to another, so that one that had to give up begins again as it was.
+ * Rays. A wavefront is the rays of some neighbouring stations; each of its time steps is a run of blocks, with a
+ * ray for an item. The velocities that a ray needs are known only when it gets there. A ray
+ * is read from one list and written to another, so that a ray that was left undone starts again unchanged.
  *
- * Migration. Which tables an item needs is known beforehand, so the whole order of items is handed over; each
- * batch of them is a launch. What they add to the image are integers, so that neither their order nor who
- * does them matters.
+ * Migration. The tables of an item are known beforehand, so the whole work order is passed at once; each
+ * batch of items is a launch. Items add integers to the image, so that neither their order nor the processor
+ * or device that does them matters.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static int open_device(struct device *d)
     return rc ? fail(d, rc, "the device cannot be used (--device cpu does without)") : 0;
 }
 
-/* Device memory with a copy of it. */
+/* Allocates device memory with a copy of `from`. */
 static int put(struct device *d, const void *from, size_t bytes, void **ret_ptr)
 {
     void *p;
@@ -83,7 +83,8 @@ static int open_blocks(struct device *d, void **ret_packed, struct kir_summary *
         o.edge[i] = d->s->grid.n[i] > 1 ? (uint32_t)p->edge : 1;
         least *= o.edge[i];
     }
-    o.rounds = 1 << 20; /* what does not fit is an error, not read from afar */
+    o.rounds =
+        1 << 20; /* blocks that do not fit are an error; they are not read from host memory */
     if (rc == 0)
         rc = varve_blocks_bytes(&o, &bytes);
     if (rc)
@@ -93,8 +94,7 @@ static int open_blocks(struct device *d, void **ret_packed, struct kir_summary *
         return rtm_error(-ENOMEM, "no memory for the model in blocks");
     rc = varve_blocks_pack(&o, d->s->velocity, *ret_packed);
     o.memory = *ret_packed;
-    least *=
-        27 * sizeof(float); /* what is next to a block: small models are not what this is for */
+    least *= 27 * sizeof(float); /* a block and its neighbours: a smaller cache makes no progress */
     o.cache_bytes = p->model_cache ? p->model_cache : bytes / 4 > least ? bytes / 4 : least;
     sum->model_bytes = bytes;
     sum->model_cache = o.cache_bytes < bytes ? o.cache_bytes : bytes; /* it takes no more */
@@ -216,7 +216,7 @@ static int on_processor(void *arg, uint64_t item, const void *const *tables)
     return 0;
 }
 
-/* Which tables each item needs: the source's, then the receivers', trace by trace. */
+/* Lists the tables of each item: the source's, then the receivers', trace by trace. */
 static int list_uses(const struct kir_survey *s, struct varve_tables_work *work)
 {
     uint64_t *first = malloc((s->nitems + 1) * sizeof(*first)), at = 0;
@@ -236,7 +236,7 @@ static int list_uses(const struct kir_survey *s, struct varve_tables_work *work)
     return 0;
 }
 
-/* A quarter of all tables, and more if the tables of an item do not fit that together: a plan tells, which takes no
+/* A quarter of all tables, or more if the tables of an item do not fit that together: a plan finds out, without a
  * device. */
 static uint64_t quarter_cache(const struct kir_survey *s, struct varve_tables_opts o,
                               const struct varve_tables_work *work)

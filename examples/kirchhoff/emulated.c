@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels on the emulated device: threads of the processor play those of a GPU. */
+/* Kernels on the emulated device: threads of the processor emulate those of a GPU. */
 #define VARVE_EMULATE 1
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static void rays_thread(void *arg)
     kir_rays_kernel(&k->view, &k->args);
 }
 
-/* The emulated device cannot report that a grid did not start: without memory for it the program ends. */
+/* The emulated device cannot report that a grid did not start: without memory the program ends. */
 static void rays_grid(void *arg)
 {
     if (varve_emu_launch(BLOCKS, THREADS, RESIDENT, 1, rays_thread, arg) != 0)

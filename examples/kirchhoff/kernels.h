@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The kernels: velocities come through blocks, times through tables. Compiled by nvcc and, for the
- * emulated device, as C; a kernel is what each of its threads does.
+ * emulated device, as C; a kernel function is the work of one thread.
  */
 #ifndef KIR_KERNELS_H
 #define KIR_KERNELS_H
@@ -27,7 +27,7 @@ VARVE_D_FN int kir_velocity(struct kir_model *m, int z, int x, int y, float *ret
 /* The tables of one item of a batch. */
 struct kir_times {
     const struct varve_tables_view *view;
-    uint32_t item, which; /* which of them `table` is */
+    uint32_t item, which; /* index of `table` among them */
     struct varve_table table;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kirchhoff migration, as a program that its files make together. README.md tells how.
+ * Kirchhoff migration: declarations shared by the program's files. See README.md.
  *
- * Functions return 0 or a negative errno; rtm_error_text then says what went wrong and what to change.
+ * Functions return 0 or a negative errno; rtm_error_text then has what went wrong and what to change.
  * All of this runs on one thread; the CPU's loops have OpenMP threads inside.
  */
 #ifndef KIRCHHOFF_H
@@ -22,7 +22,7 @@
 extern "C" { /* cuda.cu */
 #endif
 
-/* Before a loop whose turns do not know each other, and take unequal time. */
+/* Before a loop whose iterations are independent and take unequal time. */
 #ifdef _OPENMP
 #define KIR_PARALLEL _Pragma("omp parallel for schedule(dynamic)")
 #else
@@ -46,7 +46,7 @@ struct kir_params {
     double frequency; /* Hz, of the Ricker wavelet's peak */
     int stations[2];  /* along x and y; 0: choose */
     double offset;    /* m, between source and receiver at most; 0: choose */
-    double aperture;  /* m, between a station and what it sees at most; 0: choose */
+    double aperture;  /* m, largest distance from a station to imaged points; 0: choose */
     double time;      /* s, of a trace; 0: choose */
     int table_step;   /* cells between nodes of a table */
 
@@ -72,7 +72,7 @@ struct kir_station {
     float at[KIR_AXES];
 };
 
-/* Data for migrating an item besides the tables: the survey's, or copies on a device. */
+/* Data for migrating an item besides the tables: that of the survey, or copies on a device. */
 struct kir_shots {
     struct kir_grid grid;
     const struct kir_table *tables;
@@ -81,12 +81,12 @@ struct kir_shots {
     const float *samples;
 };
 
-/* All that is known before and found out. Arrays of the model have n[z] * n[x] * n[y] values. */
+/* The model, the survey and the results. Arrays of the model have n[z] * n[x] * n[y] values. */
 struct kir_survey {
     struct kir_grid grid;
     int dims;
     float *model;    /* true velocity, m/s */
-    float *smooth;   /* what rays pass through, m/s */
+    float *smooth;   /* velocity for rays, m/s */
     float *velocity; /* the same, cells/s */
 
     uint32_t stations, rays; /* rays of a station */
@@ -112,30 +112,30 @@ struct kir_summary {
     uint64_t table_cache;
     struct varve_blocks_stats blocks; /* stats_size 0: none */
     struct varve_tables_stats tables;
-    double never; /* share of nodes that no ray came near */
+    double never; /* share of nodes without a ray nearby */
 };
 
 /* ---- args.c ---- */
 
 void kir_params_init(struct kir_params *ret_params);
-/* 1: it asked for help, which went to `out`. */
+/* Returns 1 if the help was printed to `out`. */
 int kir_args(int argc, char **argv, FILE *out, struct kir_params *ret_params);
 
 /* ---- survey.c ---- */
 
-/* Everything up to the times of the tables, and then the traces. Halves of a survey are freed too. */
+/* init does everything before the times of the tables; kir_survey_traces makes the traces. kir_survey_fini accepts partial surveys. */
 int kir_survey_init(const struct kir_params *params, struct kir_survey *ret_survey);
 int kir_survey_traces(const struct kir_params *params, struct kir_survey *s);
 void kir_survey_fini(struct kir_survey *s);
 struct kir_shots kir_shots_of(const struct kir_survey *s);
-/* The words of the tables from `first` on, before any ray has started: what is known next to stations. */
+/* Initialises the words of the tables from `first` on, before any ray has started: times next to stations are known. */
 void kir_words_init(const struct kir_survey *s, uint32_t first, uint32_t stations,
                     uint64_t *ret_words);
-/* Words of stations become times. */
+/* Converts words of stations to times. */
 void kir_words_done(struct kir_survey *s, uint32_t first, uint32_t stations, const uint64_t *words);
 void kir_rays_init(const struct kir_survey *s, uint32_t first, uint32_t stations,
                    struct kir_ray *ret_rays);
-/* Nodes of tables first .. first + stations - 1. */
+/* Number of nodes of tables first .. first + stations - 1. */
 uint64_t kir_words_of(const struct kir_survey *s, uint32_t first, uint32_t stations);
 static inline long kir_cells(const struct kir_survey *s)
 {
@@ -162,7 +162,7 @@ struct kir_rays_args {
     struct kir_ray *to;
     uint64_t *words;
     uint64_t first_node; /* of the first word */
-    float time;          /* when the step has ended */
+    float time;          /* time at the end of the step */
 };
 
 struct kir_migrate_args {
@@ -186,7 +186,7 @@ int kir_device_migrate(const struct kir_params *params, struct kir_survey *s,
                        struct kir_summary *summary);
 
 extern const struct kir_launcher kir_emulated; /* emulated.c */
-extern const struct kir_launcher kir_cuda;     /* cuda.cu; where there is no nvcc, no_cuda.c */
+extern const struct kir_launcher kir_cuda;     /* cuda.cu; without nvcc, no_cuda.c */
 
 /* ---- program.c ---- */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of cuda.cu where there is no nvcc. */
+/* Replaces cuda.cu if there is no nvcc. */
 #include "kirchhoff.h"
 
 const struct kir_launcher kir_cuda = {0};

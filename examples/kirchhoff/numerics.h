@@ -3,16 +3,16 @@
  * The numerics, once: this header is compiled for the CPU, for the emulated device and by nvcc. Every
  * number that depends on the order of operations is computed by one of the functions below, and no
  * compiler may contract a product and a sum into one operation (-ffp-contract=off, --fmad=false), so
- * that all of them round alike. Where many threads add up or choose, they do it with integers, whose
- * order does not matter: so neither does what a cache holds when.
+ * that all of them round alike. When many threads add or choose, they use integers, whose
+ * order does not matter: so the content of a cache does not matter either.
  *
  * Space is measured in cells, velocity in cells per second. Axes are z (depth, fastest in memory), x, y;
  * in two dimensions there is one cell along y.
  *
  * Rays obey dx/dt = v^2 p and dp/dt = -grad v / v, with |p| = 1 / v, by the midpoint rule. A wavefront is
- * all rays of a station after the same time. Each of its points tells the nodes of the station's table
- * around it when the wave gets there, as if it were a sphere about the station; the nearest point is
- * believed.
+ * all rays of a station after the same time. Each of its points updates the nodes of the station's table
+ * around it with the arrival time of the wave, as if it were a sphere about the station; the nearest point
+ * wins.
  */
 #ifndef KIR_NUMERICS_H
 #define KIR_NUMERICS_H
@@ -51,9 +51,9 @@ struct kir_ray {
     uint32_t table;
 };
 
-/* ---- cells and what lies between them ---- */
+/* ---- interpolation between cells ---- */
 
-/* The cube of eight cells, or nodes, that holds a place: its first, and how far the place is from it. */
+/* The cube of eight cells, or nodes, around a place: its first one, and the distance of the place from it. */
 KIR_FN void kir_cube(const int n[KIR_AXES], const float at[KIR_AXES], int ret_base[KIR_AXES],
                      float ret_f[KIR_AXES])
 {
@@ -67,7 +67,7 @@ KIR_FN void kir_cube(const int n[KIR_AXES], const float at[KIR_AXES], int ret_ba
     }
 }
 
-/* Where corner k of a cube is along axis d. */
+/* Coordinate of corner k of a cube along axis d. */
 KIR_FN int kir_corner(const int n[KIR_AXES], const int base[KIR_AXES], int k, int d)
 {
     return base[d] + (n[d] > 1 ? k >> d & 1 : 0);
@@ -107,7 +107,7 @@ KIR_FN int kir_inside(const struct kir_grid *g, const struct kir_table *t, const
     return 1;
 }
 
-/* A step on, from the eight velocities around the ray: half of it first, where the caller looks velocities up
+/* Moves a ray by a step, from the eight velocities around it: first half of the step, where the caller looks velocities up
  * again, then all of it from there. */
 KIR_FN void kir_ray_half(const struct kir_grid *g, const float c[8], const float f[KIR_AXES],
                          struct kir_ray *r, float ret_at[KIR_AXES], float ret_p[KIR_AXES])
@@ -117,7 +117,7 @@ KIR_FN void kir_ray_half(const struct kir_grid *g, const float c[8], const float
     kir_slope(c, f, slope);
     for (int d = 0; d < KIR_AXES; d++)
         pp += r->p[d] * r->p[d];
-    norm = 1.0f / (v * sqrtf(pp)); /* what the last step took from |p| = 1 / v */
+    norm = 1.0f / (v * sqrtf(pp)); /* restores |p| = 1 / v after the last step */
     for (int d = 0; d < KIR_AXES; d++) {
         r->p[d] *= norm;
         ret_at[d] = r->at[d] + half * (v * v) * r->p[d];
@@ -138,9 +138,9 @@ KIR_FN void kir_ray_whole(const struct kir_grid *g, const float c[8], const floa
     r->length += g->dt * v;
 }
 
-/* ---- tables while they are made: a word for each node, where the largest value stays ---- */
+/* ---- tables under construction: a word for each node, which keeps the largest value ---- */
 
-/* The nearer, the larger; 0: no ray was there. */
+/* A word: the nearer the ray, the larger; 0: no ray was there. */
 KIR_FN uint64_t kir_word(float distance2, float time)
 {
     uint32_t near, when;
@@ -160,7 +160,7 @@ KIR_FN float kir_word_time(uint64_t word)
     return time;
 }
 
-/* The nodes along axis d that a ray tells about: from the result to *ret_last. */
+/* The nodes along axis d that a ray updates: from the result to *ret_last. */
 KIR_FN int kir_near(const struct kir_grid *g, const struct kir_table *t, const struct kir_ray *r,
                     int d, int *ret_last)
 {
@@ -201,7 +201,7 @@ KIR_FN uint64_t kir_node(const struct kir_table *t, const int node[KIR_AXES])
 
 /* ---- migration ---- */
 
-/* Which nodes a cell of the image lies between; 0: the table does not reach there. */
+/* Finds the nodes around a cell of the image; 0: the table does not reach there. */
 KIR_FN int kir_look(const struct kir_grid *g, const struct kir_table *t, const int cell[KIR_AXES],
                     int ret_base[KIR_AXES], float ret_f[KIR_AXES])
 {
@@ -227,7 +227,7 @@ KIR_FN float kir_time(const float c[8], const float f[KIR_AXES])
     return kir_between(c, f);
 }
 
-/* How steeply the wave comes up: 1 from below, 0 along the surface. */
+/* Steepness of the arriving wave: 1 from below, 0 along the surface. */
 KIR_FN float kir_steep(const float station[KIR_AXES], const int cell[KIR_AXES])
 {
     float dd = 0, dz = (float)cell[KIR_Z] - station[KIR_Z];

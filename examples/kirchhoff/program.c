@@ -70,7 +70,7 @@ int kir_run(const struct kir_params *p, struct kir_survey *ret_survey,
 
 /* ---- results ---- */
 
-/* The image as floats, without what is so near to the stations that it is all footprint. */
+/* The image as floats, without the part near the stations, which shows only their footprint. */
 static float *finished(const struct kir_survey *s)
 {
     long cells = kir_cells(s);

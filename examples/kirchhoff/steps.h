@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The steps for one ray and one cell of the image, wherever velocities and times are kept. A file that
+ * The steps for one ray and one cell of the image, with any storage of velocities and times. A file that
  * includes this header defines before:
  *
  *     KIR_BODY                                             what functions are: static, or on a device
@@ -15,7 +15,7 @@
 
 #include "kirchhoff.h"
 
-/* The eight velocities around a place; 0: some are not there. All are asked for. */
+/* The eight velocities around a place; 0: some are not there. All are requested. */
 KIR_BODY int kir_around(struct kir_model *m, const struct kir_grid *g, const float at[KIR_AXES],
                         float ret_c[8], float ret_f[KIR_AXES])
 {
@@ -28,7 +28,7 @@ KIR_BODY int kir_around(struct kir_model *m, const struct kir_grid *g, const flo
     return here;
 }
 
-/* Tells the nodes around it. `words` begins with that of node `first`. */
+/* Updates the nodes around a ray. `words` begins with that of node `first`. */
 KIR_BODY void kir_spread(const struct kir_grid *g, const struct kir_table *t,
                          const struct kir_ray *r, float time, uint64_t first, uint64_t *words)
 {
@@ -46,7 +46,7 @@ KIR_BODY void kir_spread(const struct kir_grid *g, const struct kir_table *t,
             }
 }
 
-/* Moves a ray on, and tells nodes about it. 0: velocities are not there, and nothing has changed but
+/* Moves a ray by a step and updates nodes. 0: velocities are not there, and nothing has changed but
  * *r, a copy of the caller's. */
 KIR_BODY int kir_step(struct kir_model *m, const struct kir_grid *g, const struct kir_table *t,
                       struct kir_ray *r, float time, uint64_t first, uint64_t *words)

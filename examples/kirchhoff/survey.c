@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ground and the survey. Stations stand in rows just under the surface; each is a source and a
- * receiver. A trace belongs to two of them that are not too far apart; what it would be the other way
- * round is the same, so that it is there once.
+ * receiver. A trace belongs to two of them that are not too far apart; the trace in the other
+ * direction is the same, so it is stored once.
  *
  * Traces are modelled: every cell whose velocity differs from the smooth one sends back a wavelet of
  * that size, at the sum of the two times that the tables have. The image is where they came from.
@@ -98,7 +98,7 @@ static int make_stations(const struct kir_params *p, struct kir_survey *s, int a
     return s->times ? 0 : no_memory("tables");
 }
 
-/* So many that at the far end of a table two of them are about a node apart. */
+/* Makes enough rays that at the far end of a table two of them are about a node apart. */
 static int make_rays(const struct kir_params *p, struct kir_survey *s, int aperture)
 {
     double depth = s->grid.n[KIR_Z], far = sqrt(depth * depth + (double)aperture * aperture);
@@ -195,7 +195,7 @@ static double apart(const struct kir_survey *s, uint32_t a, uint32_t b)
     return sqrt(x * x + y * y);
 }
 
-/* Counts with `receiver` NULL, then writes. */
+/* Counts items if `receiver` is NULL, otherwise writes them. */
 static void list_items(struct kir_survey *s, double offset)
 {
     s->nitems = s->ntraces = 0;

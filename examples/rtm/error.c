@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Error texts; time; sizes as people write them. */
+/* Error texts, time, and sizes in readable form. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the cells are, and how the borders absorb. */
+/* The layout of cells, and the coefficients of absorbing borders. */
 #include <math.h>
 #include <string.h>
 

@@ -30,7 +30,7 @@ static float laplacian(const struct rtm_grid *g, const float *v, int z, int x, i
     return sum;
 }
 
-/* 0 down to depth `mute`, where sources and receivers outshine everything, then rising to 1. */
+/* 0 down to depth `mute`, where the amplitudes of sources and receivers dominate, then rising to 1. */
 static float taper(int z, int mute)
 {
     const double pi = 3.14159265358979323846;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * varve-rtm-mpi: the same with shots spread over the ranks of MPI. Rank r computes shots r, r + ranks, and
- * so on; rank 0 adds all images in the order of the shots, as one process alone does, so that the
+ * varve-rtm-mpi: the same with shots distributed over the ranks of MPI. Rank r computes shots r, r + ranks, and
+ * so on; rank 0 adds all images in the order of the shots, like a single process, so that the
  * result does not depend on the number of ranks.
  */
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In place of prop_cuda.cu where there is no nvcc. */
+/* Replaces prop_cuda.cu if there is no nvcc. */
 #include <errno.h>
 
 #include "rtm.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The numerics, once: this header is compiled by the C compiler for prop_cpu.c and by nvcc for
+ * The numerics: this header is compiled by the C compiler for prop_cpu.c and by nvcc for
  * prop_cuda.cu. Every number that depends on the order of operations is computed by one of the
  * functions below. Neither compiler may contract a product and a sum into one operation
  * (-ffp-contract=off, --fmad=false), so that CPU and GPU round alike, and so does every vector
  * width.
  *
  * The equation is p_tt = c^2 lap p + s, second order in time, eighth in space, on cubes of side h.
- * Space is measured in cells, and what is stored of the model is (c dt / h)^2.
+ * Space is measured in cells, and the model is stored as (c dt / h)^2.
  *
  * Absorbing borders are convolutional perfectly matched layers: along each axis the derivative is
  * stretched, d -> d + psi with psi' = b psi + a d p, twice, which gives
@@ -45,7 +45,7 @@ enum { RTM_Z, RTM_X, RTM_Y, RTM_AXES }; /* z is the fastest in memory, and depth
 #define RTM_D2_RADIUS (205.0 / 72.0 + 2.0 * (8.0 / 5.0 + 1.0 / 5.0 + 8.0 / 315.0 + 1.0 / 560.0))
 
 /*
- * Where things are. A field has `m` cells along each axis, borders included, and RTM_HALF cells
+ * The layout of memory. A field has `m` cells along each axis, including borders, and RTM_HALF cells
  * around them that stay 0. The memory of the borders (psi and zeta) is a slab per axis: as a field
  * without a halo, but along its own axis it has 2 * slab cells, the low border and then the high one.
  */
@@ -90,7 +90,7 @@ RTM_FN float rtm_lap3(const float *p, long sx, long sy)
     return rtm_d2(p, 1) + rtm_d2(p, sx) + rtm_d2(p, sy);
 }
 
-/* psi of one cell of a border, a step on. */
+/* psi of one cell of a border after a step. */
 RTM_FN float rtm_psi(float psi, float a, float b, const float *p, long s)
 {
     return b * psi + a * rtm_d1(p, s);
@@ -112,7 +112,7 @@ RTM_FN float rtm_next(float now, float last, float v2, float lap)
     return 2.0f * now - last + v2 * lap;
 }
 
-/* Where cell q along axis d stands in the slabs of that axis; -1: no border reaches it. */
+/* Index of cell q along axis d in the slabs of that axis; -1: no border reaches it. */
 RTM_FN int rtm_slab_at(const struct rtm_grid *g, int d, int q)
 {
     if (q < g->border + RTM_HALF)

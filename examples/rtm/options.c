@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options are words, --name value or --name=value; nothing else is taken. */
+/* Options have the form --name value or --name=value; other arguments are errors. */
 #include "options.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #include "rtm.h"
 
-/* Words in lines of 80 columns, behind and below what has been printed. */
+/* Prints words in lines of 80 columns, after the text printed so far. */
 static void words(FILE *out, const char *text)
 {
     const int column = 31, last = 80;
@@ -50,7 +50,7 @@ static void help(const struct rtm_options *options, FILE *out)
 
 int rtm_bad_value(const struct rtm_option *o, const char *value, const char *wanted)
 {
-    return rtm_error(-EINVAL, "--%s %.200s: %s", o->name, value, wanted); /* `wanted` has to fit */
+    return rtm_error(-EINVAL, "--%s %.200s: %s", o->name, value, wanted); /* `wanted` must fit */
 }
 
 static int read_count(const struct rtm_option *o, const char *text, int max, int *ret)
@@ -78,7 +78,7 @@ static int read_number(const struct rtm_option *o, const char *text, double *ret
     return 0;
 }
 
-/* "host|emulated" is a word and a synonym, which help texts leave out. */
+/* "host|emulated" is a word and its synonym, which help texts omit. */
 static int read_choice(const struct rtm_option *o, const char *text, int *ret)
 {
     const char *const *words = o->more;
@@ -150,7 +150,7 @@ static const struct rtm_option *find(const struct rtm_options *options, const ch
     return NULL;
 }
 
-/* One option and its value, if it has one. Returns how many words it took, 0 for help. */
+/* Reads one option and its value, if it has one. Returns the number of words used, 0 for help. */
 static int read_one(const struct rtm_options *options, char **word, FILE *out, void *params)
 {
     const char *name = word[0] + 2, *equals = strchr(word[0], '=');

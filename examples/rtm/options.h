@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A command line from one table of options: varve-rtm's and varve-kirchhoff's. A row says where in the
- * program's structure of parameters its value goes, and how it is read; the same table prints the help.
+ * A command line from one table of options: varve-rtm's and varve-kirchhoff's. A row has the place in the
+ * program's structure of parameters for its value, and its type; the same table prints the help.
  */
 #ifndef RTM_OPTIONS_H
 #define RTM_OPTIONS_H
@@ -15,7 +15,7 @@ enum rtm_option_kind {
     NUMBER,   /* double: 0 or more */
     POSITIVE, /* double: above 0, and below 1e9 */
     SIZE,     /* uint64_t: bytes, not 0 */
-    CHOICE,   /* int: which of the words */
+    CHOICE,   /* int: index of the word */
     SET,      /* bool: a flag that sets it */
     CLEAR,    /* bool: a flag that clears it */
     HELP,
@@ -39,12 +39,12 @@ struct rtm_options {
     int (*own)(const struct rtm_option *o, const char *value, void *params);
 };
 
-/* Into `params`, which have their defaults. 1: help was printed to `out` (NULL: nowhere). Negative: a bad
+/* Reads options into `params`, which have their defaults. 1: help was printed to `out` (NULL: nowhere). Negative: a bad
  * argument, see rtm_error. */
 int rtm_options_read(const struct rtm_options *options, int argc, char **argv, FILE *out,
                      void *params);
 
-/* -EINVAL: this value will not do; `wanted` says what would. */
+/* Returns -EINVAL for an invalid value; `wanted` describes valid ones. */
 int rtm_bad_value(const struct rtm_option *o, const char *value, const char *wanted);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots compressed with zfp, to a tolerance that is a share of their own largest amplitude. How
- * many bytes that takes differs from snapshot to snapshot.
+ * Snapshots compressed with zfp, to a tolerance that is a share of their own largest amplitude. The
+ * compressed size differs from snapshot to snapshot.
  *
- * A snapshot is cut along its slowest axis into parts, whose number depends on the grid alone. Each is
- * compressed on its own, so that threads can share the work and the bytes are the same whatever their
+ * A snapshot is cut along its slowest axis into parts, whose number depends only on the grid. Each is
+ * compressed separately, so that threads can share the work and the bytes do not depend on their
  * number. Packed: a head with the tolerance and the sizes of the parts, then the parts.
  */
 #include <errno.h>
@@ -29,11 +29,11 @@ struct rtm_pack {
     struct rtm_grid grid;
     double tolerance;
     int parts;
-    size_t part_max; /* bytes that one may take at most */
+    size_t part_max; /* largest size of a part */
     char *scratch;   /* parts * part_max */
 };
 
-/* Cells along the slowest axis where part i begins. */
+/* The cell along the slowest axis at which part i begins. */
 static int part_from(const struct rtm_pack *pack, int i)
 {
     int length = pack->grid.n[pack->grid.dims - 1];
@@ -106,7 +106,7 @@ size_t rtm_pack_max_bytes(const struct rtm_pack *pack)
     return sizeof(struct head) + (size_t)pack->parts * pack->part_max;
 }
 
-/* Compresses or expands one part; its bytes, or 0. */
+/* Compresses or expands one part. Returns its size, or 0. */
 static size_t part_code(const struct rtm_pack *pack, int i, const float *snapshot, double tolerance,
                         void *bytes, size_t room, bool expand)
 {

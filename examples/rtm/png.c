@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * PNG files with a palette: a byte for each pixel. The image data are deflated with runs and the
- * fixed Huffman code, which is all that smooth pictures need: each row is stored as differences to
+ * fixed Huffman code, which is enough for smooth pictures: each row is stored as differences to
  * the pixel on the left, and runs of the same difference become matches at distance 1.
  */
 #include <errno.h>
@@ -58,7 +58,7 @@ static void put_bits(struct bits *b, uint32_t value, int count)
     }
 }
 
-/* Huffman codes go in with their highest bit first. */
+/* Huffman codes are written with their highest bit first. */
 static void put_code(struct bits *b, uint32_t code, int count)
 {
     uint32_t reversed = 0;
@@ -129,7 +129,7 @@ static size_t put_chunk(uint8_t *to, const char *type, const uint8_t *data, size
     return bytes + 12;
 }
 
-/* Rows, each behind the number of its filter: the difference to the left. */
+/* Rows, each after the number of its filter: the difference to the left. */
 static void filter_rows(const uint8_t *pixels, int width, int height, uint8_t *to)
 {
     for (int y = 0; y < height; y++) {

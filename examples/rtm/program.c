@@ -8,7 +8,7 @@
 
 static void on_signal(int number)
 {
-    /* The second time the default does its work: nothing has a name that would be left behind. */
+    /* A second signal has its default effect: no file is left, because none has a name. */
     signal(number, SIG_DFL);
     rtm_interrupted = number;
 }

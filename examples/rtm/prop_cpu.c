@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The propagator on the CPU. The work of a step is cut into columns of depth, which OpenMP's threads
- * share. Every cell is computed from cells of the step before, by the functions of numerics.h, and
- * nothing is summed over threads: the result is the same whatever their number.
+ * share. Every cell is computed from cells of the previous step, by the functions of numerics.h, and
+ * nothing is summed over threads: the result does not depend on their number.
  *
- * Ahead of a wave the field is not 0 but far below what a float holds to full precision, where
- * processors are a hundred times slower. Such numbers are flushed to 0, in all threads and by the
+ * Ahead of a wave the field is not 0 but denormal, and with denormal numbers
+ * processors are a hundred times slower. They are flushed to 0, in all threads and by the
  * kernels of the GPU alike.
  *
- * Columns are handed out a few at a time: the store's threads want processors too, and where all
- * columns are dealt out beforehand everybody waits for the one that had to give way.
+ * Threads take a few columns at a time: the store's threads need processors too, and if all
+ * columns were assigned beforehand, all threads would wait for the one that was interrupted.
  *
  * A step has two parts: psi of all borders first, because its derivative is taken across columns;
  * then the cells. The inner loops are compiled for several vector widths, and the one that this
@@ -215,7 +215,7 @@ static void add_across(struct cpu *c, int d, int x, int y, int z0, int cells, fl
                    g->stride[d], lap);
 }
 
-/* And those at top and bottom. */
+/* Adds the borders at top and bottom. */
 static void add_ends(struct cpu *c, int x, int y, int z0, int cells, float *lap)
 {
     const struct rtm_grid *g = &c->g;

@@ -3,12 +3,12 @@
  * The propagator on a GPU: the same cells, computed by the same functions of numerics.h, a thread for
  * each. Compiled with --fmad=false and -ftz=true it rounds as prop_cpu.c does.
  *
- * All work stands in one stream, that of the store too. In 3D a thread goes along y with the nine
+ * All work is in one stream, including that of the store. In 3D a thread moves along y with the nine
  * values of that axis in registers, so that the field is read from memory about once.
  *
  * Pauses are measured on the stream itself, between two events: how long no kernel of ours ran because
- * of the store, whether the host waited in a call or a copy stood in the stream. The host is kept from
- * running more than two snapshots ahead, so that space is not asked for long before it is used.
+ * of the store, because the host waited in a call or a copy was in the stream. The host does not run
+ * more than two snapshots ahead, so that space is not requested long before it is used.
  */
 #include <errno.h>
 #include <math.h>
@@ -19,7 +19,7 @@
 
 #include "rtm.h"
 
-/* Tests run the kernels on the CPU with a stand-in for the runtime, which has its own way. */
+/* Tests run the kernels on the CPU with a stand-in for the runtime, which has its own launch. */
 #ifndef RTM_LAUNCH
 #define RTM_LAUNCH(kernel, blocks, threads, stream, ...) \
     kernel<<<blocks, threads, 0, stream>>>(__VA_ARGS__)
@@ -93,7 +93,7 @@ __global__ void psi_kernel(struct rtm_grid g, int d, struct edge e, const float 
     e.psi[to] = rtm_psi(e.psi[to], e.a[s], e.b[s], now + from, g.stride[d]);
 }
 
-/* The sum that the borders add at one cell: along z, x and y, in this order. */
+/* The sum of the borders' terms at one cell: along z, x and y, in this order. */
 __device__ __forceinline__ float borders(const struct rtm_grid *g, const struct edges *edges, int z,
                                          int x, int y, const float *now, float lap)
 {
@@ -179,7 +179,7 @@ __global__ void inject_data_kernel(long receivers, const long *cells, const floa
         now[cells[r]] += v2[cells[r]] * from[r];
 }
 
-/* Cell of the model, as the field and as a snapshot count. False: there is none for this thread. */
+/* Index of this thread's cell in the field and in a snapshot. False: the thread has no cell. */
 __device__ __forceinline__ bool model_cell(const struct rtm_grid *g, long *ret_field,
                                            long *ret_model)
 {
@@ -438,7 +438,7 @@ static int gpu_correlate_host(struct rtm_prop *p, const float *host)
 
 /* ---- pauses ---- */
 
-/* Events are made when first needed and used again after their times were taken. */
+/* Events are created when first needed and reused after their times were read. */
 static int next_pause(struct gpu *c, enum rtm_pause kind)
 {
     struct pause *more;
@@ -506,7 +506,7 @@ static int gpu_pauses(struct rtm_prop *p, double ret_s[RTM_PAUSES])
     return rc;
 }
 
-/* ---- life ---- */
+/* ---- creation and end ---- */
 
 static void gpu_free(struct rtm_prop *p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far it is, how it went, and the files that it leaves. */
+/* Progress, the summary, and the output files. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ void rtm_progress_init(struct rtm_progress *pr, const struct rtm_params *params)
     pr->last_percent = -1;
 }
 
-/* Where the history lies now. */
+/* The tiers of the history now. */
 static void place(const struct rtm_params *params, struct rtm_store *store, char *text, size_t room)
 {
     struct varve_stats st;
@@ -50,7 +50,7 @@ static int columns(void)
     return ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
 }
 
-/* The first text that leaves room for a bar, in one row: what goes on in the next could not be drawn
+/* The first text that leaves room for a bar in one row: a second row could not be drawn
  * over. */
 static void draw_bar(const char *phase, int shot, int shots, double share, const char *rest,
                      const char *shorter)
@@ -88,7 +88,7 @@ void rtm_progress_show(struct rtm_progress *pr, const struct rtm_params *params,
         pr->phase_s = rtm_now();
         pr->last_percent = -1;
     }
-    /* A terminal is drawn on five times a second; elsewhere four lines a phase do. */
+    /* A terminal is updated five times a second; other output gets four lines for each phase. */
     if (!pr->tty && (percent / 25 == pr->last_percent / 25 || percent < 25))
         return;
     now = rtm_now();

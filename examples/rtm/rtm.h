@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reverse time migration, as a program that its files make together. README.md tells how.
+ * Reverse time migration: declarations shared by the program's files. See README.md.
  *
- * Functions return 0 or a negative errno; rtm_error_text then says what went wrong and what to
+ * Functions return 0 or a negative errno; rtm_error_text then has what went wrong and what to
  * change. All of this runs on one thread; the CPU's kernels have OpenMP threads inside.
  */
 #ifndef RTM_H
@@ -22,7 +22,7 @@
 extern "C" { /* prop_cuda.cu */
 #endif
 
-/* Before a loop whose turns do not know each other. */
+/* Before a loop whose iterations are independent. */
 #ifdef _OPENMP
 #define RTM_PARALLEL _Pragma("omp parallel for schedule(static)")
 #else
@@ -59,7 +59,7 @@ struct rtm_params {
 
     /* how it runs */
     int device;  /* enum rtm_device */
-    int threads; /* 0: as OpenMP likes */
+    int threads; /* 0: OpenMP's default */
     int store;   /* enum rtm_store_kind */
     int hints;   /* enum rtm_hints */
     int access;  /* enum rtm_access */
@@ -86,7 +86,7 @@ struct rtm_summary {
     double open_s, model_s, forward_s, backward_s, close_s;
     double wall_s; /* forward and backward, all shots */
     double blocked_put_s, blocked_get_s;
-    double compute_s; /* wall, less what was blocked */
+    double compute_s; /* wall time minus blocked time */
     double call_s;    /* on a GPU: host time inside calls of the store, overlapped or not */
     double cells_per_s;
     double disk_write_bps, disk_read_bps; /* 0: not measured */
@@ -106,7 +106,7 @@ struct rtm_result {
 
 void rtm_result_fini(struct rtm_result *result);
 
-/* Set by a signal: everything ends at the next step, with -EINTR. */
+/* Set by a signal: the program ends at the next step, with -EINTR. */
 extern volatile sig_atomic_t rtm_interrupted;
 
 /* ---- error.c ---- */
@@ -114,11 +114,11 @@ extern volatile sig_atomic_t rtm_interrupted;
 /* Keeps the text, and returns err. */
 int rtm_error(int err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 const char *rtm_error_text(void);
-/* The same with what the library has to say. `ctx` may be NULL. */
+/* The same with the library's error text. `ctx` may be NULL. */
 int rtm_error_varve(struct varve_ctx *ctx, int err, const char *what);
 void rtm_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 double rtm_now(void);
-/* 1536 -> "1.50 KiB"; the text is good until the eighth call from now. */
+/* 1536 -> "1.50 KiB"; the text is valid until the eighth following call. */
 const char *rtm_bytes(uint64_t bytes);
 /* "512M" in powers of 1024; -EINVAL. */
 int rtm_parse_bytes(const char *text, uint64_t *ret_bytes);
@@ -126,7 +126,7 @@ int rtm_parse_bytes(const char *text, uint64_t *ret_bytes);
 /* ---- args.c ---- */
 
 void rtm_params_init(struct rtm_params *ret_params);
-/* Reads the command line. Returns 1 if it asked for help, which went to `out`, if that is not NULL. */
+/* Reads the command line. Returns 1 if it asks for help, which is printed to `out` unless that is NULL. */
 int rtm_args(int argc, char **argv, FILE *out, struct rtm_params *ret_params);
 
 /* ---- grid.c ---- */
@@ -182,11 +182,11 @@ struct rtm_prop_ops {
     int (*correlate_host)(struct rtm_prop *p, const float *host);
     int (*clear_image)(struct rtm_prop *p);
     int (*get_image)(struct rtm_prop *p, float *image, float *light);
-    /* Between these two the computing waits for the store. */
+    /* Between these two calls the computation waits for the store. */
     int (*pause_begin)(struct rtm_prop *p, enum rtm_pause kind);
     int (*pause_end)(struct rtm_prop *p, enum rtm_pause kind);
-    /* Waits for all work, and tells for how long the computing stood still since the last reset of
-     * the sums, which it does too. */
+    /* Waits for all work, and returns how long the computation waited since the last reset of
+     * the sums; resets them. */
     int (*pauses)(struct rtm_prop *p, double ret_s[RTM_PAUSES]);
     int (*sync)(struct rtm_prop *p);
     void *(*own_alloc)(struct rtm_prop *p, size_t bytes);
@@ -208,17 +208,17 @@ int rtm_prop_cpu_new(const struct rtm_setup *setup, struct rtm_prop **ret_prop);
 /* -ENOTSUP: built without nvcc; -ENODEV: no GPU. */
 int rtm_prop_cuda_new(const struct rtm_setup *setup, struct rtm_prop **ret_prop);
 
-/* ---- store.c, store_varve.c: where snapshots are kept ---- */
+/* ---- store.c, store_varve.c: storage of snapshots ---- */
 
 struct rtm_store;
 
 struct rtm_store_ops {
     const char *name;
     int (*close)(struct rtm_store *s); /* always frees */
-    /* Before the versions 0 to count - 1 of a shot are put, and again before they are got. */
+    /* Called before versions 0 to count - 1 of a shot are put, and again before they are read. */
     int (*shot)(struct rtm_store *s, uint64_t count);
     int (*turn)(struct rtm_store *s, uint64_t count);
-    /* Where the snapshot is to be put, and then: it is there, in so many bytes. */
+    /* put_begin returns the memory for a snapshot; after put_end the snapshot is there, with `bytes` bytes. */
     int (*put_begin)(struct rtm_store *s, uint64_t version, void **ret_ptr);
     int (*put_end)(struct rtm_store *s, uint64_t version, size_t bytes);
     int (*get_begin)(struct rtm_store *s, uint64_t version, void **ret_ptr);
@@ -262,10 +262,10 @@ int rtm_unpack(struct rtm_pack *pack, const void *buffer, float *snapshot);
 
 /* ---- image.c, png.c ---- */
 
-/* Divides by the illumination, and takes out what varies slowly. */
+/* Divides by the illumination, and removes slow variations. */
 void rtm_image_finish(const struct rtm_grid *g, const float *image, const float *light,
                       double spacing, int mute, float *ret_raw, float *ret_filtered);
-/* A picture of it, which the caller frees. */
+/* A picture of the image, which the caller frees. */
 int rtm_image_png(const struct rtm_grid *g, const float *values, bool is_model, uint8_t **ret_png,
                   size_t *ret_bytes);
 int rtm_png(int width, int height, const uint8_t *pixels, const uint8_t palette[256][3],
@@ -300,11 +300,11 @@ struct rtm_progress {
 };
 
 void rtm_progress_init(struct rtm_progress *pr, const struct rtm_params *params);
-/* Cheap: draws only now and then. `store` may be NULL. */
+/* Cheap: draws only from time to time. `store` may be NULL. */
 void rtm_progress_show(struct rtm_progress *pr, const struct rtm_params *params, const char *phase,
                        int shot, int step, int steps, double blocked_s, struct rtm_store *store);
 void rtm_progress_clear(struct rtm_progress *pr);
-/* Keeps what a report should show with the trace, if there is one. */
+/* Adds the results for a report to the trace, if there is one. */
 void rtm_trace_result(const struct rtm_params *params, const struct rtm_result *result);
 void rtm_report_table(FILE *f, const struct rtm_params *params, const struct rtm_summary *s);
 void rtm_report_json(FILE *f, const struct rtm_params *params, const struct rtm_summary *s);

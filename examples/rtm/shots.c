@@ -5,7 +5,7 @@
  *   observe   model the data in the true model (or read them)
  *   forward   propagate the source in the smooth model, record what the receivers would see there,
  *             and put a snapshot of the field into the store every few steps
- *   subtract  what was recorded from the data: direct and diving waves go, reflections stay
+ *   subtract  the recorded data from the observed: direct and diving waves vanish, reflections stay
  *   backward  propagate the receivers' data from the last step to the first; where there is a
  *             snapshot, get it from the store, correlate, and sum
  *
@@ -13,7 +13,7 @@
  * differentiated first, in the direction they travel, so that reflectors are imaged with the phase of the wavelet's
  * autocorrelation, the peak at the reflector.
  *
- * Images of shots are added in the order of the shots, whichever process computed them.
+ * Images of shots are added in the order of the shots, independent of the processes that computed them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +59,7 @@ struct job {
     double blocked_s; /* so far, for the progress */
 };
 
-/* ---- choosing what was left open ---- */
+/* ---- choosing defaults ---- */
 
 static int load_models(struct job *j)
 {
@@ -470,7 +470,7 @@ static int observe(struct job *j, int shot)
     return rc;
 }
 
-/* A call of the store, begun then, has returned. */
+/* Counts the time of a call of the store that began at the given time and has returned. */
 static void called(struct job *j, double from)
 {
     double s = rtm_now() - from;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two ways to keep snapshots without Varve, to compare with. `memory` has room for all of them where
+ * Two ways to keep snapshots without Varve, for comparison. `memory` has room for all of them where
  * the propagator works. `file` writes each with one call when it is made and reads it with one call
  * when it is needed, past the page cache where the file system allows it; the file has no name, so
  * that nothing is left of it however the program ends.
@@ -45,7 +45,7 @@ struct memory {
     char *all;  /* slots of max_bytes each, if all have the same size */
     void **one; /* otherwise, one for each */
     size_t *sizes;
-    void *buffer; /* where the next of these is made */
+    void *buffer; /* memory for the next snapshot */
 };
 
 static int memory_close(struct rtm_store *s)
@@ -171,7 +171,7 @@ struct file {
     bool in_own;
     int fd;
     char *buffer; /* aligned host memory */
-    void *own;    /* on a device: where snapshots are made */
+    void *own;    /* on a device: memory for snapshots */
     uint64_t *offsets, end;
     size_t *sizes;
 };
@@ -206,7 +206,7 @@ static int open_nameless(const char *folder, bool *ret_direct)
                      folder, strerror(errno));
 }
 
-/* All of it, at that place; -ENODATA: the file ends before. */
+/* Reads or writes all bytes at the offset; -ENODATA: the file ends before. */
 static int move(int fd, bool is_write, char *buffer, uint64_t bytes, uint64_t offset)
 {
     while (bytes > 0) {
@@ -356,7 +356,7 @@ int rtm_store_open(const struct rtm_store_opts *opts, struct rtm_store **ret_sto
     }
 }
 
-/* ---- what the disk can do ---- */
+/* ---- bandwidth of the disk ---- */
 
 enum { MEASURE_THREADS = 4, MEASURE_BLOCK = 4 << 20 };
 

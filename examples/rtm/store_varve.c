@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots in a history of Varve. All of the library that this program needs is in this file.
+ * Snapshots in a history of Varve. This is the only file of the program that uses the library.
  *
- * The order in which snapshots will be wanted is known before the first is written, so all hints are
- * given then. A snapshot is wanted once: the history consumes, and what was restored is gone.
+ * The order of restores is known before the first snapshot is written, so all hints are
+ * given then. A snapshot is needed once: the history consumes restored versions.
  *
  * `copy` checkpoints a buffer that the propagator has filled, and restores into it. `lend` lets the
- * propagator write straight into the cache, and read there. To write there costs nothing but room;
- * what is read there must first be brought together in one piece, unless it is in one, so that on
- * processors, whose caches are small and whose copies are slow, a restore is as good. With the
- * emulated device snapshots are carried into its memory first, as a program with a device would have
+ * propagator write directly into the cache, and read there. Writing there costs only room;
+ * a snapshot must be gathered before it is read there, unless it is contiguous, so on
+ * processors, whose caches are small and whose copies are slow, a restore is equally fast. With the
+ * emulated device snapshots are first copied into its memory, because a program with a device would have
  * them there.
  */
 #include <errno.h>
@@ -30,10 +30,11 @@ struct varve_store {
     void *buffer;            /* the propagator's, or host memory */
     void *staged;            /* in the emulated device; NULL: none */
     size_t *sizes;           /* of the versions, as they were put */
-    uint64_t base, count; /* versions of this shot: base to base + count - 1. Numbers are not used
-                             again, because what a stream has consumed may be gone only later */
-    bool reserved;        /* this version is being written in place */
-    bool acquired;        /* this version is being read in place */
+    uint64_t base,
+        count;     /* versions of this shot: base to base + count - 1. Numbers are not reused,
+                             because a version that a stream consumed may be removed later */
+    bool reserved; /* the current version is being written in place */
+    bool acquired; /* the current version is being read in place */
     uint64_t version;
 };
 
@@ -176,7 +177,7 @@ static int varve_store_close(struct rtm_store *store)
     struct varve_store *s = store_of(store);
     int rc = 0;
 
-    /* An error or a signal may have left these. */
+    /* Left open after an error or a signal. */
     if (s->reserved || s->acquired)
         (void)s->prop->ops->sync(s->prop);
     if (s->reserved)
@@ -190,7 +191,7 @@ static int varve_store_close(struct rtm_store *store)
 
         rc = varve_close(s->ctx);
         rc = rc ? rtm_error_varve(NULL, rc, "closing") : 0;
-        /* The image is worth more than the trace of how it was made. */
+        /* The image is more important than its trace. */
         if (rc && varve_last_error(NULL, &e) == 0 && strcmp(e.operation, "trace") == 0) {
             rtm_warn("%s", e.text);
             rc = 0;
@@ -241,7 +242,7 @@ static int choose(const struct rtm_store_opts *opts, struct varve_opts *o)
         o->local[0] = 0;
     else if (!o->local[0])
         snprintf(o->local, sizeof(o->local), "%s", opts->folder);
-    /* The page for `varve top` goes to our own folder, so that a killed run leaves nothing elsewhere. */
+    /* The page for `varve top` goes to the output folder, so that a killed run leaves nothing elsewhere. */
     if (p->out[0] && strcmp(o->stats, "auto") == 0)
         snprintf(o->stats, sizeof(o->stats), "%s", p->out);
     return 0;
@@ -275,7 +276,7 @@ static int make_buffers(struct varve_store *s, const struct varve_opts *o, uint6
     return rc ? failed(s, rc, "memory of the emulated device") : 0;
 }
 
-/* Half of a cache may be lent, each snapshot in one piece: small ones are better off with copies. */
+/* At most half of a cache may be lent, each snapshot contiguous: with small caches copies are better. */
 static void choose_access(struct varve_store *s, enum rtm_access access, uint64_t lendable_bytes,
                           bool on_device)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the package share: modules that may be missing, child processes, temporary folders, figures of a process."""
+"""Helpers shared by the tests of the package: modules that may be missing, child processes, temporary folders, figures of a process."""
 import gc
 import importlib
 import os
@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
         return os.path.join(self.folder.name, *parts)
 
     def flat(self, step, rounds, slack):
-        """After a while, `step` takes no more memory and no more descriptors."""
+        """Checks that `step` stops taking more memory and descriptors after some calls."""
         for _ in range(max(rounds // 5, 1)):
             step()
         gc.collect()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for torch.distributed.checkpoint where PyTorch has none: the part of its protocol that storages see, in the order of
-its calls, for one process or for several played one after the other."""
+"""Stand-in for torch.distributed.checkpoint if PyTorch has none: the part of its protocol that storages use, in the order of
+its calls, for one process or for several that run one after the other."""
 import dataclasses
 import enum
 import io
@@ -210,7 +210,7 @@ def load(state, *, checkpoint_id=None, storage_reader=None):
 
 
 def install():
-    """As the modules that varve.torch.checkpoint imports. Returns what tests call."""
+    """Installs it as the modules that varve.torch.checkpoint imports. Returns the functions for tests."""
     here = sys.modules[__name__]
     assert threading
     names = "torch.distributed.checkpoint"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories of arrays: what comes back, what is refused, what survives a reopening, a fork and an exit."""
+"""Histories of arrays: restored content, refused calls, and versions after reopening, a fork and an exit."""
 import array
 import ctypes
 import errno
@@ -181,7 +181,7 @@ class Arrays(common.Case):
                 use()
 
     def test_threads(self):
-        """Each with memory of its own; and closing beside calls is refused or waits its turn."""
+        """Threads with separate memory; closing during calls is refused or waits."""
         h = self.ctx.history("threads", consume="once")
         bad = []
 
@@ -213,7 +213,7 @@ class Arrays(common.Case):
             h.close()
 
     def test_layouts_of_other_threads(self):
-        """What another thread writes while the layouts of versions that are gone are dropped keeps its own."""
+        """A version that another thread writes while layouts of removed versions are dropped keeps its layout."""
         h = self.ctx.history("layouts", keep=2)
         versions, a = h.versions, np.arange(3.0)
 
@@ -231,7 +231,7 @@ class Arrays(common.Case):
         np.testing.assert_array_equal(h.restore(5000), a)
 
     def test_interpreter_is_free(self):
-        """Others run while the library waits."""
+        """Other threads run while the library waits."""
         with opened(local=self.path("slow"), level="local", rate="h2f=2M") as ctx:
             h = ctx.history("free")
             h.checkpoint(0, np.zeros(1 << 18))
@@ -309,7 +309,7 @@ class Leases(common.Case):
             self.assertEqual(len(h), 0)
 
     def test_capsule_taken_meanwhile(self):
-        """A capsule that another thread takes while those that were forgotten are looked for is that thread's."""
+        """A capsule that another thread consumes during the search for unused ones stays with that thread."""
         valid = _lease._capsule_valid
         with opened() as ctx:
             h = ctx.history("meanwhile")
@@ -429,7 +429,7 @@ class Lives(common.Case):
             lease.release()
 
     def test_exit(self):
-        """Nothing is closed, arrays are alive in every way: the program ends as any other, and what was written is there."""
+        """Nothing is closed and arrays are still alive in every way: the program ends normally, and its versions are there."""
         folder = self.path("folder")
         program = """
 import sys, threading, numpy as np, varve
@@ -452,7 +452,7 @@ print(len(h))
 
 
 class Parts(common.Case):
-    """A job of three ranks; another one reads what each has written."""
+    """A job of three ranks; another one reads the versions of each rank."""
 
     def settings(self, rank, ranks, run):
         return {"level": "complete", "local": self.path(f"local{run}"), "remote": self.path("shared"), "rank": rank, "ranks": ranks, "run": run}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon of the dataset cache is given orders by lists and samplers, answers with its figures, and its refusals are exceptions."""
+"""A daemon of the dataset cache gets orders by lists and samplers, answers with its figures, and its refusals are exceptions."""
 import os
 import subprocess
 import threading

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of torch.distributed.checkpoint: what is saved is loaded, by other numbers of ranks too; a save that is killed never
-happened, a flipped bit is found, and what is not needed any more goes."""
+"""Checkpoints of torch.distributed.checkpoint: saved data is loaded, by other numbers of ranks too; a killed save does not
+exist, a flipped bit is found, and old checkpoints are removed."""
 import os
 import signal
 import subprocess
@@ -114,7 +114,7 @@ class Saving(common.Case):
         self.assertLessEqual(len(serials), 3)
 
     def test_next_one_is_named(self):
-        """async_save names the next checkpoint while a thread still writes the one before."""
+        """async_save names the next checkpoint while a thread still writes the previous one."""
         w = self.writer()
         write = w.write_data
 
@@ -217,7 +217,7 @@ class Saving(common.Case):
         self.assertGreater(healed, 0)
 
     def test_killed(self):
-        """In the middle of the second save: the first one loads, and the next save removes what is left."""
+        """A kill during the second save: the first one loads, and the next save removes the leftovers."""
         w = self.writer()
         dcp.save(tied(state(1)), checkpoint_id="1", storage_writer=w)
         w.close()

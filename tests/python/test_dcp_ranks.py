@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of torch.distributed.checkpoint by several processes: three save tensors that they share, two and four load them, and a
-save in which one process is killed never happened. Needs PyTorch with DTensor; its processes meet by gloo, on loopback."""
+save in which one process is killed does not exist. Needs PyTorch with DTensor; its processes connect by gloo, on loopback."""
 import os
 import signal
 import subprocess
@@ -70,7 +70,7 @@ def rank_main(folder, steps):
 
 class Ranks(common.Case):
     def run_ranks(self, world, *steps):
-        """The statuses, and what the processes said."""
+        """The exit statuses, and the output of the processes."""
         env = {**os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20000 + os.getpid() % 20000),
                "OMP_NUM_THREADS": "1"}
         ranks, said = [], ""

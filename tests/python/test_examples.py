@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples do what they say; and the programs of docs/python.md run."""
+"""The examples work as documented, and the programs of docs/python.md run."""
 import os
 import re
 import signal

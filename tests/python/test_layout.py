@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structures of the package are laid out as the C compiler lays them out, and all functions are there."""
+"""The structures of the package have the layout of the C compiler, and all functions exist."""
 import ctypes
 import os
 import subprocess

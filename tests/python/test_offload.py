@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients are those without offload, bit for bit, whatever autograd is asked to do; and misuse raises."""
+"""Gradients are equal to those without offload, bit for bit, in all uses of autograd; and misuse raises."""
 import gc
 import os
 import random
@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-# On the processor all of it runs a second time with the emulated device before host memory.
+# On the processor all tests run a second time, with the emulated device above host memory.
 WAYS = [{}] if CUDA else [{}, {"device": "host", "device_cache": "2M"}]
 TORCH2 = int(torch.__version__.split(".")[0]) >= 2
 
@@ -146,7 +146,7 @@ class Offloading(common.Case):
                 self.assertTrue(torch.equal(torch.autograd.grad(loss, x)[0], want))
 
     def test_memory_of_another_tape(self):
-        """A graph that is left over has bytes of memory that has been written to since, past the version counter."""
+        """A dropped graph has bytes of memory that was written since, without the version counter."""
         for off in self.each():
             w = torch.randn(64, 64, device=DEVICE, requires_grad=True)
             x = torch.ones(64, 64, device=DEVICE)
@@ -224,7 +224,7 @@ class Offloading(common.Case):
             self.assertTrue(torch.equal(second, torch.autograd.grad(g.square().sum(), x)[0]))
 
     def test_in_place(self):
-        """What PyTorch detects is detected, in tensors that went away and in those that stayed."""
+        """Modifications that PyTorch detects are detected, in offloaded tensors and in those that stayed."""
         for minimum in (1, 1 << 30):
             for off in self.each(minimum=minimum):
                 for change in (lambda y: y.add_(1), lambda y: y[0].zero_(), lambda y: y.view(-1).mul_(2)):
@@ -348,7 +348,7 @@ class Offloading(common.Case):
                 self.equal(want, self.gradients(m, step2))
 
     def test_spills(self):
-        """What fits no memory goes to disk; without one it stays, with a warning."""
+        """Tensors that fit no cache go to disk; without a disk they stay, with a warning."""
         m, x = model(blocks=6), batch(rows=512)
         want = self.gradients(m, lambda: m(x).square().sum().backward())
 
@@ -367,7 +367,7 @@ class Offloading(common.Case):
             self.equal(want, self.gradients(m, lambda off=off: step(off)))
 
     def test_settings(self):
-        """What is none raises when the object is made, by its own name."""
+        """An unknown setting raises when the object is made, with its name."""
         for name, value in ("hostcache", "1G"), ("host_cache", "1X"), ("minimum", "1X"), ("keep", "much"):
             with self.assertRaisesRegex(varve.InvalidError, name):
                 varve.torch.offload(**{name: value})
@@ -448,8 +448,8 @@ print("ok")
             torch.cuda.synchronize()
 
     def test_what_a_budget_lets_stay(self):
-        """The peak of a step is elsewhere, or what stays on top of what is always there: it never passes the budget, and nears it. With
-        times of the forward pass, what stays is of all of it, whatever order the peak has it in."""
+        """The peak of a step is elsewhere, or tensors stay at the peak: it never exceeds the budget, and comes close to it. With
+        times of the forward pass, tensors stay from all of it, with every place of the peak."""
         GB = 10**9
         cache, always = GB, 5 * GB
         for elsewhere, budget, sizes in ((12 * GB, 15 * GB, [GB] * 20), (8 * GB, 15 * GB, [GB] * 20), (8 * GB, 15 * GB, [5 * GB] * 4),
@@ -480,7 +480,7 @@ print("ok")
                         self.assertLessEqual(abs(written - (sum(sizes) - stayed) * times[i]), cache + 3 * max(sizes))
 
     def test_a_budget_waits_for_the_first_pass(self):
-        """Until its times are there nothing stays: another choice in its place could pass the budget."""
+        """Until its times are known nothing stays: a different later choice could exceed the budget."""
         off = _offload.Offload({}, "cuda", 0, 0, 5 << 19, None)
         clock = types.SimpleNamespace(usable=True, seconds=lambda: None)
         learned = _offload._Learned((1 << 20,) * 4, (0,) * 4, (), 0, (clock,))
@@ -489,7 +489,7 @@ print("ok")
         self.assertEqual(off._stays(learned), {2, 3})
 
     def test_what_the_link_lets_stay(self):
-        """What is written never waits for the link, and the link is busy as long as tensors come."""
+        """Writes never wait for the link, and the link is busy as long as tensors are packed."""
         GB = 10**9
         for cache, seconds, sizes in ((2 * GB, 0.16, [GB // 4] * 80), (GB, 0.5, [GB // 4, GB // 8] * 40), (4 * GB, 1.0, [GB] * 20)):
             with self.subTest(cache=cache, seconds=seconds):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package as pip makes it, with the library and without, called from any folder."""
+"""The package built by pip, with the library and without, called from any folder."""
 import os
 import sys
 import unittest.mock

@@ -537,6 +537,7 @@ void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, 
 /* Chunks from `c` on have come to a tier or left it: restores under way look at them again. */
 void vvi_gets_look_again(struct vv_core *core, const struct vv_object *obj, uint32_t c);
 void vvi_object_refresh(struct vv_core *core, struct vv_object *obj); /* its rank has changed */
+void vvi_copy_refresh(struct vv_core *core, struct vv_copy *copy);    /* or its pages have */
 void vvi_object_settle(struct vv_core *core,
                        struct vv_object *obj); /* advance the life cycle of its copies */
 uint64_t vvi_rank(const struct vv_core *core, const struct vv_object *obj, unsigned tier,

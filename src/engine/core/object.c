@@ -120,21 +120,29 @@ static bool in_other_memory(const struct vv_core *core, const struct vv_object *
     return false;
 }
 
-static void count_in_memory(struct vv_core *core, struct vv_copy *copy, uint32_t c, bool in)
+/* Counts `n` chunks from `c` on that are no longer in any memory tier. */
+static inline void left_memory(struct vv_core *core, struct vv_object *obj, uint32_t c, uint32_t n)
+{
+    vvi_hint_account(core, obj, -1);
+    obj->nmem -= n;
+    obj->miss_low = VV_MIN(obj->miss_low, c);
+    /* A hinted version is no longer complete: prefetching resumes with it from here. */
+    vvi_hint_reopen(core, obj);
+    vvi_hint_account(core, obj, 1);
+}
+
+static inline void count_in_memory(struct vv_core *core, struct vv_copy *copy, uint32_t c, bool in)
 {
     struct vv_object *obj = copy->obj;
 
     if (!core->tier[copy->tier].memory || in_other_memory(core, obj, copy->tier, c))
         return;
-    vvi_hint_account(core, obj, -1);
-    if (in) {
-        obj->nmem++;
-    } else {
-        obj->nmem--;
-        obj->miss_low = VV_MIN(obj->miss_low, c);
-        /* A hinted version is no longer complete: prefetching resumes with it from here. */
-        vvi_hint_reopen(core, obj);
+    if (!in) {
+        left_memory(core, obj, c, 1);
+        return;
     }
+    vvi_hint_account(core, obj, -1);
+    obj->nmem++;
     vvi_hint_account(core, obj, 1);
 }
 
@@ -286,8 +294,8 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
 {
     struct tier *t = &core->tier[copy->tier];
     struct vv_object *obj = copy->obj;
-    bool elsewhere = all_elsewhere(core, obj, copy->tier);
-    uint32_t evict = 0, dirty = 0, up = 0, dup = 0;
+    bool elsewhere = !t->memory || all_elsewhere(core, obj, copy->tier);
+    uint32_t evict = 0, dirty = 0, up = 0, dup = 0, left = 0, lowest = c0 + n;
 
     for (uint32_t c = c0; c < c0 + n;) {
         uint32_t first = copy->page[c], run = 0;
@@ -309,9 +317,14 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
         if (t->kind == VV_TIER_SPILL && core->cfg.pages_gone)
             core->cfg.pages_gone(core->cfg.release_arg, first, run);
         for (uint32_t k = c; !elsewhere && k < c + run; k++)
-            count_in_memory(core, copy, k, false);
+            if (!in_other_memory(core, obj, copy->tier, k)) {
+                lowest = VV_MIN(lowest, k);
+                left++;
+            }
         c += run;
     }
+    if (left)
+        left_memory(core, obj, lowest, left);
     copy->nvalid -= n;
     copy->nevict -= evict;
     copy->ndirty -= dirty;
@@ -449,7 +462,7 @@ static void heap_follow(struct vv_heap *heap, struct vv_copy *copy, enum heap_ki
 {
     if (in)
         vv_heap_set(heap, &copy->heap_pos[kind], copy, key);
-    else
+    else if (copy->heap_pos[kind] != VV_HEAP_OUT)
         vv_heap_remove(heap, &copy->heap_pos[kind]);
 }
 
@@ -463,7 +476,7 @@ static void held_refresh(struct vv_core *core, struct vv_copy *copy)
                 held, vvi_rank_absolute(core, copy->obj, copy->tier, copy->held_top));
 }
 
-static void copy_refresh(struct vv_core *core, struct vv_copy *copy)
+void vvi_copy_refresh(struct vv_core *core, struct vv_copy *copy)
 {
     struct vv_heap *heap = vvi_hist(core, copy->obj->hist)->heap[copy->tier];
     struct vv_object *obj = copy->obj;
@@ -497,7 +510,7 @@ void vvi_object_refresh(struct vv_core *core, struct vv_object *obj)
 {
     for (unsigned t = 0; t < core->ntiers; t++)
         if (obj->copy[t])
-            copy_refresh(core, obj->copy[t]);
+            vvi_copy_refresh(core, obj->copy[t]);
 }
 
 /* One copy of an object, for one pass over its chunks. */
@@ -637,7 +650,7 @@ void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, 
         tier->nevict += v->evict;
         tier->ndirty += v->dirty;
         tier->freed_epoch += v->freed;
-        copy_refresh(core, v->copy);
+        vvi_copy_refresh(core, v->copy);
     }
 }
 

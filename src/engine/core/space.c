@@ -139,12 +139,12 @@ static uint32_t pages_gone(struct vv_core *core, struct vv_copy *copy, uint32_t 
     vv_trace5(VV_TRACE_EVICT, vvi_trace_history(core, obj->hist), obj->version, copy->tier, low,
               gone);
     for (unsigned t = 0; t < core->ntiers; t++)
-        if (t != copy->tier && obj->copy[t])
+        if (t != copy->tier && obj->copy[t] && core->tier[t].is_arena)
             others = true;
     if (others)
         vvi_core_reclass(core, obj, low, high - low + 1);
     else
-        vvi_object_refresh(core, obj);
+        vvi_copy_refresh(core, copy);
     vvi_copy_maybe_free(core, copy);
     return gone;
 }
@@ -388,31 +388,31 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
                            uint32_t chunk0, uint32_t want, enum vv_purpose purpose, uint32_t *pages)
 {
     struct tier *t = &core->tier[tier];
-    uint32_t got = 0, each = part_units(core, tier, obj);
+    uint32_t each = part_units(core, tier, obj);
 
     /* A put that waits for a whole page has emptied part of one. The evicted data must not come
      * back there: the two would alternate for ever. */
     if (each && purpose == VV_FOR_PREFETCH && core->puts && core->put_short)
         return 0;
-    while (got < want) {
-        uint32_t n = VV_MIN(t->arena.nfree, want - got);
+    /* Make room first, then take all pages at once: adjacent pages are one run again. */
+    for (;;) {
+        uint32_t have = t->arena.nfree, chunk, most;
         if (each && (pages[0] = vv_arena_take_part(&t->arena, each)) != VV_PAGE_NONE)
             return 1;
-        if (n == 0) {
-            uint32_t chunk = purpose == VV_FOR_PREFETCH ? chunk0 + got : chunk0, most = want - got;
-            /* If chunks of one object differ in rank, each asks for its own place: otherwise two
-             * versions without hints would take pages from each other for ever. */
-            if (purpose == VV_FOR_PREFETCH &&
-                vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
-                most = 1;
-            if (!evict_some(core, tier, obj, chunk, most, purpose))
-                break;
-            core->stands_still &= purpose != VV_FOR_PUT;
-            continue;
-        }
-        got += vv_arena_take_pages(&t->arena, n, pages + got);
+        if (have >= want)
+            break;
+        chunk = purpose == VV_FOR_PREFETCH ? chunk0 + have : chunk0;
+        most = want - have;
+        /* If chunks of one object differ in rank, each asks for its own place: otherwise two
+         * versions without hints would take pages from each other for ever. */
+        if (purpose == VV_FOR_PREFETCH &&
+            vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
+            most = 1;
+        if (!evict_some(core, tier, obj, chunk, most, purpose))
+            break;
+        core->stands_still &= purpose != VV_FOR_PUT;
     }
-    return got;
+    return vv_arena_take_pages(&t->arena, VV_MIN(t->arena.nfree, want), pages);
 }
 
 bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_object *obj,

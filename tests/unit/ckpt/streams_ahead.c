@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Programs that run ahead of the device: calls return while the stream stands still, space is planned
  * on its time line, and every byte is right when it has run. */
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -20,6 +21,17 @@ static struct vv_device *see_device(void *arg, struct vv_device *inner)
     (void)arg;
     device = inner;
     return inner;
+}
+
+/* Events that have ended and are said to be pending, every other time: a thread that asks several of them
+ * one by one may be told so of the first, and not of the second, which waited for it. */
+static const struct vv_device_ops *real_ops;
+static _Atomic uint64_t asked;
+
+static int late_query(struct vv_device *d, struct vv_event *ev)
+{
+    struct t_rng rng = {t_seed() + atomic_fetch_add(&asked, 1)};
+    return t_rng_u64(&rng) % 2 ? -EBUSY : real_ops->event_query(d, ev);
 }
 
 static struct varve_ctx *open_ctx(uint64_t device_pages, uint64_t host_pages, const char *local)
@@ -261,6 +273,28 @@ static void with_a_disk(void)
     run_jobs(3, 16, 48, t_tmpdir());
 }
 
+/* A copy is reported after the copies that it waited for, in whatever order their events are queried. */
+static void asked_late(void)
+{
+    struct varve_ctx *ctx = open_ctx(12, 400, NULL);
+    struct program *p = program_new(ctx, "h", true, VARVE_ORDER_LIFO);
+    struct vv_device_ops ops = *device->ops;
+
+    real_ops = device->ops;
+    ops.event_query = late_query;
+    device->ops = &ops;
+    for (uint64_t first = 0; first < 640; first += 16) {
+        for (uint64_t v = first; v < first + 16; v++)
+            save(p, v);
+        for (uint64_t v = first + 16; v-- > first;)
+            bring(p, v);
+    }
+    ck_stream_sync(device, p->stream);
+    T_OK(varve_flush(p->h, CK_LIMIT_MS));
+    program_free(p);
+    T_OK(varve_close(ctx));
+}
+
 /* A blocked stream does not block others. */
 static void others_go_on(void)
 {
@@ -347,6 +381,7 @@ int main(void)
     T_RUN(calls_do_not_wait_for_the_stream);
     T_RUN(cache_of_any_size);
     T_RUN(two_streams);
+    T_RUN(asked_late);
     T_RUN(more_streams_than_lanes);
     T_RUN(with_a_disk);
     T_RUN(others_go_on);

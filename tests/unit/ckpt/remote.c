@@ -817,9 +817,9 @@ static void name_of_file(const char *folder, char name[64])
 
 /* A run was killed before it had removed the file that an overwrite replaced. When the version is removed, that file is removed
  * first: in the other order the next opening could find it. */
-static void test_oldest_first(void)
+static void oldest_first(int level)
 {
-    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, false);
+    struct ck_cfg cfg = config(level, false);
     struct vv_os os = *vv_os_posix();
     struct vv_ckpt_hooks hooks = {.os = &os};
     char command[2400];
@@ -852,6 +852,12 @@ static void test_oldest_first(void)
     T_OK(rc);
     T_EQ(count_files(cfg.remote, "o", ".ckpt"), 0);
     T_OK(varve_close(ctx));
+}
+
+static void test_oldest_first(void)
+{
+    oldest_first(VARVE_LEVEL_REMOTE);   /* the engine knows of the older file */
+    oldest_first(VARVE_LEVEL_COMPLETE); /* no record names it */
 }
 
 static atomic_int renamed; /* files of version 0: the first is the local one */

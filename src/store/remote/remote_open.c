@@ -281,8 +281,7 @@ static int take_record(void *user, const struct vv_group_record *record, int err
     }
     if (f && f->e.run_id == record->run_id)
         return adopt(o, f, true);
-    snprintf(what, sizeof(what), "its file in the shared folder %s",
-             bad ? bad->what : "is missing");
+    snprintf(what, sizeof(what), "in the shared folder: %s", bad ? bad->what : "it is missing");
     return add_damage(h, record->version, generation, bad ? bad->status : -EBADMSG, what);
 }
 

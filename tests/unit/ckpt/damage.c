@@ -359,11 +359,38 @@ static void test_cut_behind_the_index(void)
     alarm(0);
 }
 
+/* At level complete the record names the file: the error says in which folder it is. */
+static void test_of_the_shared_folder(void)
+{
+    struct ck_cfg cfg = config(), files = cfg;
+    char path[1024];
+    cfg.level = VARVE_LEVEL_COMPLETE;
+    cfg.remote = cfg.local;
+    cfg.local = NULL;
+    write_some(&cfg, 3);
+    T_CHECK(file_of(&files, 2, path, sizeof(path)));
+    T_OK(unlink(path));
+    T_CHECK(file_of(&files, 3, path, sizeof(path)));
+    T_OK(unlink(path));
+    T_OK(mkfifo(path, 0600));
+    alarm(60); /* ends a test that hangs */
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "h");
+    T_EQ(ck_count(h), 1);
+    T_ERR(varve_wait(h, 2, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS), -EBADMSG);
+    ck_error(ctx, -EBADMSG, "in the shared folder: it is missing");
+    T_ERR(varve_wait(h, 3, VARVE_LEVEL_COMPLETE, CK_LIMIT_MS), -EBADMSG);
+    ck_error(ctx, -EBADMSG, "in the shared folder: not a regular file");
+    T_OK(varve_close(ctx));
+    alarm(0);
+}
+
 int main(void)
 {
     T_RUN(test_names_region);
     T_RUN(test_cut_off);
     T_RUN(test_cut_behind_the_index);
+    T_RUN(test_of_the_shared_folder);
     T_RUN(test_newer_format);
     T_RUN(test_overwritten);
     T_RUN(test_damaged_not_removed);

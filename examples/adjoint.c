@@ -82,7 +82,8 @@ int main(void)
         return 1;
     must(varve_open(NULL, &ctx), NULL, "open");
     must(varve_history_opts_init(&opts, sizeof(opts)), ctx, "options");
-    opts.consume = VARVE_CONSUME_ONCE; /* each state is restored once, and its space is then freed */
+    opts.consume =
+        VARVE_CONSUME_ONCE; /* each state is restored once, and its space is then freed */
     must(varve_history_open_with(ctx, "states", &opts, &h), ctx, "history");
     must(varve_protect(h, 0, x, CELLS * sizeof(*x)), ctx, "protect");
 

@@ -86,7 +86,7 @@ class client_t {
 
     /* ---- restart ---- */
 
-    /* The newest version, or -1. target_rank: -1 or that of this process; of what other ranks wrote see
+    /* The newest version, or -1. target_rank: -1 or that of this process; for versions of other ranks see
      * varve_part_open in varve/ckpt.h. */
     virtual int restart_test(const std::string &name, int version, int target_rank = -1) = 0;
     virtual bool restart(const std::string &name, int version, int target_rank = -1) = 0;

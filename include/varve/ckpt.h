@@ -44,7 +44,7 @@ extern "C" {
 #endif
 
 struct varve_history;
-struct CUstream_st; /* what a stream handle of CUDA points to */
+struct CUstream_st; /* type behind a CUDA stream handle */
 
 enum varve_consume {
     VARVE_CONSUME_KEEP, /* a restored version stays */

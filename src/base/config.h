@@ -4,8 +4,8 @@
  * earlier one. The keys are in config_table.h. A vv_config is plain data without pointers; it
  * belongs to the caller and may be copied.
  *
- * Functions that read text take `err`, a buffer of `err_size` bytes for a message about what is
- * wrong with it (either may be 0), and leave the configuration as it was when they fail.
+ * Functions that read text take `err`, a buffer of `err_size` bytes for a message that says what is
+ * wrong (either may be 0). When they fail, the configuration is unchanged.
  */
 #ifndef VV_BASE_CONFIG_H
 #define VV_BASE_CONFIG_H

@@ -4,7 +4,7 @@
  * varve/gpufile_device.h and do not use this header.
  *
  * Device memory holds the page cache: frames, their descriptors, the hash table that finds them, the
- * streams (what an open file of one group of threads owns), counters, and a copy of the table of
+ * streams (each is the state of an open file of one group of threads), counters, and a copy of the table of
  * mapped windows. Host memory, which the device reads and writes across the link, holds the ring of
  * requests, a mailbox for each part of each stream, the staging memory, the table of files and the
  * table of windows. Every word there has one writer at a time.

@@ -437,6 +437,14 @@ static int refused(struct vvi_veloc *c, const char *name, int rc)
     return rc;
 }
 
+/* A process by itself has level remote, which looks at no records: it would replace its part of what a group completed. */
+static bool is_of_group(const struct vvi_veloc *c, const char *name)
+{
+    int ranks = 0;
+    return !c->ops && c->level >= VARVE_LEVEL_REMOTE &&
+           varve_history_ranks(c->ctx, name, &ranks) == 0 && ranks > 1;
+}
+
 static int history_add(struct vvi_veloc *c, const char *name, struct vvi_veloc_hist **ret_hist)
 {
     for (struct vvi_veloc_hist *h = c->hists; h; h = h->next)
@@ -444,6 +452,8 @@ static int history_add(struct vvi_veloc *c, const char *name, struct vvi_veloc_h
             *ret_hist = h;
             return 0;
         }
+    if (is_of_group(c, name))
+        return -EINVAL;
     struct vvi_veloc_hist *h = calloc(1, sizeof(*h));
     if (!h || !(h->name = strdup(name))) {
         free(h);

@@ -6,6 +6,18 @@ case ${VARVE_SANITIZE:-} in *thread*) skip "MPI does not start under ThreadSanit
 mpi_setup
 "$mpicc" -std=c99 -D_POSIX_C_SOURCE=200809L "${flags[@]}" "$SOURCE_DIR/tests/compat/ranks.c" "${link[@]}" -lveloc-client -o "$dir/ranks" ||
     fail "ranks.c does not compile"
+cat >"$dir/alone.c" <<'END'
+#include <veloc.h>
+
+int main(int argc, char **argv)
+{
+    int x = 1;
+    if (argc != 2 || VELOC_Init_single(0, argv[1]) || VELOC_Mem_protect(0, &x, 1, sizeof(x)))
+        return 2;
+    return VELOC_Checkpoint("state", 1) != VELOC_FAILURE || VELOC_Checkpoint("mine", 1) != VELOC_SUCCESS || VELOC_Finalize(1) != VELOC_SUCCESS;
+}
+END
+"$mpicc" -std=c99 "${flags[@]}" "$dir/alone.c" "${link[@]}" -lveloc-client -o "$dir/alone" || fail "alone.c does not compile"
 run() { # PROCESSES WHAT
     mpi "$1" "$dir/ranks" "$dir/ini" "$2" >"$dir/out" 2>"$dir/err" </dev/null || { cat "$dir/out" "$dir/err"; fail "$where: $1 processes: $2"; }
     grep -q '^ok$' "$dir/out" || fail "$where: $1 processes: $2 did nothing"
@@ -27,6 +39,8 @@ for where in scratch persistent; do
     gone 4
     if [ $where = persistent ]; then
         run 2 refused
+        said 4
+        "$dir/alone" "$dir/ini" 2>"$dir/err" || { cat "$dir/err"; fail "a process by itself replaces what a group has written"; }
         said 4
         run 4 restart # nothing was lost by that
     fi

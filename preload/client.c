@@ -451,7 +451,7 @@ static void leave_alone(uint64_t ns)
 }
 
 /* The daemon does not answer: do not ask it for a while. */
-static void is_frozen(void)
+static void pause_requests(void)
 {
     uint64_t ns = atomic_load_explicit(&frozen_ns, memory_order_relaxed);
 
@@ -469,7 +469,6 @@ static void disconnect(struct vvi_preload_slot *s)
     s->c.fd = -1;
 }
 
-/* CLOSED: on this side, by the program. */
 static void close_both(const int fds[2])
 {
     for (int i = 0; i < 2; i++)
@@ -477,12 +476,13 @@ static void close_both(const int fds[2])
             syscall(SYS_close, fds[i]);
 }
 
-enum heard { HEARD, NOTHING, ENDED, CLOSED, NONSENSE };
+/* CLOSED: on this side, by the program. */
+enum outcome { RECEIVED, NOTHING, ENDED, CLOSED, MALFORMED };
 
 /* Receives one message: the reply, `more` after it, and two descriptors (-1: none), which the caller owns in any
  * case. */
-static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_server_reply *r, void *more,
-                       size_t more_bytes, size_t *ret_more, int ret_fds[2])
+static enum outcome receive(struct vvi_preload_slot *s, int flags, struct vv_server_reply *r,
+                            void *more, size_t more_bytes, size_t *ret_more, int ret_fds[2])
 {
     union {
         struct cmsghdr align;
@@ -516,13 +516,13 @@ static enum heard hear(struct vvi_preload_slot *s, int flags, struct vv_server_r
         memcpy(ret_fds, CMSG_DATA(h), h->cmsg_len - CMSG_LEN(0));
     if ((size_t)n < sizeof(*r) || (msg.msg_flags & MSG_TRUNC) || r->magic != VV_SERVER_MAGIC ||
         r->version != VV_SERVER_VERSION || r->id != s->id)
-        return NONSENSE;
+        return MALFORMED;
     *ret_more = (size_t)n - sizeof(*r);
-    return HEARD;
+    return RECEIVED;
 }
 
-static enum heard say(struct vvi_preload_slot *s, enum vv_server_op op, uint32_t flags,
-                      size_t path_bytes, uint64_t inode)
+static enum outcome send_request(struct vvi_preload_slot *s, enum vv_server_op op, uint32_t flags,
+                                 size_t path_bytes, uint64_t inode)
 {
     size_t bytes = sizeof(s->req) + path_bytes;
     long n;
@@ -542,34 +542,34 @@ static enum heard say(struct vvi_preload_slot *s, enum vv_server_op op, uint32_t
         s->path[path_bytes] = '\0';
     if (n < 0 && (errno == EBADF || errno == ENOTSOCK))
         return CLOSED;
-    return n == (long)bytes ? HEARD : ENDED;
+    return n == (long)bytes ? RECEIVED : ENDED;
 }
 
 /* Sends HELLO and handles the answer. */
-static enum heard greet(struct vvi_preload_slot *s)
+static enum outcome say_hello(struct vvi_preload_slot *s)
 {
     struct roots *r =
         mmap(NULL, WELCOME_ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     char *welcome;
     struct vv_server_reply reply;
-    enum heard heard;
+    enum outcome outcome;
     size_t bytes = 0;
     int fds[2] = {-1, -1};
 
     if (r == MAP_FAILED)
-        return NONSENSE;
+        return MALFORMED;
     welcome = (char *)r + WELCOME_ROOM / 2;
-    heard = say(s, VV_SERVER_OP_HELLO, 0, 0, 0);
-    if (heard == HEARD)
-        heard = hear(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_SERVER_MSG_MAX, &bytes, fds);
+    outcome = send_request(s, VV_SERVER_OP_HELLO, 0, 0, 0);
+    if (outcome == RECEIVED)
+        outcome = receive(s, MSG_CMSG_CLOEXEC, &reply, welcome, VV_SERVER_MSG_MAX, &bytes, fds);
     close_both(fds);
-    if (heard == HEARD &&
+    if (outcome == RECEIVED &&
         (reply.kind != VV_SERVER_WELCOME || !read_welcome(welcome, bytes, r, &s->c.index)))
-        heard = NONSENSE;
-    if (heard == HEARD)
+        outcome = MALFORMED;
+    if (outcome == RECEIVED)
         memset(welcome, 0, VV_SERVER_MSG_MAX);
-    publish(r, heard == HEARD);
-    return heard;
+    publish(r, outcome == RECEIVED);
+    return outcome;
 }
 
 /* Moves a descriptor to a high number. */
@@ -591,7 +591,7 @@ static int move_up(int fd)
 }
 
 /* Returns a socket that is connected to a process of this user. */
-static int dial(long uid)
+static int connect_daemon(long uid)
 {
     unsigned ms = vvi_preload_settings.patience_ms;
     struct timeval patience = {ms / 1000, ms % 1000 * 1000};
@@ -630,7 +630,7 @@ static void not_there(void)
 static bool connect_slot(struct vvi_preload_slot *s, long uid)
 {
     unsigned seen = atomic_load_explicit(&view, memory_order_relaxed);
-    enum heard heard;
+    enum outcome outcome;
     struct stat st;
     int fd;
 
@@ -638,10 +638,10 @@ static bool connect_slot(struct vvi_preload_slot *s, long uid)
         leave_alone(RETRY_NS);
         return false;
     }
-    fd = dial(uid);
+    fd = connect_daemon(uid);
     if (fd < 0) {
         if (fd == -EAGAIN || fd == -ETIMEDOUT)
-            is_frozen();
+            pause_requests();
         else if (fd != -EMFILE && fd != -EINTR)
             not_there();
         return false;
@@ -656,15 +656,15 @@ static bool connect_slot(struct vvi_preload_slot *s, long uid)
     s->c.view = seen;
     s->c.uid = uid;
     s->c.there = s->fresh = true;
-    heard = greet(s);
-    if (heard == HEARD) {
+    outcome = say_hello(s);
+    if (outcome == RECEIVED) {
         atomic_store_explicit(&was_there, true, memory_order_relaxed);
         return true;
     }
     disconnect(s);
-    if (heard == NOTHING)
-        is_frozen();
-    else if (heard != CLOSED) /* perhaps too many clients, or another version */
+    if (outcome == NOTHING)
+        pause_requests();
+    else if (outcome != CLOSED) /* perhaps too many clients, or another version */
         leave_alone(RETRY_NS);
     return false;
 }
@@ -717,30 +717,30 @@ static bool ready(struct vvi_preload_slot *s)
 
 /* Waits for the end of a request, `limit_ns` at most while PENDING messages come. Sets errno: 0, or the status of
  * DONE. */
-static enum heard finish(struct vvi_preload_slot *s, int flags, uint64_t limit_ns,
-                         struct vv_server_reply *reply, int fds[2])
+static enum outcome finish(struct vvi_preload_slot *s, int flags, uint64_t limit_ns,
+                           struct vv_server_reply *reply, int fds[2])
 {
     uint64_t until_ns = 0;
-    enum heard heard;
+    enum outcome outcome;
     size_t more;
 
     do {
-        heard = hear(s, flags, reply, NULL, 0, &more, fds);
-        if (heard == HEARD && reply->kind == VV_SERVER_PENDING) {
+        outcome = receive(s, flags, reply, NULL, 0, &more, fds);
+        if (outcome == RECEIVED && reply->kind == VV_SERVER_PENDING) {
             if (until_ns == 0)
                 until_ns = now_ns() + limit_ns;
             else if (now_ns() > until_ns)
-                heard = NOTHING;
+                outcome = NOTHING;
         }
-    } while (heard == HEARD && reply->kind == VV_SERVER_PENDING && fds[0] < 0);
-    if (heard == HEARD && (reply->kind != VV_SERVER_DONE || more != 0))
-        heard = NONSENSE;
-    if (heard != HEARD || reply->status != 0) {
+    } while (outcome == RECEIVED && reply->kind == VV_SERVER_PENDING && fds[0] < 0);
+    if (outcome == RECEIVED && (reply->kind != VV_SERVER_DONE || more != 0))
+        outcome = MALFORMED;
+    if (outcome != RECEIVED || reply->status != 0) {
         close_both(fds);
         fds[0] = fds[1] = -1;
     }
-    errno = heard == HEARD ? reply->status : EIO;
-    return heard;
+    errno = outcome == RECEIVED ? reply->status : EIO;
+    return outcome;
 }
 
 /* A process that has requested some files is likely to request more: it gets the index. If this loses the connection,
@@ -750,8 +750,8 @@ static void fetch_index(struct vvi_preload_slot *s)
     struct vv_server_reply reply;
     int fds[2] = {-1, -1};
 
-    if (say(s, VV_SERVER_OP_INDEX, 0, 0, 0) != HEARD ||
-        finish(s, MSG_CMSG_CLOEXEC, TOTAL_NS, &reply, fds) != HEARD) {
+    if (send_request(s, VV_SERVER_OP_INDEX, 0, 0, 0) != RECEIVED ||
+        finish(s, MSG_CMSG_CLOEXEC, TOTAL_NS, &reply, fds) != RECEIVED) {
         disconnect(s);
         return;
     }
@@ -792,26 +792,26 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
 {
     struct vv_server_reply reply;
     int fds[2] = {-1, -1};
-    enum heard heard;
+    enum outcome outcome;
 
     a->error = EIO;
     for (;;) {
         if (!ready(s) || !below_served(s->path))
             return false;
-        heard = say(s, ask->op, (ask->nofollow ? VV_SERVER_NOFOLLOW : 0) | ask->flags, bytes,
-                    ask->inode);
-        if (heard == HEARD)
-            heard =
+        outcome = send_request(s, ask->op, (ask->nofollow ? VV_SERVER_NOFOLLOW : 0) | ask->flags,
+                               bytes, ask->inode);
+        if (outcome == RECEIVED)
+            outcome =
                 finish(s, ask->cloexec ? MSG_CMSG_CLOEXEC : 0, limit_of(ask, sole), &reply, fds);
-        if (heard == HEARD)
+        if (outcome == RECEIVED)
             break;
         disconnect(s);
         /* The daemon was restarted: the old connection does not show if it runs now. */
-        if (heard == ENDED && !s->fresh)
+        if (outcome == ENDED && !s->fresh)
             continue;
-        if (heard == NOTHING)
-            is_frozen();
-        else if (heard == ENDED)
+        if (outcome == NOTHING)
+            pause_requests();
+        else if (outcome == ENDED)
             leave_alone(RETRY_NS);
         return false;
     }
@@ -839,8 +839,8 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
 }
 
 /* The same, also in a child of vfork: there the slot stays as its parent left it. */
-static bool visit(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
-                  bool sole, struct vvi_preload_answer *a)
+static bool do_request(struct vvi_preload_slot *s, const struct vvi_preload_ask *ask, size_t bytes,
+                       bool sole, struct vvi_preload_answer *a)
 {
     bool vfork_child = syscall(SYS_getpid) != owner, ok;
     struct connection was = s->c;
@@ -915,7 +915,7 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
         if (name.bytes > 0 && below_wanted(s->path) && below_served(s->path)) {
             name.hash = vv_server_hash(s->path, name.bytes);
             if (sole || !vvi_preload_has_written(name.hash))
-                ok = from_index(ask, &name, &a) || visit(s, ask, name.bytes, sole, &a);
+                ok = from_index(ask, &name, &a) || do_request(s, ask, name.bytes, sole, &a);
             if (ok && !is_meant(ask, s->path, sole, &a)) {
                 if (gives_descriptor(ask->op))
                     syscall(SYS_close, a.fd);
@@ -1008,7 +1008,7 @@ static void report_change(struct vvi_preload_slot *s, size_t bytes,
     vvi_preload_wrote(vv_server_hash(s->path, bytes));
     if (c->inode)
         vvi_preload_wrote(vvi_preload_inode_hash(c->inode));
-    if (!(is_time() && visit(s, &ask, bytes, false, &a)) && c->tree && below_served(s->path))
+    if (!(is_time() && do_request(s, &ask, bytes, false, &a)) && c->tree && below_served(s->path))
         vvi_preload_wrote_all();
 }
 

@@ -5,8 +5,8 @@
  * per number shows that an end has to be reported; a superfluous bit costs one more report.
  *
  * A descriptor that replaces another one (dup2) takes its bit along: shells redirect that way, and closing the first
- * number does not end the change. A program starts with bits for its standard descriptors, if they are open on files
- * below a root.
+ * number does not end the change. A program starts with bits for its standard descriptors, if they are open for
+ * writing on files below a root.
  */
 #include <errno.h>
 #include <fcntl.h>

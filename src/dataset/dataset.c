@@ -316,7 +316,7 @@ static void ask_for_next_places(struct vv_dataset *d)
     /* Without memory for the list they rank as unknown. */
     list = room ? malloc(room * sizeof(char *)) : NULL;
     for (size_t i = 0; list && i < d->nr && n < room; i++)
-        if (is_passed(d, d->all[i]) && (list[n] = strdup(d->all[i]->path)) != NULL)
+        if (is_passed(d, d->all[i]) && (list[n] = strdup(d->all[i]->path)))
             n++;
     vv_mutex_unlock(&d->lock);
     for (size_t i = 0; i < n; i++) {

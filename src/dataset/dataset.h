@@ -56,8 +56,8 @@ struct vv_dataset_opts {
      * VV_DATASET_UNKNOWN. Called before room is made, with no lock held. NULL: always unknown. */
     uint64_t (*passed)(void *user, const char *path);
     void *user;
-    struct vv_index
-        *index; /* files that clients open themselves; NULL: none. Must outlive the cache */
+    /* Files that clients open themselves; NULL: none. Must outlive the cache. */
+    struct vv_index *index;
 };
 
 struct vv_dataset;

@@ -142,8 +142,8 @@ void vvi_dataset_own(struct vv_dataset *d, struct vvi_entry *e);
 void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e);
 /* Tries to remove the files of doomed entries. */
 void vvi_dataset_bury(struct vv_dataset *d);
-/* Called when a file or the folder was not found. If the folder was deleted, all files are gone: makes it again, empty,
- * and returns true. If that fails, files find no room. */
+/* Called when a file or the folder was not found. True: the folder was deleted, and all files are gone. Then it is made
+ * again, empty; as long as that fails, files find no room. */
 bool vvi_dataset_restore(struct vv_dataset *d);
 /* Makes room for `bytes` on disk, and takes it. `rank`, if not 0: evicts only files that rank farther, and the
  * limit is the high watermark. */

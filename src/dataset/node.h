@@ -168,7 +168,7 @@ struct vv_node_counters {
 struct vv_node_row {
     struct vv_member_row member;
     bool self;
-    uint64_t load; /* bytes on its disk, as far as this node knows */
+    uint64_t load; /* bytes on its disk, as last reported to this node */
 };
 
 struct vv_node_status {

@@ -301,7 +301,7 @@ static int find(struct want *w)
     }
 }
 
-/* ---- what needs no waiting ---- */
+/* ---- answers without waiting ---- */
 
 /* Looks only at this node. 0: found; -EAGAIN: it would have to wait. */
 static int find_now(struct want *w)

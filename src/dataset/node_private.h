@@ -402,8 +402,8 @@ struct vv_node {
     struct vv_cond changed; /* the view has changed, or the keeper has work */
     /* Synchronization: lock. */
     struct vvi_view *view;
-    struct vvi_view
-        *settled; /* the last one in which the others have reported their files; NULL: none */
+    /* The last one in which the others have reported their files; NULL: none. */
+    struct vvi_view *settled;
     bool settle, stop;
     pthread_t keeper;
     bool has_keeper;

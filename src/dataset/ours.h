@@ -6,7 +6,7 @@
  * Trusted are this user and root. In a user namespace, so is the owner whose number is not mapped: the machine's root
  * appears there under that number.
  *
- * Threads: any. The error is always -EPERM, with a text: what is wrong, what was expected, what to do.
+ * Threads: any. The error is always -EPERM, with a text: the problem, the expectation, and a remedy.
  */
 #ifndef VV_DATASET_OURS_H
 #define VV_DATASET_OURS_H

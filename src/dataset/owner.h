@@ -19,9 +19,8 @@ struct vv_owner_opts {
     uint64_t revalidate_ns;   /* 0: files never change */
     uint64_t (*now_ns)(void); /* NULL: the real clock */
     uint64_t records;         /* at least so many paths are remembered; 0: 8192 */
-    uint64_t
-        wait_max; /* a caller does not wait for a larger file that is not here, if it can read it
-                               * elsewhere; 0: all wait */
+    /* A caller does not wait for a larger file that is not here, if it can read it elsewhere; 0: all wait. */
+    uint64_t wait_max;
     /* Called after a file was fetched from the shared file system, by the thread that did, with no lock held. May be
      * NULL. */
     void (*brought)(void *user, const char *path, const struct vv_shared_stat *st);
@@ -105,8 +104,8 @@ void vv_owner_invalidate(struct vv_owner *o, const char *path);
 struct vv_owner_change {
     const char *path;
     uint64_t inode; /* of the file; 0: not known, or none. Its other names are invalidated too */
-    bool
-        tree; /* a folder or a link: invalidates everything below it, and everything reached through any link */
+    /* A folder or a link: invalidates everything below it, and everything reached through any link. */
+    bool tree;
     /* The change is about to be made. Until the same call without `begins`, or until VV_OWNER_HOLD_NS have passed,
      * requests for the file fail with -ETXTBSY, so that nothing is cached in between. */
     bool begins;

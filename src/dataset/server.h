@@ -61,8 +61,8 @@ struct vv_server_ops {
 };
 
 struct vv_server_opts {
-    const char *
-        socket_path; /* for the default see vv_server_socket; made with mode 0600; the folder must exist */
+    /* For the default see vv_server_socket; made with mode 0600; the folder must exist. */
+    const char *socket_path;
     const char *const *roots; /* see vv_root_parse; every request's path begins with one of them */
     size_t nr_roots;
     const struct vv_server_ops *ops; /* must outlive the server */

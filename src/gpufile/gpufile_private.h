@@ -124,8 +124,8 @@ struct varve_gpufs {
     /* Tickets that were drawn and not served. Synchronization: lock. */
     uint64_t orphans[VVI_GPUFILE_SERVERS_MAX * VVI_GPUFILE_BATCH];
     _Atomic uint32_t n_orphans; /* changed under the lock, read without */
-    uint8_t
-        *slot_laps; /* 1: the last request of the slot had the lap bit. Owner: the slot's server */
+    /* Per slot, 1: its last request had the lap bit. Owner: the slot's server. */
+    uint8_t *slot_laps;
     uint64_t past[4]; /* figures of servers that have ended. Synchronization: lock */
 
     /* The thread that maps windows that are read often. */

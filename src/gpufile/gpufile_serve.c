@@ -159,7 +159,7 @@ static int look(struct work *w, struct varve_g_request *ret)
     return 1;
 }
 
-/* Leaves tickets that are drawn and not served to other servers. */
+/* Hands its unserved tickets over to the other servers. */
 static void leave_locked(struct work *w)
 {
     for (; w->ticket < w->end; w->ticket++)
@@ -464,8 +464,7 @@ static void end_reads(struct work *w, int64_t timeout_ns)
         int64_t result = j->r.bytes;
 
         if (done[i]->result == -ENODATA || done[i]->result == -EINVAL)
-            result =
-                do_read(w, &j->r); /* finds the number of bytes, or reads through the page cache */
+            result = do_read(w, &j->r); /* the number of bytes, or by the page cache */
         else if (done[i]->result < 0)
             result = done[i]->result;
         else {

@@ -112,9 +112,9 @@ struct vv_net_opts {
     unsigned peers_max;   /* 4096 */
     unsigned queue_max;   /* frames that wait for one peer: 1024 */
     unsigned serving_max; /* requests of one peer that wait for our answer: 256 */
-    uint64_t
-        memory_max; /* bytes of answers that wait in memory to be sent: 256 MiB. Above that they are
-                            * sent from the file, which takes longer */
+    /* Bytes of answers that wait in memory to be sent: 256 MiB. Above that they are sent from the file, which
+     * takes longer. */
+    uint64_t memory_max;
     uint64_t connect_ns;   /* until a connection is made and proved: 2 s */
     uint64_t retry_ns;     /* the first pause before connecting again: 20 ms, doubling to ... */
     uint64_t retry_max_ns; /* 1 s */
@@ -241,8 +241,8 @@ struct vv_net_reply {
     /* Bulk data, if any: a range of a file, if data is NULL and data_bytes is not 0 ... */
     int fd; /* duplicated */
     uint64_t offset;
-    bool
-        in_memory; /* no disk would be waited for: without a checksum it is sent from the file, and not read before */
+    /* No disk would be waited for: without a checksum it is sent from the file, and not read before. */
+    bool in_memory;
     /* ... or memory, which is copied. */
     const void *data;
     uint64_t data_bytes;

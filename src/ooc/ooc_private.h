@@ -154,8 +154,8 @@ struct vvi_source {
     bool staging_registered;
     struct vv_event *staged[2]; /* per half: the last copy from it has ended */
     unsigned half;
-    _Atomic int
-        failed; /* error of a copy from staging memory; Synchronization: stored under lock */
+    /* Error of a copy from staging memory; Synchronization: stored under lock. */
+    _Atomic int failed;
     struct vv_mutex lock; /* one fill through the staging memory at a time */
     struct vvi_readers *readers;
 };

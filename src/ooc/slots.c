@@ -202,7 +202,7 @@ static uint32_t leave(struct vvi_slots *s, uint32_t i)
     return block;
 }
 
-/* The first n of the leaving slots become free. */
+/* Records that n more slots have left now. */
 static void left_now(struct vvi_slots *s, uint32_t n)
 {
     uint32_t end = ring_at(s, s->time_first, s->ntimes), last = end ? end - 1 : s->nr - 1;

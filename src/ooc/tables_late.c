@@ -173,7 +173,7 @@ static void shorten_late(struct vvi_space *s)
     s->late_from = late_from(s);
 }
 
-/* Moves tables of the list that may be evicted, last ones first, to s->order until they have enough bytes. Returns how
+/* Copies tables of the list that may be evicted, last ones first, to s->order until they have enough bytes. Returns how
  * many. */
 static uint32_t take_late(struct vvi_space *s, uint64_t bytes, uint64_t *ret_bytes)
 {

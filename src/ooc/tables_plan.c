@@ -109,7 +109,7 @@ static int step_room(struct vvi_step *step, uint32_t fills, uint32_t moves)
     return 0;
 }
 
-/* Lists tables of the batch from index `first` on that are not in the cache, in `fills`. */
+/* Lists tables of the batch from index `first` on that are not in the cache. Returns how many. */
 static uint32_t not_there(const struct vvi_plan *p, const struct vvi_batch *b, uint32_t first,
                           uint32_t *ret_tables)
 {

@@ -86,8 +86,8 @@ struct vvi_batch {
     uint32_t *tables, nr, room; /* `room`: capacity of the list */
     uint64_t uses, chunks;
     uint64_t bytes; /* of the tables in the cache */
-    const uint32_t *
-        nexts; /* of the dry run: the item behind it that uses each table next; NULL: use the order */
+    /* The item behind it that uses each table next, if the dry run cut it; NULL: use the order. */
+    const uint32_t *nexts;
     bool located; /* the order's `locals` belong to the batch */
     struct vvi_meta meta;
 };
@@ -167,8 +167,8 @@ struct vvi_space {
     uint32_t tables;
     bool chunked;
     uint64_t capacity;
-    uint64_t
-        slack; /* flat: bytes that may be evicted beyond the necessary ones, for a better place */
+    /* Flat: bytes that may be evicted beyond the necessary ones, for a better place. */
+    uint64_t slack;
     struct vvi_held *held; /* per table */
     uint64_t *pinned;      /* a bit for each: it has refs; ... */
     uint64_t *pooled;      /* ... flat: it is expendable. The search for places reads these bits */

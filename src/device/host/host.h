@@ -27,8 +27,8 @@ struct vv_device_host_rate {
 struct vv_device_host_opts {
     uint64_t capacity_bytes;
     struct vv_device_host_rate engine[VV_DEVICE_HOST_ENGINES];
-    uint64_t
-        pageable_bytes_per_s; /* copies from and to unregistered memory; 0: the engine's rate */
+    /* Copies from and to unregistered memory; 0: the engine's rate. */
+    uint64_t pageable_bytes_per_s;
     uint64_t register_bytes_per_s; /* registering stalls other calls at this rate; 0: not at all */
 
     /* Device pointers cannot be dereferenced (SIGSEGV, as on a real GPU), and freed ones stay invalid until close

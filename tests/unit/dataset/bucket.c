@@ -43,7 +43,7 @@ static char *numbers(size_t bytes, unsigned first)
 {
     char *text = malloc(bytes + 16);
 
-    T_CHECK(text != NULL);
+    T_CHECK(text);
     for (size_t at = 0; at < bytes; at += 8)
         snprintf(text + at, 9, "%07zu ", (at / 8 + first) % 10000000);
     return text;
@@ -120,7 +120,7 @@ static const char *list(const char *path)
     return n.text;
 }
 
-/* ---- what there is ---- */
+/* ---- listings ---- */
 
 static void names(void)
 {
@@ -282,7 +282,7 @@ static void *read_one(void *arg)
     uint64_t bytes;
 
     (void)arg;
-    T_CHECK(mine != NULL);
+    T_CHECK(mine);
     T_OK(read_all("/data/common", 1 << 20, mine, &bytes));
     T_EQ(bytes, LARGE);
     T_CHECK(memcmp(mine, "0000000 0000001 ", 16) == 0);
@@ -454,7 +454,7 @@ static void roots(void)
 
     T_OK(vv_root_parse(vv_root_next(&at), &r, err, sizeof(err)));
     T_STREQ(r.path, "/a");
-    T_CHECK(r.url == NULL);
+    T_CHECK(!r.url);
     vv_root_fini(&r);
     T_OK(vv_root_parse(vv_root_next(&at), &r, err, sizeof(err)));
     T_STREQ(r.path, "/b");
@@ -510,7 +510,7 @@ static void several(void)
     T_ERR(s->look(s, path, &st), -EACCES);
     close_source();
     T_OK(vv_shared_roots_new(list, 1, 0, err, sizeof(err), &s));
-    T_CHECK(s->sole == NULL);
+    T_CHECK(!s->sole);
     close_source();
     list[1] = "s3://bucket/without";
     T_ERR(vv_shared_roots_new(list, 2, 0, err, sizeof(err), &s), -EINVAL);

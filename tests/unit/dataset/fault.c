@@ -144,8 +144,7 @@ static unsigned logged; /* Synchronization: written by one sink at a time, read 
 static void sink(void *user, enum vv_log_level level, const char *text)
 {
     (void)user;
-    logged += level == VV_LOG_WARNING &&
-              strstr(text, "before 100 KiB of files are cached") != NULL &&
+    logged += level == VV_LOG_WARNING && strstr(text, "before 100 KiB of files are cached") &&
               strstr(text, strerror(ENOSPC)) != NULL;
 }
 

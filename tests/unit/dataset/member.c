@@ -72,7 +72,7 @@ static void push(struct message l)
     if (w.nr_messages == w.room) {
         w.room = w.room ? 2 * w.room : 1024;
         w.heap = realloc(w.heap, w.room * sizeof(*w.heap));
-        T_CHECK(w.heap != NULL);
+        T_CHECK(w.heap);
     }
     w.heap[w.nr_messages++] = l;
     for (size_t i = w.nr_messages - 1; i && before(&w.heap[i], &w.heap[(i - 1) / 2]);
@@ -768,7 +768,7 @@ static struct message message_of(unsigned from, unsigned to)
         l.msg = malloc(out.bytes);
         memcpy(l.msg, out.msg, out.bytes);
     }
-    T_CHECK(l.msg != NULL);
+    T_CHECK(l.msg);
     return l;
 }
 

@@ -31,12 +31,12 @@ struct fake {
     int change_at;     /* after this many reads the file becomes the next letter */
     int changes;       /* how often that shall happen */
     uint64_t ctime_ns; /* of all files; 0: long ago */
-    uint64_t
-        write_ns; /* a write began at ctime_ns and takes so long, from the first byte to the last */
+    /* A write began at ctime_ns and takes so long, from the first byte to the last. */
+    uint64_t write_ns;
     uint64_t pause_ns;   /* before each read */
     uint64_t read_at_ns; /* by the real clock: begin of the last read from offset 0 */
-    struct vv_owner *
-        overtake; /* during the next check the file becomes the next letter, and this owner is notified */
+    /* During the next check the file becomes the next letter, and this owner is notified. */
+    struct vv_owner *overtake;
     pthread_mutex_t *hold; /* reads take it first */
     bool sole;       /* files are in no file system that programs see, and replaced as a whole */
     uint64_t age_ns; /* of the result of a check */

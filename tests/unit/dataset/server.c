@@ -246,7 +246,7 @@ static unsigned open_descriptors(void)
     DIR *dir = opendir("/proc/self/fd");
     unsigned n = 0;
 
-    T_CHECK(dir != NULL);
+    T_CHECK(dir);
     while (readdir(dir))
         n++;
     closedir(dir);

@@ -384,8 +384,8 @@ struct server {
     uint64_t data_bytes; /* of its first answer */
     unsigned proofs;     /* received from the node */
     unsigned requests;   /* of the node */
-    unsigned
-        directs; /* direct connections of the node: they are accepted, and closed with the same bytes */
+    /* Direct connections of the node: they are accepted, and closed with the same bytes. */
+    unsigned directs;
     int lfd;
     pthread_t thread;
 };

@@ -157,7 +157,7 @@ static int status_command(struct vv_cached *c, int argc, char **argv)
     const char *form = argc > 0 ? argv[0] : "";
 
     if (argc > 1 || (*form && strcmp(form, "--json") != 0 && strcmp(form, "--prometheus") != 0))
-        return complain("status takes --json or --prometheus");
+        return complain("status: expected --json, --prometheus or no argument");
     return cached_ask(c, *form ? form[2] == 'j' ? "status json" : "status prometheus" : "status",
                       NULL, NULL);
 }
@@ -169,7 +169,7 @@ static int drain_command(struct vv_cached *c, int argc, char **argv)
     long seconds = argc > 0 ? strtol(argv[0], &end, 10) : 600;
 
     if (argc > 1 || seconds <= 0 || seconds > DRAIN_MAX_S || (end && *end))
-        return complain("drain takes how many seconds it may take (600)");
+        return complain("drain: expected a number of seconds (for example 600)");
     snprintf(line, sizeof(line), "drain %ld", seconds);
     return cached_ask(c, line, NULL, NULL);
 }
@@ -194,7 +194,7 @@ static int forget_command(struct vv_cached *c, int argc, char **argv)
     char line[VV_MEMBER_NAME_MAX + 8];
 
     if (argc != 1 || !is_name(argv[0]))
-        return complain("forget takes the name of a node; 'varve cached status' lists them");
+        return complain("forget: expected the name of a node; 'varve cached status' lists them");
     snprintf(line, sizeof(line), "forget %s", argv[0]);
     return cached_ask(c, line, NULL, NULL);
 }
@@ -204,7 +204,7 @@ static int join_command(struct vv_cached *c, int argc, char **argv)
     char line[VV_MEMBER_NAME_MAX + VV_MEMBER_ADDR_MAX + 8];
 
     if (argc != 2 || !is_name(argv[0]) || strpbrk(argv[1], " \t\n") || !is_address(argv[1]))
-        return complain("join takes the name of a node and its host:port");
+        return complain("join: expected NAME HOST:PORT (for example node2 10.0.0.2:7001)");
     snprintf(line, sizeof(line), "join %s %s", argv[0], argv[1]);
     return cached_ask(c, line, NULL, NULL);
 }
@@ -212,7 +212,7 @@ static int join_command(struct vv_cached *c, int argc, char **argv)
 static int stop_command(struct vv_cached *c, int argc, char **argv)
 {
     (void)argv;
-    return argc > 0 ? complain("stop takes no arguments") : cached_ask(c, "stop", NULL, NULL);
+    return argc > 0 ? complain("stop: expected no arguments") : cached_ask(c, "stop", NULL, NULL);
 }
 
 static const struct part {

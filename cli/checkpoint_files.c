@@ -161,6 +161,8 @@ int files_complain(const char *command, const char *folder, const char *history,
         fprintf(stderr, "'%s' cannot be the name of a history", history);
     else if (rc == -ENOENT && history && files_is_folder(folder))
         fprintf(stderr, "no history '%s' in %s", history, folder);
+    else if (rc == -EINVAL && strncmp(folder, "s3://", 5) == 0)
+        fprintf(stderr, "'%s' is not s3://BUCKET/PREFIX", folder);
     else if (rc == -ENOTDIR)
         fprintf(stderr, "%s is not a folder; for a single file: varve verify %s", folder, folder);
     else

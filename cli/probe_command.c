@@ -568,8 +568,7 @@ static int look_at_folder(struct probe *p)
     if (strcmp(dir, "none") == 0)
         return CLI_OK;
     if (!realpath(dir, path))
-        return complain("%s: %s; --local names a folder that is there, or none", dir,
-                        strerror(errno));
+        return complain("--local %s: %s; give an existing folder, or none", dir, strerror(errno));
     if (access(path, W_OK | X_OK) < 0)
         return complain("cannot write in %s: %s", path, strerror(errno));
     if (strlen(path) >= sizeof(p->facts.folder))
@@ -744,7 +743,7 @@ int cli_probe(int argc, char **argv)
     rc = p.write ? probe_config_check(p.write, p.force) : 0;
     if (rc < 0)
         return complain("%s: %s", p.write,
-                        rc == -EEXIST ? "there is such a file; --force replaces it"
+                        rc == -EEXIST ? "the file exists already; --force replaces it"
                                       : strerror(-rc));
     status = look(&p);
     if (status == CLI_OK)

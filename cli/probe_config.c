@@ -298,6 +298,6 @@ int probe_config_write(const char *path, const char *text, const struct vv_confi
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc < 0 && !err[0])
         snprintf(err, err_size, "%s",
-                 rc == -EEXIST ? "there is such a file; --force replaces it" : strerror(-rc));
+                 rc == -EEXIST ? "the file exists already; --force replaces it" : strerror(-rc));
     return rc;
 }

@@ -387,7 +387,7 @@ int cli_top(int argc, char **argv)
     if (result >= 0)
         return result;
     if (o.once + o.json + o.prometheus > 1) {
-        fputs("varve top: only one of --once, --json and --prometheus\n", stderr);
+        fputs("varve top: --once, --json and --prometheus exclude each other: give one\n", stderr);
         return CLI_USAGE;
     }
     if (first < argc && (!files_number(argv[first], &pages.pid) || !pages.pid))

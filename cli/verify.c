@@ -279,7 +279,9 @@ static int repair_all(struct check *c, int n, char **args)
         const char *history = i < n ? args[i] : NULL;
         int rc = repair_folders(folder, remote, history, tell_repair, c, &r);
         if (rc < 0)
-            result = files_complain("verify", folder, history, rc);
+            result = files_complain(
+                "verify", files_is_folder(folder) && !files_is_folder(remote) ? remote : folder,
+                history, rc);
         all.repaired += r.repaired;
         all.unrepaired += r.unrepaired;
         /* Check the groups after the repair. */

@@ -56,7 +56,7 @@ int lab_bench_ooc(int argc, char **argv)
     }
     found = options.device != OOC_EMULATED && there && has_gpu(program);
     if (options.device == OOC_CUDA && !found) {
-        fprintf(stderr, COMMAND ": no GPU can be used here ('varve doctor' tells more); --device "
+        fprintf(stderr, COMMAND ": no GPU can be used here ('varve doctor' says why); --device "
                                 "host runs on the emulated device\n");
         return 77;
     }

@@ -590,7 +590,8 @@ int lab_bench_outofcore(int argc, char **argv)
     snprintf(o.plan.folder, sizeof(o.plan.folder), "%.*s/varve-outofcore-XXXXXX",
              OOC_PATH_BYTES / 2, dir && *dir ? dir : "/tmp");
     if (!mkdtemp(o.plan.folder)) {
-        fprintf(stderr, COMMAND ": %s: %s\n", o.plan.folder, strerror(errno));
+        fprintf(stderr, COMMAND ": no folder can be made in %s (--dir): %s\n",
+                dir && *dir ? dir : "/tmp", strerror(errno));
         return CLI_FAILED;
     }
     status = run_all(&rows);

@@ -386,7 +386,7 @@ static int prepare(struct paper *paper, char *sizes, size_t sizes_size)
     if (paper_interrupted)
         return -EINTR;
     if (strcmp(o->device, "cuda") == 0 && !has_device(paper->machine)) {
-        fprintf(stderr, PAPER_COMMAND ": no GPU was found ('varve doctor' tells more); --device "
+        fprintf(stderr, PAPER_COMMAND ": no GPU was found ('varve doctor' says why); --device "
                                       "host runs on the emulated device\n");
         return -ENODEV;
     }

@@ -32,7 +32,7 @@ says "unknown option '--configure'"
 expect 2 nosuch
 says "unknown command 'nosuch'"
 expect 2 stop now
-says "stop takes no arguments"
+says "stop: expected no arguments"
 for part in status drain join forget stop preload; do
     for help in --help -h; do
         expect 0 $part $help
@@ -47,7 +47,7 @@ expect 2 join name 127.0.0.1:0
 expect 2 join name 127.0.0.1:70000
 expect 2 join name/of 127.0.0.1:7000
 expect 2 join "$(printf '%0100d' 0)" 127.0.0.1:7000
-says "join takes"
+says "join: expected NAME HOST:PORT"
 expect 2 preload --seed 1 --epochs 0 "$dir/data"
 expect 2 --verity perhaps
 says "not one of"

@@ -77,8 +77,8 @@ read_from a
 refused "there is no node 'unknown'" ask a forget unknown
 refused "'a' is this node" ask a forget a
 refused "'b' is up" ask a forget b
-refused "forget takes the name" ask a forget
-refused "forget takes the name" ask a forget x/y
+refused "forget: expected the name" ask a forget
+refused "forget: expected the name" ask a forget x/y
 for i in 1 2 3 4; do ask b forget "typo$i"; done
 for n in a b; do
     for i in 1 2 3 4; do until_is "typo$i on $n" "" state "$n" "typo$i"; done

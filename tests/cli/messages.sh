@@ -35,6 +35,9 @@ mistake 1 "varve ls: no history 'h' in empty" ls empty h
 mistake 1 "varve verify: no checkpoints in empty" verify empty
 mistake 2 "varve verify: --repair needs a second folder: give --remote FOLDER" verify --repair empty
 mistake 2 "varve verify: --local and --remote are both given, expected one" verify --local empty --remote empty
+mistake 1 "varve verify: nothing: No such file or directory" verify --repair --local empty --remote nothing
+mistake 1 "'s3://x' is not s3://BUCKET/PREFIX" ls s3://x
+mistake 2 "drain: expected a number of seconds" cached drain x
 mistake 2 "varve rm: expected a history in empty, and either versions or --all" rm empty h
 mistake 2 "varve rm: '3-1' is not a version or a range" rm empty h 3-1
 mistake 2 "varve rm: several folders are given" rm --local a --remote b h 5
@@ -58,8 +61,8 @@ mistake 2 "varve top: '2' is a second process, expected one at most" top 1 2
 mistake 2 "varve top: --interval: '0' is not a number from 0.1 to 3600" top --interval 0
 mistake 1 "publishes no statistics" top --once 99999999
 mistake 2 "varve cached: unknown command 'statis'" cached statis
-mistake 2 "forget takes the name of a node; 'varve cached status' lists them" cached forget
-mistake 2 "varve cached: stop takes no arguments" cached stop now
+mistake 2 "forget: expected the name of a node; 'varve cached status' lists them" cached forget
+mistake 2 "varve cached: stop: expected no arguments" cached stop now
 mistake 1 "no daemon runs here; start one with 'varve cached --roots FOLDER" cached --socket "$dir/s" status
 mistake 2 "varve cached preload: no files are given" cached preload
 mistake 2 "varve helper: --name is empty; expected NAME" helper --name ''

@@ -21,7 +21,7 @@ struct shot_proc {
     double wait_s;      /* in SHOT_WAIT_FLUSH, which counts for no call */
     double barrier_s;   /* in SHOT_BARRIER, waiting for other processes: not blocked either */
     double utilisation; /* mean share of the caches that holds live data, 0 to 1 */
-    /* Of the fastest tier, over time, once it was full; 0: it never was. */
+    /* Utilisation of the fastest tier, over time, once it was full; 0: it never was. */
     double first_utilisation;
     double open_s;            /* opening the engine; 0: not measured */
     double host_ready_s;      /* the same, until the host cache was ready; 0: not waited for */

@@ -378,7 +378,7 @@ static void *come_and_go(void *arg)
         if (i % 4 == 0)
             T_OK(vv_trace_flush());
         T_OK(vv_trace_write_stop());
-        T_OK(vv_trace_note("whoever writes now", "x")); /* there may be no writer */
+        T_OK(vv_trace_note("some writer", "x")); /* there may be no writer */
     }
     return NULL;
 }
@@ -418,16 +418,16 @@ static void losses_are_counted(void)
         vv_trace5(VV_TRACE_HINT, i, ~i, i * 3, i << 7, i ^ 99);
     T_OK(vv_trace_write_stop());
     struct vv_trace_file *f = must_read(path);
-    uint64_t told = 0;
+    uint64_t reported = 0;
     for (size_t i = 0; i < f->nrecords; i++) {
         const uint64_t *arg = f->records[i].arg;
         if (f->records[i].kind == VV_TRACE_LOST)
-            told += arg[0];
+            reported += arg[0];
         if (f->records[i].kind == VV_TRACE_HINT) /* the ring came round while it was drained */
             T_CHECK(arg[1] == ~arg[0] && arg[2] == arg[0] * 3 && arg[3] == arg[0] << 7 &&
                     arg[4] == (arg[0] ^ 99));
     }
-    T_EQ(told, f->lost);
+    T_EQ(reported, f->lost);
     /* The thread's announcement is one more. */
     T_EQ(count_kind(f, VV_TRACE_HINT) + count_kind(f, VV_TRACE_THREAD) + f->lost,
          8 * VV_TRACE_RING_DEFAULT + 1);

@@ -70,7 +70,7 @@ struct vvi_preload_ask {
     const char *path;
     bool nofollow;
     bool cloexec; /* of the descriptor */
-    /* Of INVALIDATE. */
+    /* Only for INVALIDATE. */
     uint32_t flags;
     uint64_t inode;
 };

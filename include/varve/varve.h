@@ -219,7 +219,7 @@ VARVE_API int varve_open(const struct varve_opts *opts, struct varve_ctx **ret_c
  */
 VARVE_API int varve_close(struct varve_ctx *ctx);
 
-/* What cannot be used after an error. */
+/* The part that cannot be used after an error. */
 enum varve_scope {
     VARVE_SCOPE_OPERATION, /* only this call failed */
     VARVE_SCOPE_TIER,      /* a tier failed: data that is only there cannot be read */

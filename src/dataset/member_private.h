@@ -86,7 +86,7 @@ struct vvi_record *vvi_member_find(struct vv_member *m, uint64_t id);
 void vvi_member_merge(struct vv_member *m, const struct vvi_record *r, bool from_self);
 void vvi_member_suspect(struct vv_member *m, struct vvi_record *r);
 void vvi_member_set_rank(struct vv_member *m, struct vvi_record *r, enum vvi_member_rank rank);
-/* Of the members and their lives: equal tables have equal digests. */
+/* Digest of the members and their lives: equal tables have equal digests. */
 uint64_t vvi_member_digest(struct vv_member *m);
 uint64_t vvi_member_draw(struct vv_member *m, uint64_t below);
 /* Advances time. After a long pause of this process, deadlines are dropped. */

@@ -24,7 +24,7 @@
 #include "net/net.h"
 #include "policy/place.h"
 
-/* What happens to files of a node that is gone. */
+/* Fate of the files of a node that is gone. */
 enum vv_node_mode {
     VV_NODE_REDIRECT, /* they are read from the shared file system, until it is back */
     VV_NODE_RECACHE,  /* other nodes fetch and keep them */

@@ -37,7 +37,7 @@ struct vv_server_ask {
     bool now;
     /* The client waits until then. A function may take longer; then its answer is dropped. */
     uint64_t deadline_ns;
-    /* Of a change (vv_owner_change): the file's inode or 0, whether it is a folder or a link, and whether the change is
+    /* For a change (vv_owner_change): the file's inode or 0, whether it is a folder or a link, and whether the change is
      * about to be made. */
     uint64_t inode;
     bool tree, begins;

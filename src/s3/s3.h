@@ -73,7 +73,7 @@ struct vv_s3_req {
     unsigned nquery;
     const void *body;
     size_t body_bytes;
-    /* Of GET: a range; from VV_S3_SUFFIX: the last `bytes`; bytes 0: the whole object. */
+    /* For GET: a range; from VV_S3_SUFFIX: the last `bytes`; bytes 0: the whole object. */
     uint64_t from, bytes;
     void *buf;   /* for the answer. NULL: allocated, with a 0 behind it; the caller frees it */
     size_t room; /* of buf */

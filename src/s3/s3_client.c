@@ -6,7 +6,7 @@
  * that ranks that were refused together do not return together. A body is the caller's memory until the request
  * has ended, so that it can be sent again.
  *
- * What could go wrong: libcurl reports an answer that is shorter than announced; an answer with another range
+ * Possible failures: libcurl reports an answer that is shorter than announced; an answer with another range
  * than requested is refused here. Credentials that the store refuses are read again, and used if they have
  * changed. */
 #define _GNU_SOURCE
@@ -112,7 +112,7 @@ struct vvi_s3_call {
     unsigned tries;
     uint64_t due_ns;
     unsigned keys_turn; /* number of the credentials that signed the try */
-    /* Of the current try. */
+    /* State of the current try. */
     size_t sent;
     struct vvi_text text; /* the answer, if the caller gave no memory */
     char error[ERROR_BYTES + 1];

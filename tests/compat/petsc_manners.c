@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What programs do with a trajectory besides solving forward and back: it prints numbers that are the same
+ * Uses of a trajectory besides solving forward and back: it prints numbers that are the same
  * for each type of trajectory. Three elements on the first process, and none on the others.
  *
  *   -later    what PETSc's own types end in errors at, or show differently

@@ -54,11 +54,11 @@ struct job {
     uint64_t reported[JOB_VERSIONS][JOB_RANKS], before[JOB_VERSIONS][JOB_RANKS];
     /* By version and rank: the lives in which it was begun, a bit each. */
     uint8_t begun[JOB_VERSIONS][JOB_RANKS][JOB_LIVES / 8];
-    /* Of the current life: the versions that each rank found, whether it could check at all, its calls. */
+    /* The current life: the versions that each rank found, whether it could check at all, its calls. */
     uint64_t found[JOB_VERSIONS][JOB_RANKS], latest[JOB_RANKS];
     bool looked[JOB_RANKS];
     long steps[JOB_RANKS];
-    /* Of all lives. */
+    /* All lives. */
     uint64_t reports, gave_up, failures;
 };
 

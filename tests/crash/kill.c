@@ -136,7 +136,7 @@ static uint64_t inspect(struct ck_cfg cfg)
         if (known[v] == COMMITTED && !there[v])
             t_fail(__FILE__, __LINE__, "version %llu was committed and is gone",
                    (unsigned long long)v);
-        /* What this life has found or missed is binding for the next one. */
+        /* The next life must find what this one has found, and miss what it has missed. */
         if (known[v] != 0) {
             next = v + 1;
             known[v] = there[v] ? COMMITTED : GONE;

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Of this thread: are allocations counted, how many there were, and which one fails. */
+/* For this thread: are allocations counted, how many there were, and which one fails. */
 static _Thread_local bool counting;
 static _Thread_local long allocs, fails_at;
 

@@ -15,7 +15,7 @@
  * to unregistered memory, which makes the copy synchronous, so that no work of ours can outlive its
  * request; the event that follows shows if the kernel failed.
  *
- * What could go wrong: the library refuses a file or a transfer. The request fails with the nearest
+ * Possible failures: the library refuses a file or a transfer. The request fails with the nearest
  * errno, and the caller treats it as a failed read or write. The device is lost: likewise. Nothing
  * here touches device memory from the host.
  */

@@ -23,7 +23,7 @@
  * Threads: movers call, each for its own port; a receiver thread takes answers and kicks movers. `lock`
  * (rank NET) protects calls, ports, areas and figures; under it no system call is made but a kick.
  *
- * What could go wrong: a helper that is stopped, or hangs, answers nothing. The receiver pings it every
+ * Possible failures: a helper that is stopped, or hangs, answers nothing. The receiver pings it every
  * second while a request is in flight. Its main thread never waits for a disk, so it answers unless it
  * cannot run at all. After HUNG silent seconds it is killed, which ends the connection. If this process
  * was stopped together with its helper, that time counts as one second.

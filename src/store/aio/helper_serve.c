@@ -14,7 +14,7 @@
  *   - Nothing is kept of a process whose connection has ended: its memory is unmapped, its descriptors are
  *     closed.
  *
- * What could go wrong: an invalid message ends its connection. A descriptor that was not received, because
+ * Possible failures: an invalid message ends its connection. A descriptor that was not received, because
  * too many are open, or an area that could not be mapped, leads to a refusal without effect. Memory that its
  * owner has truncated is an error of the system call.
  *

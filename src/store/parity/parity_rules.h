@@ -55,7 +55,7 @@ struct vv_parity_version {
     uint64_t relied[VV_ERASURE_MAX], total[VV_ERASURE_MAX];
 };
 
-/* What the caller has to do after an event, in this order. */
+/* Actions of the caller after an event, in this order. */
 enum {
     VV_PARITY_CANCEL = 1,      /* stop making parity: it is no longer needed */
     VV_PARITY_START = 2,       /* parity is due: call vv_parity_begin when there is time */

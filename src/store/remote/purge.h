@@ -21,7 +21,7 @@ VV_WARN_UNUSED int vv_files_parts(struct vv_folder *folder, const char *history,
 struct vv_purge {
     const char *history;
     uint32_t first_rank; /* this rank and those above it */
-    /* Of the caller's job; all its processes may call this at the same time. */
+    /* For the caller's job; all its processes may call this at the same time. */
     uint32_t rank, ranks;
     uint64_t run_id; /* of that job: files that other ranks have written in this run stay */
 };

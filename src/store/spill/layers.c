@@ -20,7 +20,7 @@
  *
  * One lock (rank STORE) for all; under it no system call is made except to wake a thread.
  *
- * What could go wrong: a write that fails leaves its pages as they were, and the engine gets the error. A move
+ * Possible failures: a write that fails leaves its pages as they were, and the engine gets the error. A move
  * that fails changes nothing: the page stays where it is, and its version is not moved again.
  */
 #include "store/spill/layers.h"

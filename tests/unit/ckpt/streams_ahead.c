@@ -23,8 +23,8 @@ static struct vv_device *see_device(void *arg, struct vv_device *inner)
     return inner;
 }
 
-/* Events that have ended and are said to be pending, every other time: a thread that asks several of them
- * one by one may be told so of the first, and not of the second, which waited for it. */
+/* Reports ended events as pending, every other time. A thread that queries two events one by one may see
+ * the first pending and the second ended, although the second waited for the first. */
 static const struct vv_device_ops *real_ops;
 static _Atomic uint64_t asked;
 

@@ -53,7 +53,7 @@ static void ahead(void)
         check_fd(fd, i, 0, 8000);
         close(fd);
     }
-    /* Of two files fetched at once, the one that is wanted later may be evicted again. */
+    /* Two files are fetched at once: the one that is wanted later may be evicted again. */
     T_CHECK(SUM(&j, owner.fetches) >= 64 && SUM(&j, owner.fetches) < 96);
     end(&j);
 }

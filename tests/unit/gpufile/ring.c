@@ -35,7 +35,7 @@ static uint64_t ticket_of(uint64_t lap)
     return lap * gf_handle.n_ring;
 }
 
-/* Of the first entry. */
+/* The first entry. */
 static uint64_t laps_read(void)
 {
     return varve_d_acquire64_sys(&gf_handle.ring[0].read);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Kirchhoff migration: times are those of theory, the image has scatterers and layers where they are, and
- * it is the same bit by bit on the CPU and on the emulated device, whatever its caches hold and whoever
- * does an item. Caches are so small that blocks and tables come and go all the time.
+ * it is the same bit by bit on the CPU and on the emulated device, whatever its caches hold and whichever
+ * thread does an item. Caches are so small that blocks and tables come and go all the time.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -146,7 +146,7 @@ static uint64_t item_bytes(const struct kir_survey *s, uint64_t unit)
     return most;
 }
 
-/* What blocks, tables, layouts and the processor can be. */
+/* The variants of blocks, tables, layouts and the processor. */
 static void set_case(int i, uint64_t block, const struct kir_survey *want, struct kir_params *p)
 {
     static const unsigned slots[] = {4, 8, 100};

@@ -275,7 +275,7 @@ static void test_deadline(void)
     T_ERR(vv_net_wait(call, VV_NEVER_NS, &answer), -ETIMEDOUT);
     vv_net_end(call);
 
-    /* Of two calls, one is answered. */
+    /* One of two calls is answered. */
     ask.deadline_ns = vv_now_ns() + 60 * NT_S;
     T_OK(vv_net_start(a.net, &ask, &call));
     ask = nt_ask(b.id, NT_ECHO, "x", 1);

@@ -176,7 +176,7 @@ static float ricker(int it, double frequency)
     return (float)((1 - 2 * u * u) * exp(-u * u));
 }
 
-/* What a receiver hears `offset` cells beside the source, in a model of so many cells. */
+/* The signal that a receiver records `offset` cells beside the source, in a model of so many cells. */
 static void listen(int dims, int cells, int border, int offset, int steps, float *heard)
 {
     const double c = 0.4, frequency = 0.04;

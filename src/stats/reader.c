@@ -94,7 +94,7 @@ static int take_header(struct vv_stats_page *page, const char *data, size_t byte
         return complain(page, -EAGAIN, "it is being made");
     memcpy(&h, data, VV_MIN(bytes, sizeof(h)));
     if (memcmp(h.magic, VV_STATS_MAGIC, sizeof(h.magic)) != 0)
-        return complain(page, -EBADMSG, "this is no statistics page");
+        return complain(page, -EBADMSG, "not a statistics page");
     if (h.format != VV_STATS_FORMAT)
         return complain(page, -EPROTO, "format %u, of another version of Varve", h.format);
     if (h.header_bytes < least || h.header_bytes > bytes ||

@@ -279,7 +279,7 @@ static int read_head(struct scan *s, char *err, size_t err_bytes)
     struct vv_trace_head head;
 
     if (s->size < sizeof(head) || memcmp(s->bytes, VV_TRACE_MAGIC, sizeof(head.magic)) != 0) {
-        snprintf(err, err_bytes, "this is no trace");
+        snprintf(err, err_bytes, "not a trace");
         return -EINVAL;
     }
     memcpy(&head, s->bytes, sizeof(head));

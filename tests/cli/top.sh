@@ -251,7 +251,7 @@ for bytes in 0 1 100 640 5000 8352 100000; do
     head -c $bytes /dev/urandom >"$dir/pages/varve-stats.1.0"
     if [ $bytes -ge 100 ]; then
         expect 1 --once
-        says "varve-stats.1.0: this is no statistics page" err "top with a damaged page"
+        says "varve-stats.1.0: not a statistics page" err "top with a damaged page"
         says "checkpoint " out "top with a damaged page"
     fi
 done

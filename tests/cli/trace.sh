@@ -132,7 +132,7 @@ says "damaged"
 expect 1 trace info "$dir/none"
 says "$dir/none: No such file or directory"
 expect 1 trace info "$dir/t.svg"
-says "this is no trace"
+says "not a trace"
 expect 2 trace
 expect 2 trace nonsense "$t"
 expect 2 trace info
@@ -148,7 +148,7 @@ expect 0 trace export --help
 expect 2 sim shot --trace "$t"
 expect 2 bench shot --engine file --trace "$t"
 expect 1 $shot --trace "$dir/t.svg"
-says "no trace"
+says "is not a trace"
 expect 1 $shot --trace "$dir/none/t"
 says "trace_file"
 if [ -e /dev/full ]; then

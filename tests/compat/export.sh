@@ -53,7 +53,7 @@ rm "$dir/one/own-5-5.dat"
 grep -q '^1 file, 33 B,' "$dir/out" && grep -q 'own-5-4.dat: it is there already' "$dir/err" && grep -q mine "$dir/one/own-5-4.dat" ||
     { cat "$dir/out" "$dir/err"; fail "a file that is there"; }
 "$varve" export --local "$dir/a/scratch" 2>"$dir/err" && fail "no --veloc"
-grep -q 'Give --veloc FOLDER' "$dir/err" || fail "no --veloc: $(cat "$dir/err")"
+grep -q 'give --veloc FOLDER' "$dir/err" || fail "no --veloc: $(cat "$dir/err")"
 "$varve" export --veloc "$dir/none" --local "$dir/a/scratch" cold 2>"$dir/err" && fail "no such history"
 grep -q "no history 'cold'" "$dir/err" || fail "no such history: $(cat "$dir/err")"
 

@@ -175,7 +175,7 @@ static void step_copy(struct probe *p, const struct step *s)
         return;
     }
     rc = probe_device_copy(p->on_device, p->step_s, 0, &copies);
-    set_rate(add_row(p, "d2d", rc, "%s, waited for each time", size), copies.bps, PROBE_NOTE_COPY);
+    set_rate(add_row(p, "d2d", rc, "%s, one at a time", size), copies.bps, PROBE_NOTE_COPY);
     set_time(add_row(p, "d2d", rc, "%s, the slowest", size), copies.worst_ns, PROBE_NOTE_NONE);
 }
 

@@ -271,7 +271,7 @@ static int parse_operands(int argc, char **argv, int operands, struct removal *r
     if (!r->folder)
         return CLI_USAGE;
     if (first >= argc || r->all == (argc - first > 1)) {
-        fprintf(stderr, "varve rm: expected a history%s%s, and either versions or --all\n",
+        fprintf(stderr, "varve rm: expected a history%s%s, and after it versions or --all\n",
                 first > operands ? " in " : "", first > operands ? r->folder : "");
         return CLI_USAGE;
     }

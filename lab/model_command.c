@@ -144,7 +144,7 @@ static const struct opt options[] = {
     {OPT_U64, .name = "element", .arg = "BYTES", .at = AT(element_bytes), .least = 1, .most = 4096,
      .help = "bytes of one point (4)"},
     {OPT_BYTES, .name = "record", .arg = "SIZE", .at = AT(m.record_bytes), .least = 1,
-     .help = "bytes of a record, instead of these two"},
+     .help = "bytes of a record, instead of --grid and --element"},
     {OPT_U64, .name = "steps", .arg = "N", .at = AT(steps), .least = 1, .most = UINT32_MAX,
      .help = "time steps of each phase (1000)"},
     {OPT_SET, .name = "ratio", .arg = "N,...", .set = set_ratios,
@@ -371,7 +371,7 @@ static void print_table(const void *result)
         else
             printf("  the layers do not hold so much\n");
     }
-    printf("\nAgainst blocking I/O at %.3f GB/s (write) and %.3f GB/s (read). Foretold from "
+    printf("\nAgainst blocking I/O at %.3f GB/s (write) and %.3f GB/s (read). Computed from "
            "bandwidths and\ncapacities; 'varve sim shot' plays one run through, 'varve bench "
            "vector' measures.\n",
            r->o->m.reference.write_bytes_per_s / 1e9, r->o->m.reference.read_bytes_per_s / 1e9);

@@ -250,8 +250,8 @@ static struct trace_call *call_at(const struct trace_view *view, uint32_t thread
     return NULL;
 }
 
-/* The call that a stretch belongs to, if the stretch is not a call: memory is reserved before the commit, on the
- * same thread. */
+/* The call that a stretch belongs to which is not a call itself: the wait of a reservation belongs
+ * to the commit that follows it on the same thread. */
 static struct trace_call *partner(const struct vv_lane *lane, size_t i,
                                   struct trace_call *const *call_of)
 {
@@ -455,7 +455,7 @@ static int make_errors(struct trace_view *view)
             view, "%s version %" PRIu64 ", %s, chunk %" PRIu64 ": %s%s",
             r->arg[0] ? vv_timeline_history(t, r->arg[0], at) : "", r->arg[1],
             vv_timeline_tier(t, VV_TRACE_HISTORY_CONTEXT(r->arg[0]), (int)r->arg[2]), r->arg[3],
-            vv_strerror((int)r->arg[4]), well ? " (repaired: it was restored all the same)" : "");
+            vv_strerror((int)r->arg[4]), well ? " (repaired: a later restore succeeded)" : "");
         if (!e->text)
             return -ENOMEM;
         view->page.nr_errors++;
@@ -505,7 +505,7 @@ static int file_pair(struct trace_view *view, const struct vv_trace_pair *p)
                      strcmp(p->key, "transit.bytes") == 0);
     char amount[PAGE_AMOUNT];
 
-    /* The tables and charts have these. */
+    /* These are shown in the tables and charts. */
     if (!p->note && (strncmp(p->key, "tier.", 5) == 0 || strncmp(p->key, "hop.", 4) == 0 ||
                      strncmp(p->key, "moved.", 6) == 0))
         return 0;

@@ -165,7 +165,8 @@ int varve_opts_init(struct varve_opts *opts, size_t opts_size)
     struct varve_opts o = {.opts_size = opts_size};
     if (!opts || !size_ok(&o))
         return vvi_fail(NULL, &in_options, -EINVAL,
-                        "opts is NULL, or %zu not the size of what it points to", opts_size);
+                        "opts is NULL, or opts_size, %zu, is not the size of the structure",
+                        opts_size);
     int rc = load_defaults(err, sizeof(err), &o);
     if (rc)
         return vvi_fail(NULL, &in_options, rc, "%s", err);
@@ -179,7 +180,8 @@ int varve_opts_load(struct varve_opts *opts, const char *ini_path)
     char err[256] = "";
     struct vv_config cfg;
     if (!size_ok(opts) || !ini_path)
-        return vvi_fail(NULL, &in_options, -EINVAL, "NULL, or options without varve_opts_init");
+        return vvi_fail(NULL, &in_options, -EINVAL,
+                        "an argument is NULL, or varve_opts_init was not called on opts");
     config_of(&cfg, opts);
     int rc = vv_config_load_ini(&cfg, ini_path, err, sizeof(err));
     if (rc == 0)
@@ -195,7 +197,8 @@ int varve_opts_set(struct varve_opts *opts, const char *key, const char *value)
     char err[256] = "";
     struct vv_config cfg;
     if (!size_ok(opts) || !key || !value)
-        return vvi_fail(NULL, &in_options, -EINVAL, "NULL, or options without varve_opts_init");
+        return vvi_fail(NULL, &in_options, -EINVAL,
+                        "an argument is NULL, or varve_opts_init was not called on opts");
     config_of(&cfg, opts);
     int rc = vv_config_set(&cfg, key, value, err, sizeof(err));
     if (rc)

@@ -135,8 +135,9 @@ int varve_history_repair(struct varve_history *h, uint64_t version, int needed)
     /* -ENOTSUP is not recorded: the caller keeps the record of the failure that it tried to repair. */
     rc = h->partner ? vv_partner_repair(h->partner, version, needed != 0) : -ENOTSUP;
     if (rc && h->partner)
-        vvi_fail(h->ctx, &here, rc, "version %llu: %s is not good: %s", (unsigned long long)version,
-                 vv_partner_what(h->ctx->partner, what), vv_strerror(rc));
+        vvi_fail(h->ctx, &here, rc, "version %llu: %s could not be repaired: %s",
+                 (unsigned long long)version, vv_partner_what(h->ctx->partner, what),
+                 vv_strerror(rc));
     vvi_history_leave(h);
     return rc;
 }
@@ -151,7 +152,7 @@ static int fail(struct varve_history *h, const char *operation, uint64_t version
     vv_partner_what(h->ctx->partner, what);
     if (rc == -EPERM)
         return vvi_fail(h->ctx, &here, rc,
-                        "version %llu: this thread must not use MPI, which %s needs", v, what);
+                        "version %llu: %s needs MPI: call from a thread that may use it", v, what);
     return vvi_fail(h->ctx, &here, rc, "version %llu is on local disk, but %s is not safe: %s", v,
                     what, rc == -ETIMEDOUT ? "no answer before the timeout" : vvi_flush_reason(rc));
 }

@@ -24,7 +24,8 @@ int varve_history_opts_init(struct varve_history_opts *opts, size_t opts_size)
     static const struct vvi_where here = {"options", 0, -1, -1};
     if (!opts || opts_size < sizeof(size_t) || opts_size > 1u << 20)
         return vvi_fail(NULL, &here, -EINVAL,
-                        "opts is NULL, or %zu not the size of what it points to", opts_size);
+                        "opts is NULL, or opts_size, %zu, is not the size of the structure",
+                        opts_size);
     memset(opts, 0, opts_size);
     opts->opts_size = opts_size;
     return 0;
@@ -585,15 +586,16 @@ static int region_kind(struct varve_ctx *ctx, const struct vvi_where *here, stru
         return vvi_fail_foreign(ctx, here, rc, vvi_device_code(ctx->device), "region %d at %p: %s",
                                 r->id, (void *)r->ptr, vv_strerror(rc));
     if (r->kind == VV_MEM_DEVICE && left < r->bytes)
-        return vvi_fail(ctx, here, -EFAULT, "region %d: %zu bytes at %p, %zu of them in one piece",
-                        r->id, r->bytes, (void *)r->ptr, left);
+        return vvi_fail(ctx, here, -EFAULT,
+                        "region %d: %zu bytes at %p, but the memory ends after %zu", r->id,
+                        r->bytes, (void *)r->ptr, left);
     return 0;
 }
 
 int vvi_region_check(struct varve_ctx *ctx, const struct vvi_where *here, struct vvi_region *r)
 {
     if (r->id < 0)
-        return vvi_fail(ctx, here, -EINVAL, "region %d: numbers of regions are not negative",
+        return vvi_fail(ctx, here, -EINVAL, "region %d: a region's number must be 0 or more",
                         r->id);
     if (!r->ptr && r->bytes > 0)
         return vvi_fail(ctx, here, -EINVAL,

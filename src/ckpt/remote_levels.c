@@ -100,9 +100,8 @@ static int fail_remote(struct varve_history *h, const char *operation, uint64_t 
                         v, path);
     if (rc == -ERANGE)
         return vvi_fail(h->ctx, &here, rc,
-                        "version %llu: other ranks have another number of ranks in their options "
-                        "than %d",
-                        v, (int)h->ctx->opts.ranks);
+                        "version %llu: the option ranks is %d here and differs on other ranks", v,
+                        (int)h->ctx->opts.ranks);
     return vvi_fail(h->ctx, &here, rc, "version %llu could not be brought to %.100s: %s", v, path,
                     vvi_flush_reason(rc));
 }

@@ -38,7 +38,7 @@ mistake 2 "varve verify: --local and --remote are both given, expected one" veri
 mistake 1 "varve verify: nothing: No such file or directory" verify --repair --local empty --remote nothing
 mistake 1 "'s3://x' is not s3://BUCKET/PREFIX" ls s3://x
 mistake 2 "drain: expected a number of seconds" cached drain x
-mistake 2 "varve rm: expected a history in empty, and either versions or --all" rm empty h
+mistake 2 "varve rm: expected a history in empty, and after it versions or --all" rm empty h
 mistake 2 "varve rm: '3-1' is not a version or a range" rm empty h 3-1
 mistake 2 "varve rm: several folders are given" rm --local a --remote b h 5
 mistake 2 "varve export: no folder to write to is given: give --veloc FOLDER" export empty

@@ -155,7 +155,7 @@ static void test_null_and_absurd(void)
     ck_error(ctx, -EINVAL, "opts_size is 0: call varve_history_opts_init");
     h = ck_history(ctx, "a");
     T_ERR(varve_protect(h, -1, buf, 1), -EINVAL);
-    ck_error(ctx, -EINVAL, "region -1: numbers of regions are not negative");
+    ck_error(ctx, -EINVAL, "region -1: a region's number must be 0 or more");
     T_ERR(varve_protect(h, 0, NULL, 1), -EINVAL);
     ck_error(ctx, -EINVAL, "region 0: the pointer is NULL");
     T_ERR(varve_protect(h, 0, buf, SIZE_MAX), -EINVAL);

@@ -2,9 +2,9 @@
 /*
  * The trace event format, as objects in an array. Its important rules:
  *
- * - Complete events ("X") of one thread have to be nested. So each row of a mover is a thread of its
- *   own, and those of the application have their phases with the calls inside; computing is only added where there
- *   are no phases, which would show the same.
+ * - Complete events ("X") of one thread have to be nested. So each row of a mover is a thread of
+ *   its own. A thread of the application has its phases, with the calls inside them; its computing
+ *   is written only if the trace has no phases, since phases show the same.
  * - Times are in microseconds and may have fractions: three digits are exact.
  * - Numbers above 2^53 are not exact in most readers: they are written as strings.
  */
@@ -14,7 +14,7 @@
 #include "cli/common/json.h"
 #include "cli/report/trace_export.h"
 
-/* Threads of movers, with numbers above all those of the system. */
+/* The thread number of a row of a mover. It is above all thread numbers of the system. */
 #define MOVER_TID(lane, row) (UINT64_C(100000000) + (uint64_t)(lane)*100 + (row))
 
 struct out {
@@ -36,7 +36,7 @@ static void put_number(struct out *o, const char *key, uint64_t value)
         json_uint(&o->j, key, value);
 }
 
-/* Up to and with its name. */
+/* Opens an event and writes its fields, down to the name. */
 static void event_begin(struct out *o, const char *type, const char *name, uint64_t tid)
 {
     json_gap(&o->j, "\n");
@@ -47,7 +47,7 @@ static void event_begin(struct out *o, const char *type, const char *name, uint6
     json_text(&o->j, "name", name);
 }
 
-/* The end of the arguments, and of the event. */
+/* Closes the arguments, and then the event. */
 static void event_end(struct out *o)
 {
     json_close(&o->j);
@@ -105,7 +105,8 @@ static void put_span(struct out *o, const struct vv_span *s, uint64_t tid)
     event_end(o);
 }
 
-/* Spans come by their start; of those with the same one, the outer has to come first. */
+/* Spans are in the order of their start. If several start at once, the outer one has to be written
+ * first. */
 static void put_app_lane(struct out *o, const struct vv_lane *l)
 {
     for (size_t i = 0, next; i < l->nspans; i = next) {

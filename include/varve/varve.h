@@ -161,7 +161,7 @@ struct varve_opts {
     char
         rank_cores[VARVE_CORES_BYTES]; /* processors that the job's processes on this node are bound
                                            to, as a list, for helper_cores = auto; empty: detected */
-    int32_t local_sync;                /* enum varve_local_sync: levels from local on */
+    int32_t local_sync;                /* enum varve_local_sync; at level local and above */
     int32_t parity_set;                /* approximate number of processes in a set; with parity */
     char parity[VARVE_PARITY_BYTES]; /* "off", "xor" or "rs:2": the versions of any one process of a
                                           set ("xor"), or of any two ("rs:2"), are rebuilt from the

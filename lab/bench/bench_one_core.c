@@ -3,11 +3,11 @@
  * The use that the library makes of one core: the process is bound to one processor, library included, and
  * checkpoints versions in host memory to committed files, and restores them.
  *
- * The passes over each byte are measured first, each alone, in processor time of that core: copying it into the
- * cache, its checksum, its way to the disk, and back. Their sum is the least that a version can cost
- * which goes to the disk, as nothing else is done with its bytes. Then the library does all of it. The
- * ratio is predicted over used processor time, which neither the disk nor other programs change much; the bar is
- * 0.7 (--min).
+ * The passes over each byte are measured first, each alone, in processor time of that core: copying
+ * it into the cache, its checksum, its way to the disk, and back. A version on the disk costs at
+ * least their sum, which is the prediction: nothing else has to be done with its bytes. Then the
+ * library does all of it. The result is the predicted processor time divided by the used one.
+ * Neither the disk nor other programs change it much. It has to be at least 0.7 (--min).
  *
  *   bench_one_core [--dir FOLDER] [--size BYTES] [--versions N] [--rounds N] [--buffered] [--no-sync] [--min R]
  *
@@ -130,8 +130,8 @@ static double move(struct bench *b, struct vv_aio *aio, int fd, enum vv_aio_op o
     return start;
 }
 
-/* As many files as the library makes: a page cache that takes memory that was never used before costs more than
- * one that takes its own again, above all in a virtual machine. */
+/* Writes as many files as the library. The page cache is cheaper if it reuses its own memory than
+ * if it takes memory that was never used, above all in a virtual machine. */
 static void measure_disk(struct bench *b, struct passes *p)
 {
     struct vv_aio *aio;

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The limits of the baselines. A baseline counts when its time is explained: from rates
- * that are measured apart from it, its time is predicted and printed beside the measured one.
+ * The limits of the baselines. A baseline counts only if its time is explained: its time is predicted from rates that
+ * are measured apart from it, and printed beside the measured one.
  *
- *   one thread          reads into fresh memory, and then copies from pageable memory: the times add up. Both
- *                       are taken from a part of the same file, before the run and after it, since the cost of
- *                       fresh memory changes from minute to minute
- *   double buffers      the slower of the threads' preads and the copies from pinned memory, and the parts that
- *   cannot overlap: starting the threads, and the first buffers or the last copies the papers' ways    every block
- *   goes round: it asks, its server reads, it pulls the bytes, it handles pages. The round of a single block is
- *   measured, and the server's and the link's share of it; servers, the link and, with one queue of pages for
- *                       all, its lock have lines in front of them when there are many blocks. How
- *                       long these are follows from how long each is held (mean value analysis of a closed
- *                       network, after Schweitzer). A server is held for as long as one is that is never idle,
- *                       longer by what threads lose when as many read at once into as much memory; the
- *                       lock for as long as groups hold it that do nothing else, more where pages have to be
- *                       forgotten than where they are still free. The server with the most slots ends last.
+ * - One thread: it reads into fresh memory, and then copies from pageable memory. The times add up. Both are taken from
+ *   a part of the same file, before the run and after it, since the cost of fresh memory changes from minute to minute.
+ * - Double buffers: the slower of the threads' preads and the copies from pinned memory, and the parts that cannot
+ *   overlap: starting the threads, and the first buffers or the last copies.
+ * - The papers' ways: every block makes rounds. In a round it asks, its server reads, it pulls the bytes, and it handles
+ *   pages. The round of a single block is measured, and the parts of it that the server and the link take. With many
+ *   blocks there are queues in front of the servers, of the link and, if all pages are in one queue, of its lock. The
+ *   lengths of these queues follow from the time for which each is held (mean value analysis of a closed network, after
+ *   Schweitzer). For a server that is the time of a request on a server that is never idle, times what threads lose when
+ *   as many of them read at once into as much memory. For the lock it is measured with groups that do nothing else; it
+ *   is longer where pages have to be evicted than where free ones are left. The server with the most slots ends last.
  *
  * Rates are those of threads that have begun: buffers are touched before, and the best of some runs counts.
  */
@@ -172,7 +170,7 @@ static int measure_start(struct gfb *b, double *ret_s)
     return rc;
 }
 
-/* Among the rows, so that they are kept with them. */
+/* Adds a rate as a row, so that it is kept with the results. */
 static int rate_row(struct gfb *b, const char *name, double rate)
 {
     struct gfb_row *row = gfb_row(b, "rates", "alone", name);
@@ -249,8 +247,8 @@ struct preads {
     pthread_mutex_t lock;
 };
 
-/* With a file of its own, as servers have: small reads of one open file block each other. Each thread reads its
- * own stretch again and again until its time is up. */
+/* Each thread opens the file for itself, as servers do, because small reads of one open file block
+ * each other. It reads its own stretch again and again until its time is up. */
 static void pread_part(void *arg, uint64_t first, uint64_t last)
 {
     struct preads *p = arg;
@@ -263,7 +261,7 @@ static void pread_part(void *arg, uint64_t first, uint64_t last)
     if (buf)
         memset(buf, 1, p->slots * p->piece);
     n = VV_MAX(n, UINT64_C(1));
-    /* All start together, or after a second those that are ready. */
+    /* Threads start together, but wait for the others for a second at most. */
     atomic_fetch_add(&p->ready, 1);
     for (start = gfb_now_s(); atomic_load(&p->ready) < p->threads && gfb_now_s() - start < 1;)
         sched_yield();
@@ -429,7 +427,8 @@ static void part_of(const struct gfb_input *in, uint64_t bytes, uint64_t request
         ret->bytes[0] = ret->bytes[0] / request * request;
 }
 
-/* With the same share of the part in the cache as of the whole, and pages replaced by the groups that took them. */
+/* The way for a part of the input: the cache holds the same share of the part as of the whole
+ * input, and each group replaces its own pages. */
 static struct gfb_way way_alone(const struct gfb_way *way, uint64_t bytes, uint64_t part,
                                 uint32_t blocks, uint32_t servers)
 {
@@ -532,12 +531,12 @@ static int alone_of(struct gfb *b, const struct gfb_way *way, const struct gfb_i
 
 /* A station that one block at a time can use. */
 struct station {
-    double held_s;    /* in each round of each of */
-    double customers; /* blocks that go round, and come to this station */
+    double held_s;    /* in each round of each customer */
+    double customers; /* blocks that come to this station */
 };
 
-/* The time of a round. Some of it is spent at stations, and the rest without waiting for others. A block that
- * comes to a station finds the queue that a network with one block fewer has in the mean. */
+/* The time of a round. Some of it is spent at stations, and the rest without waiting for others. A
+ * block that comes to a station finds the mean queue of a network with one block fewer. */
 static double round_s(double rest, const struct station *st, size_t n)
 {
     double line[4] = {0}, at[4], all = 0;

@@ -2,9 +2,10 @@
 /*
  * Ways to process a survey without the library, as they are written by hand.
  *
- * Double buffering. The items are cut into batches whose tables fit one half of the cache. A stream of their own
- * copies the tables of a batch to a half, after the kernel that used the half before has ended. The kernel begins
- * after the copies. So one half is filled while the other is used.
+ * Double buffering. The items are cut into batches whose tables fit one half of the cache. A
+ * separate stream copies the tables of a batch to a half, once the last kernel that used this half
+ * has ended. The kernel of the batch begins after its copies. So one half is filled while the other
+ * is used.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 struct half {
     struct vv_event *filled, *used;
     void *offsets; /* on the device: where each table is in the cache */
-    uint64_t *at;  /* the same here */
+    uint64_t *at;  /* the same, in host memory */
 };
 
 struct buffers {
@@ -29,7 +30,7 @@ struct buffers {
     uint64_t half_bytes;
     struct half half[2];
     struct vv_copy_seg *segs;
-    uint32_t *seen; /* of each table: the last batch that has it, and 1 more */
+    uint32_t *seen; /* the batch that copied each table last, from 1 on; 0: none */
     uint32_t batches;
 };
 
@@ -103,7 +104,7 @@ static size_t take_items(struct buffers *b, uint64_t from, unsigned which, uint6
             }
             used += (s->bytes[t] + 255) / 256 * 256;
         }
-        if (used > b->half_bytes) { /* its tables stay where they are, unused */
+        if (used > b->half_bytes) { /* left to the next batch: not copied */
             used = before;
             n = had;
             break;

@@ -315,7 +315,7 @@ static struct vvi_entry *next_to_scrub(struct vv_dataset *d)
     return next;
 }
 
-/* It was not read, for lack of memory or descriptors, and stays in this round. */
+/* Lack of memory or descriptors has prevented the read: the entry stays in this round. */
 static void put_back(struct vv_dataset *d, struct vvi_entry *e)
 {
     vv_mutex_lock(&d->lock);

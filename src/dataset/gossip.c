@@ -30,7 +30,7 @@ enum { KEEP_ALL = 64, KEEP_NEXT = 4 };
 /* The state of a member that was last given to the net. */
 struct peer {
     uint64_t id, addr; /* addr: its hash */
-    uint32_t life;     /* the name may stand for another machine in each life */
+    uint32_t life;     /* in each life the name may belong to another machine */
     unsigned flags;
     bool set;
 };
@@ -45,7 +45,7 @@ struct vv_gossip {
     bool started, stopping, again; /* again: the clock thread has to run before due_ns */
     uint64_t due_ns;               /* when the clock thread wakes up */
     struct vv_member *member;
-    uint64_t version, notified_version; /* that the net has, and that `changed` was called for */
+    uint64_t version, notified_version; /* given to the net; to `changed` */
     struct vv_member_row *rows;         /* of `version` */
     struct peer *peers;                 /* in the same order */
     size_t nr, room;
@@ -359,7 +359,7 @@ void vv_gossip_peer(struct vv_gossip *g, uint64_t peer, enum vv_net_change chang
 
     switch (change) {
     case VV_NET_LOST:
-    case VV_NET_BYE: /* a member that leaves has sent that itself */
+    case VV_NET_BYE: /* a member that leaves announces it itself, by a message */
         what = VV_MEMBER_BROKEN;
         break;
     case VV_NET_REFUSED:

@@ -68,7 +68,7 @@ struct vvi_gpufile_file {
 
 struct vvi_gpufile_server {
     struct varve_gpufs *fs;
-    uint32_t index, of; /* of all servers; with slots, decides which ones it serves */
+    uint32_t index, of; /* this server, and the number of servers */
     pthread_t thread;
     struct vv_aio *aio; /* NULL: pread */
     /* Odd while the server uses files. Synchronization: sequentially consistent, against the closing

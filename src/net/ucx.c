@@ -12,9 +12,9 @@
  * that connection lives, and so are all that follow. So UCX can make transfers faster, and never fails one that TCP
  * could make. The death of a peer is noticed by TCP.
  *
- * UCX decides when it releases memory. A buffer that it is receiving into belongs to the call only when all data has
- * come; a buffer that it is sending stays until it is done. Buffers that it has not released when the worker is
- * destroyed are released then.
+ * UCX decides when it releases memory. A buffer that UCX is receiving into is given to the call
+ * only when all data has come; a buffer that UCX is sending from stays until the transfer is done.
+ * Buffers that it has not released when the worker is destroyed are released then.
  *
  * UCX calls back from within its progress function, where endpoints must not be closed: failed ones are marked, and
  * closed afterwards.
@@ -337,7 +337,8 @@ static void drop_expected(struct expected *e)
     free(e);
 }
 
-/* All data has come, or will not. In the second case the call waits on: the sender uses TCP, or is gone. */
+/* All data has come, or the transfer has failed. After a failure the call goes on waiting: the
+ * sender sends again by TCP, or is gone. */
 static void received(struct expected *e, int rc)
 {
     struct vv_net_call *call = e->call;
@@ -395,7 +396,8 @@ static bool receive(struct expected *e, void *desc, size_t bytes)
     return true;
 }
 
-/* Its call has ended; memory that UCX is receiving into stays until that is done. */
+/* Detaches the data from its call, which has ended. Memory that UCX is receiving into stays until
+ * the transfer is done. */
 static struct vv_net_call *let_go(struct expected *e)
 {
     struct vv_net_call *call = e->call;

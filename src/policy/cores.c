@@ -11,8 +11,8 @@ static bool is_bound(const cpu_set_t *mask, const cpu_set_t *all)
     return !CPU_EQUAL(mask, all);
 }
 
-/* Keeps only whole cores in `cpus`: those with all their processors of `all` in it. Returns their
- * number. */
+/* Removes from `cpus` each core that has a processor in `all` but not in `cpus`. Returns the number
+ * of cores that are left. */
 static unsigned whole_cores(const struct vv_cores_question *q, const cpu_set_t *all,
                             cpu_set_t *cpus)
 {

@@ -29,8 +29,9 @@ struct vv_layers_question {
     bool skip_fast, try_fast;
 };
 
-/* The layer that takes the write: the one that will have it first. If the fast one is short of room,
- * data wanted later than all that it holds goes to the slow one directly. -1: neither has room. */
+/* The layer that takes the write: the one that will finish it first. If the fast layer is short of
+ * room, data whose next use is later than that of all its data goes to the slow layer directly. -1:
+ * neither has room. */
 int vv_layers_place(const struct vv_layers_question *q);
 
 /* True if the fast layer needs room. Only while versions are still being written: once they are

@@ -50,8 +50,10 @@ static const struct vv_group_ops *load_group(void)
     return ops;
 }
 
-/* The other processes are about to split the communicator; this one must take part, to leave itself out. MPI is in the
- * program but not linked with this library: if it is not visible here, the others wait. */
+/* Takes part in the split of the communicator that the other processes are about to make, as one
+ * that belongs to no part: otherwise they would wait for this process. It needs MPI's functions,
+ * which this library is not linked with; if the program does not make them visible, the others do
+ * wait. */
 static void leave_out(MPI_Comm comm)
 {
     typedef int initialized_fn(int *flag);

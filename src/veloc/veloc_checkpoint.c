@@ -34,7 +34,7 @@ bool vvi_veloc_late(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int rc, in
     return true;
 }
 
-/* The run of the current version; 0: there is none. */
+/* The run that wrote the current content of the version; 0: the version does not exist. */
 static uint64_t run_of(struct vvi_veloc_hist *hist, int version)
 {
     uint64_t run = 0;
@@ -51,8 +51,9 @@ static bool is_pending(struct vvi_veloc_hist *hist, int version)
     return false;
 }
 
-/* Reverts a version that did not reach its level; the failure will be reported. True: it had replaced a version that is
- * also on its way. Versions of an earlier run are not touched at any level. */
+/* Reverts a version that did not reach its level, and notes the failure for the next report.
+ * Returns true if the version that comes back is itself still on its way. Versions of an earlier
+ * run are not touched at any level. */
 static bool failed(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version, int rc)
 {
     vvi_veloc_fail(c, rc, "checkpoint \"%s\" version %d failed in the background", hist->name,
@@ -77,8 +78,8 @@ static int write_version(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int v
     }
 }
 
-/* Waits until a version that is on its way has a file, before it is replaced: VELOC_Checkpoint_end(0) restores it from
- * the file. */
+/* Waits until the version that is about to be replaced has a file, because VELOC_Checkpoint_end(0)
+ * brings it back from that file. */
 static int file_old(struct vvi_veloc *c)
 {
     if (c->level < VARVE_LEVEL_LOCAL)
@@ -181,8 +182,9 @@ static int mem(struct vvi_veloc *c, const struct vvi_veloc_choice *choice)
     return take_chosen(c, choice);
 }
 
-/* Reverts the version of this phase, and waits until its files are removed. It does not flush, because in a group that
- * waits for other processes, which may have reverted it too and would never write it. */
+/* Reverts the version of this phase, and flushes the history to wait until its files are removed.
+ * At level complete the flush also waits for other processes, which may have reverted the version
+ * and then never write it: so the wait has a limit, and reaching the limit is no error. */
 static int take_back(struct vvi_veloc *c)
 {
     int limit_ms = c->level == VARVE_LEVEL_COMPLETE ? GONE_MS : -1;
@@ -191,7 +193,7 @@ static int take_back(struct vvi_veloc *c)
         list->n--;
     int rc = varve_revert(c->current->h, (uint64_t)c->version);
     if (rc == -ENOENT)
-        rc = 0; /* it failed, and has been reverted */
+        rc = 0; /* it has failed, and is reverted already */
     if (rc == 0) {
         rc = varve_flush(c->current->h, limit_ms);
         /* Each try removes files that the previous one could not, and may return a late error of other versions. */

@@ -27,7 +27,8 @@
 
 #include "veloc/veloc_private.h"
 
-/* Retries for opening a history that a process of an earlier run, which is still ending, holds. */
+/* Retries for opening a history while a process of an earlier run that has not ended yet holds
+ * it. */
 enum { BUSY_TRIES = 100, BUSY_SLEEP_NS = 50 * 1000 * 1000 };
 
 static pthread_mutex_t lock;

@@ -2,10 +2,11 @@
 /*
  * The CUDA backend: opening and closing, the way into the driver, and memory.
  *
- * Every operation makes the device's primary context current in the calling thread and removes it again, so that the
- * application's own is found as it was. It also lifts the thread's restriction on calls beside a graph capture, which
- * would otherwise be spoiled by a mere query of one of our events. Streams and events have no lock; `lock` covers the
- * lists of objects to be freed at closing, and changes of `ranges`.
+ * Every operation makes the device's primary context current in the calling thread and removes it
+ * again, so that the application's own is found as it was. It also puts the thread in the relaxed
+ * capture mode: otherwise a mere query of one of our events would spoil a graph capture of the
+ * application. Streams and events have no lock; `lock` covers the lists of objects to be freed at
+ * closing, and changes of `ranges`.
  *
  * Invariants:
  * - A result that means the end of the context makes the device lost, for good: from then on no operation calls the
@@ -119,8 +120,9 @@ int vvi_cuda_refuse(const struct vvi_cuda *d, int err)
     return err;
 }
 
-/* The scope that the thread has opened with the operation `enter`: operations inside need none of their own, which
- * saves a call on device memory a dozen calls of the driver. */
+/* The scope that the thread has opened with the operation `enter`. Operations inside it open no
+ * scope of their own: a call of the library on device memory then makes a dozen fewer calls of the
+ * driver. */
 static _Thread_local struct {
     const struct vvi_cuda *d; /* NULL: none */
     unsigned depth;
@@ -161,8 +163,8 @@ void vvi_cuda_leave(struct vvi_cuda *d, const struct vvi_cuda_scope *scope)
     (void)d->drv.cuCtxPopCurrent(&ours);
 }
 
-/* A thread is inside one device at a time; in between, operations on another one have scopes of their own as
- * usual. */
+/* A thread is inside one device at a time. Meanwhile its operations on another device open scopes
+ * of their own, as usual. */
 static int enter(struct vv_device *dev)
 {
     struct vvi_cuda *d = vvi_cuda_of(dev);

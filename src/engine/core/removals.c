@@ -25,9 +25,8 @@ void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped)
     obj->dropped = dropped;
 }
 
-/* A failed write may have left something on the disk that is not recorded here. The result does not
- * become false while the object is in the table: the removals behind it continue only after its
- * own. */
+/* True if the object may have a file. (A failed write may have left one that is not recorded here.)
+ * This stays true while the object is in the table: the removals behind it wait for its own. */
 static bool on_disk(const struct vv_core *core, const struct vv_object *obj)
 {
     return obj->durable || obj->spoiled || obj->left || obj->copy[core->disk];
@@ -86,7 +85,7 @@ static void ask(struct vv_core *core, struct vv_object *obj)
 
     vvi_hist(core, obj->hist)->nunremoved -= obj->removal == REMOVAL_FAILED;
     obj->removal = REMOVAL_ASKED;
-    /* Both take a reference. */
+    /* Each of the two orders holds a reference. */
     if (file && file->old_generation)
         vvi_sched_remove_file(core, obj, file->old_generation);
     vvi_sched_remove_file(core, obj, obj->file_generation);
@@ -128,8 +127,9 @@ void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t fi
     struct hist *h = vvi_hist(core, obj->hist);
     const struct vv_object *there = vvi_object_find(core, obj->hist, obj->version);
 
-    /* A version that should be gone matters more than an old generation of an existing one, or than
-     * a failed flush, whose error the version itself has. */
+    /* Overwrites an earlier error if a version that should be gone is still on disk. That matters
+     * more than an old generation of an existing version, and more than a failed flush, whose error
+     * the version itself has. */
     if (!h->late_err || !there || !there->written) {
         h->late_err = status;
         h->late_tier = core->disk;

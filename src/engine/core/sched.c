@@ -160,7 +160,7 @@ static bool issue_on(struct vv_core *core, unsigned family, enum vv_lane lane,
         read_file(o);
     if (dst != VV_TIER_APP)
         fill_pages(core, o, to, pages);
-    /* Pages being filled have no class, and nothing else changes for a first copy. */
+    /* A put into the only copy of an object changes no class: pages being filled have none. */
     if (src != VV_TIER_APP || obj->nmem > to->nfilling + to->nvalid)
         vvi_core_reclass(core, obj, c0, n);
     else if (core->ahead.on)
@@ -331,7 +331,7 @@ static void end_failed_puts(struct vv_core *core)
 }
 
 /* The files tier never exceeds its configured capacity: a put waits for its share as long as
- * flushes, commits or removals under way may yield it. */
+ * flushes, commits or removals under way may still free that much. */
 bool vvi_charge_file(struct vv_core *core, struct vv_req *req)
 {
     struct tier *t;
@@ -602,7 +602,8 @@ static uint32_t dirty_run(const struct vv_core *core, const struct vv_copy *copy
     return n;
 }
 
-/* The last run of chunks that may go from the device and are not on the host: [*ret_first, top]. */
+/* The last run of chunks that may be evicted from the device and are not on the host: [*ret_first,
+ * top]. */
 static uint32_t clean_run(const struct vv_core *core, const struct vv_copy *copy, uint32_t most,
                           uint32_t *ret_first)
 {
@@ -868,8 +869,8 @@ static bool prefetch(struct vv_core *core, unsigned tier, enum vv_hop hop)
     return any;
 }
 
-/* For restores on streams: the next version takes the place of those that they have read. No slots:
- * the lanes keep the order. */
+/* Prefetches for restores on streams: the next version takes the place of versions that these
+ * restores have read. It needs no free slot, because the lanes keep the order. */
 static bool prefetch_ahead(struct vv_core *core)
 {
     unsigned tier = (unsigned)core->device;
@@ -886,18 +887,19 @@ static bool prefetch_ahead(struct vv_core *core)
 
 /* ---- down ---- */
 
-/* True if a flush may pass a full host tier through a transit page. While restoring, only if the
- * disk takes it next, or after chunks that pass in the same way: any chunk of the cache with a
- * farther next use would be flushed first and hold up the page. While writing, a page that is held
- * up is memory like any other, and the next put finds room. */
+/* True if a flush may pass a full host tier through a transit page. While restoring, this holds
+ * only if the disk takes the chunk next, or after chunks that pass in the same way: otherwise
+ * chunks of the cache with a farther next use are flushed first, and the transit page is occupied
+ * meanwhile. While writing, an occupied transit page does no harm: it is memory like any other, and
+ * the next put finds room. */
 static bool may_pass(const struct vv_core *core, const struct vv_object *obj, uint32_t chunk)
 {
     const struct vv_copy *next = farthest_dirty(core, (unsigned)core->host);
 
     if (core->disk < 0)
         return false;
-    /* A put that needs the device page itself: only a lasting place on the host frees it. While the
-     * host grows, such places appear. */
+    /* This put needs the device page that it flushes, and only a lasting page on the host frees
+     * that one. While the host grows, such pages appear. */
     if (obj->writing && !obj->streams && vv_arena_growing(&core->tier[core->host].arena))
         return false;
     if (!next || core->inflight == 0)
@@ -911,8 +913,9 @@ static bool may_pass(const struct vv_core *core, const struct vv_object *obj, ui
            vvi_rank(core, next->obj, (unsigned)core->host, next->dirty_top);
 }
 
-/* Writes beside reads: versions that have to become durable are written, but not at the cost of
- * reads. In its turn, so is a file that was begun: no other is written before it is finished. */
+/* True if a write may go out beside reads: that of a version that has to become durable, as long as
+ * it does not delay reads. Also, after some reads, that of the file that was begun, since no other
+ * file is written before that one is finished. */
 static bool write_beside_reads(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -932,7 +935,7 @@ static bool flush_may_go(const struct vv_core *core, const struct vv_object *obj
 {
     if (!core->cfg.disk_shared || core->puts || core->waits)
         return true;
-    /* While restoring, one at a time: the next read must not wait for two. */
+    /* While restoring, one write at a time: the next read must not wait for two. */
     if (core->hop[VV_HOP_F2H].inflight == 0)
         return core->phase != VV_PHASE_RESTORING || core->hop[VV_HOP_H2F].inflight == 0;
     return write_beside_reads(core, obj);
@@ -1006,10 +1009,10 @@ static bool flush_device(struct vv_core *core)
     return any;
 }
 
-/* True if the flush of an object should wait for the end of its put. Until then the processors
- * copy, and a disk that already has everything else loses only the duration of that copy. Checksums
- * and writes in parallel would make the application, which is blocked, wait up to twice as long.
- * Not if the put needs room, if a request waits for the disk, or once a file was begun. */
+/* True if the flush of an object should wait for the end of its put. The application is blocked
+ * while the processors copy; checksums and writes in parallel would make it wait up to twice as
+ * long. The disk has everything else already, so it is idle only for the duration of that copy.
+ * False if the put needs room, if a request waits for the disk, or once a file was begun. */
 static bool waits_for_put(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct vv_req *req = core->puts;
@@ -1025,7 +1028,7 @@ static bool waits_for_put(const struct vv_core *core, const struct vv_object *ob
     return dirty == 1;
 }
 
-/* Beside reads, versions that have to become durable come before the others. */
+/* The next object to write. Beside reads, versions that have to become durable come first. */
 static struct vv_copy *next_write(const struct vv_core *core)
 {
     struct vv_copy *copy = next_dirty(core, (unsigned)core->host);
@@ -1092,7 +1095,8 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
     bool get = req->kind == VV_REQ_GET, any = false;
     struct vv_req *alone = get ? core->gets : core->puts;
 
-    /* After a request without orders no other call would run the scheduler. */
+    /* A request without orders takes the ordinary path: no other call would run the scheduler for
+     * it. */
     if (core->device < 0 || req->ordered || !req->app_is_device || req->obj->dead ||
         req->obj->nchunks == 0 || alone != req || req->next || (get ? core->puts : core->gets))
         return false;
@@ -1101,8 +1105,8 @@ bool vvi_sched_quick(struct vv_core *core, struct vv_req *req)
     return req->obj->home == core->device && serve_put(core, req, &any);
 }
 
-/* A put spared pages that would have to be read again (next.c), and no flush under way makes
- * room. */
+/* True if a put has spared pages that would have to be read again (next.c), and no flush under way
+ * makes room for it. */
 static bool put_stands_still(struct vv_core *core)
 {
     bool still = core->puts && core->put_short && core->mixed > 0 && !core->stands_still &&

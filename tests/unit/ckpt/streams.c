@@ -401,8 +401,8 @@ static struct {
     const struct vv_device_ops *real;
     struct vv_device_ops ops;
     atomic_bool armed;                 /* the next event_record fails */
-    _Atomic(struct vv_event *) failed; /* on this event */
-    atomic_int waits;                  /* for it, since, that came to their end */
+    _Atomic(struct vv_event *) failed; /* the event whose record failed */
+    atomic_int waits;                  /* successful waits for that event */
 } behind;
 
 static int failing_record(struct vv_device *dev, struct vv_event *event, struct vv_stream *stream)
@@ -433,9 +433,8 @@ static struct vv_device *fail_behind(void *arg, struct vv_device *inner)
     return inner;
 }
 
-/* The copies are in the stream, and the event after them cannot be recorded. The call fails when
- * they have ended: their pages can be reused, and the application's memory too,
- * from then on. */
+/* The copies are in the stream, and the event after them cannot be recorded. The call fails only
+ * after they have ended: from then on their pages and the application's memory can be reused. */
 static void copies_end_before_the_call_fails(void)
 {
     static const struct vv_ckpt_hooks hooks = {.device = fail_behind};
@@ -642,7 +641,7 @@ static void close_waits(void)
     T_OK(varve_close(ctx));
 }
 
-/* Larger than the device cache, and than all memory: bit by bit, waiting for the stream. */
+/* A version that is larger than all memory moves in parts; each part waits for the stream. */
 static void larger_than_memory(void)
 {
     for (int policy = 0; policy < 2; policy++) {

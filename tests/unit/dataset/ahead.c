@@ -58,8 +58,9 @@ static void ahead(void)
     end(&j);
 }
 
-/* Room for 16 files below the low watermark. All of them are there because they were ordered, file 0 twice: first, and
- * `again` places after that. A program reads `reads`, and then two others, for which files are evicted. */
+/* Room for 16 files below the low watermark. An order brings them all; it names file 0 twice, at
+ * places 0 and `again`. A program reads file `reads`, unless that is negative, and then opens two
+ * other files, for which files are evicted. */
 static void expected_twice(unsigned again, int reads)
 {
     uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
@@ -105,7 +106,8 @@ static void expected_twice(unsigned again, int reads)
     end(&j);
 }
 
-/* A file that is ordered twice is kept for its first place, and when that has passed for its second. */
+/* A file that an order names twice is kept for its first place; after that it is kept for its
+ * second. */
 static void ordered_twice(void)
 {
     expected_twice(16, -1);
@@ -193,7 +195,7 @@ static void to_this_node(void)
     T_CHECK(s->counters.memory > ORDER / 4);
     T_CHECK(s->counters.remote <= missed);
     T_EQ(s->waiting, 0);
-    /* No file came and was dropped before it was requested. */
+    /* No file was brought and then dropped before a program requested it. */
     T_CHECK(s->counters.remote_bytes < 2 * ORDER * BYTES);
     free(s);
     T_EQ(SUM(&j, owner.fetches), ORDER);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ring of requests, from the inside: servers that were away and come back find their own request in an entry, or
- * none. The test writes entries as groups do, and moves the servers' counter of tickets as servers do that draw and
- * then stop. A server that has to stop ends after it has looked for its request in vain, so once it has ended, it has
- * also looked at entries that it must not take.
- * And a server that is busy for long delays no request that it could have left to others.
+ * The ring of requests, from the inside. A server that was away and comes back finds the request of
+ * its own ticket in an entry, or none. The test writes entries as groups do. It moves the servers'
+ * counter of tickets, as a server does that draws a ticket and then stops. A server that has to
+ * stop first looks for its request once more. So a server that has ended has also looked at the
+ * entries that it must not take. Also: a server that is busy for long delays no request that
+ * another server could take.
  */
 #include <varve/gpufile.h>
 
@@ -65,7 +66,7 @@ static uint64_t mailbox(uint64_t lap)
     return varve_d_acquire64_sys(&gf_handle.mailboxes[lap * VARVE_G_PARTS]);
 }
 
-/* Waits for its answer. */
+/* Waits for the answer to the request of the lap, and checks it. */
 static void answered(uint64_t lap)
 {
     while (VARVE_G_ANSWER_NUMBER(mailbox(lap)) != 1)
@@ -74,14 +75,14 @@ static void answered(uint64_t lap)
     T_CHECK(gf_right(gf_fs->staging.ptr + lap * 2 * gf_handle.readahead_bytes, lap * PAGE, PAGE));
 }
 
-/* Tickets before this one are drawn; their servers do not look. */
+/* Marks the tickets before this one as drawn by servers that do not look at their entries. */
 static void drawn_up_to(uint64_t ticket)
 {
     atomic_store(&gf_fs->n_orphans, 0); /* those of servers that ran before */
     atomic_store(&gf_fs->next_ticket, ticket);
 }
 
-/* The server that has this ticket looks again. */
+/* The next server that starts takes this ticket and looks at its entry. */
 static void is_back(uint64_t ticket)
 {
     gf_fs->orphans[gf_fs->n_orphans++] = ticket;
@@ -94,7 +95,7 @@ static void look_once(void)
     T_OK(varve_gpufs_stop(gf_fs));
 }
 
-/* The request of lap 0 has the bit of lap 2's. */
+/* Laps 0 and 2 have the same lap bit: the server of lap 2 must not take the request of lap 0. */
 static void two_laps_old(void)
 {
     open_stopped(20000);
@@ -128,8 +129,8 @@ static void give_up(uint64_t lap)
     T_ERR(varve_g_draw(&gf_handle, &ticket), -ETIMEDOUT);
 }
 
-/* After a lap that was given up, the entry has the request of the lap before, which looks like that of the lap
- * after. */
+/* The group of lap 1 gave up, so the entry still has the request of lap 0, which has the same lap
+ * bit as one of lap 2. */
 static void given_up(void)
 {
     open_stopped(1);
@@ -151,7 +152,7 @@ static void given_up(void)
     T_OK(gf_close());
 }
 
-/* One mark for several groups that gave up: all of their servers continue. */
+/* Several groups gave up and left one mark: the servers of all their tickets continue. */
 static void given_up_three_times(void)
 {
     open_stopped(1);
@@ -171,7 +172,7 @@ static void given_up_three_times(void)
     T_OK(gf_close());
 }
 
-/* The group of lap 2 gave up; that of lap 1 has just seen that there is room. */
+/* The group of lap 2 has given up, and the group of lap 1 is about to write its request. */
 static void given_up_a_lap_later(void)
 {
     open_stopped(UINT32_MAX);
@@ -205,7 +206,7 @@ static void read_one_page(void *arg)
     (void)varve_gclose(&f);
 }
 
-/* Random reads put pages next to each other, whatever a window could hold. */
+/* Single pages of random reads are next to each other in staging memory, not a window apart. */
 static void single_pages_are_close_together(void)
 {
     enum { BLOCKS = 4 };
@@ -223,7 +224,7 @@ static void single_pages_are_close_together(void)
     }
     T_EQ(found, BLOCKS);
     T_OK(gf_close());
-    /* Not if windows are pages, or pages are large. */
+    /* There is no memory for single pages if a window is one page, or if pages are large. */
     o.readahead_bytes = o.split_bytes = PAGE;
     gf_open(&o);
     T_CHECK(!gf_fs->page_staging && !gf_handle.page_staging);

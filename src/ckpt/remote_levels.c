@@ -96,7 +96,7 @@ static int fail_remote(struct varve_history *h, const char *operation, uint64_t 
     if (rc == -ECANCELED)
         return vvi_fail(h->ctx, &here, rc,
                         "version %llu: a later run of the job has written it in %.100s, or has "
-                        "replaced this run",
+                        "replaced this run: end this process",
                         v, path);
     if (rc == -ERANGE)
         return vvi_fail(h->ctx, &here, rc,

@@ -24,8 +24,8 @@
 
 #define FULL_LOG_NS (600 * VV_NS_PER_S)
 
-/* The disk is full below the capacity: every file that finds no room is read from the shared file system, and nothing
- * else would show it. So this is logged, but not for each file. */
+/* Logs that the disk is full before the cache has reached its capacity, but not for each file.
+ * Files that find no room are read from the shared file system, and no other message says so. */
 static int log_full(struct vv_dataset *d, int rc)
 {
     uint64_t now_ns = vv_now_ns();

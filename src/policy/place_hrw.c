@@ -188,7 +188,7 @@ static bool has_room(const struct vv_place *p, uint32_t node, const struct vv_pl
            (unsigned __int128)vvi_place_total(loads, bytes) * p->limit_pct * p->weight[node];
 }
 
-/* True if, with the file on it, a would be less full than b by weight. */
+/* True if node a would be less full than node b, each with the file and relative to its weight. */
 static bool is_emptier(const struct vv_place *p, const struct lot *a, const struct lot *b,
                        const uint64_t *load, uint64_t bytes)
 {
@@ -198,7 +198,7 @@ static bool is_emptier(const struct vv_place *p, const struct lot *a, const stru
     return x != y ? x < y : comes_before(a, b);
 }
 
-/* Finds the first in rendezvous order that has room, and the emptiest should there be none. */
+/* Finds the first node in rendezvous order that has room, or the emptiest node if none has. */
 uint32_t vvi_place_hrw_overflow(const struct vv_place *p, uint64_t key, const uint64_t *up,
                                 const struct vv_place_loads *loads, uint64_t bytes)
 {

@@ -122,10 +122,12 @@ static int make_folders(const char *path)
     }
 }
 
-/* The level of checkpoints. Those of a group go to the level that counts all of its processes together. VELOC brings
- * one checkpoint in an interval of seconds to persistent storage, by the clock of each node. Ranks cannot agree on which
- * one without communication, so here it is all or none. It is none with configurations of the prefetching extension:
- * its programs discard checkpoints after reading them back, and set an interval to keep them off the disk. */
+/* The level of checkpoints. For a group it is complete, the level that counts all of its processes
+ * together. VELOC itself copies one checkpoint in each interval of seconds to persistent storage,
+ * by the clock of each node. Here all checkpoints are copied or none, because ranks cannot agree on
+ * one without communication. None are copied with configurations of the prefetching extension: its
+ * programs discard checkpoints after reading them back, and set an interval to keep them off the
+ * disk. */
 static int level_of(const struct vvi_veloc *c)
 {
     const struct vvi_veloc_cfg *cfg = &c->cfg;
@@ -362,9 +364,10 @@ int vvi_veloc_name_check(struct vvi_veloc *c, const char *name, int version)
     return -EINVAL;
 }
 
-/* The number of versions to keep. On scratch each process applies the rule by itself, and another process may not have
- * the newest version yet. Two more versions ensure that there is one that all have, since each process waits for the
- * checkpoint before the last. On persistent storage versions are removed when newer ones are complete. */
+/* The number of versions to keep. On scratch each process applies the rule by itself, and another
+ * process may not have the newest version yet. Two more versions ensure that there is one that all
+ * have, since a process that takes a checkpoint has waited for its previous one. On persistent
+ * storage versions are removed when newer ones are complete. */
 static uint64_t keep_of(const struct vvi_veloc *c)
 {
     long keep = c->cfg.max_versions;
@@ -438,7 +441,9 @@ static int refused(struct vvi_veloc *c, const char *name, int rc)
     return rc;
 }
 
-/* A process by itself has level remote, which looks at no records: it would replace its part of what a group completed. */
+/* True if a group of processes wrote the history and this process has no group. Its level is
+ * remote, which ignores group records: it would replace its part of versions that the group
+ * completed. */
 static bool is_of_group(const struct vvi_veloc *c, const char *name)
 {
     int ranks = 0;

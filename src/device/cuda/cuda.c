@@ -140,8 +140,8 @@ int vvi_cuda_enter(struct vvi_cuda *d, struct vvi_cuda_scope *scope)
     scope->inner = inside.d == d;
     if (scope->inner)
         return 0;
-    /* Nothing can be done if the push failed; but unless the context is gone, copies continue, and a caller that frees
-     * their memory must be able to wait for them. */
+    /* A failed push marks the device as lost only if the context is gone. Otherwise copies
+     * continue, and a caller that frees their memory must be able to wait for them. */
     code = d->drv.cuCtxPushCurrent(d->ctx);
     if (code)
         return vvi_cuda_status(d, code);

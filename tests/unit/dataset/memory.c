@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of other nodes in memory, from the inside: an invalidation in the one moment in which it could be missed, a
- * newer generation, and many threads that wait for one file. */
+ * newer generation, files that were brought before they were requested, and many threads that wait for one file. */
 #include "dataset/node_private.h"
 
 #include <errno.h>
@@ -59,10 +59,11 @@ static struct vv_node *open_node(char root[512], uint64_t revalidate_ns)
     return n;
 }
 
-/* Adds a file as if another node had sent it. */
-static void arrive(struct vv_node *n, const char *path)
+/* Adds a file as if another node had sent it: to a program, or before one requests it, which will happen at `place`. */
+static void arrive(struct vv_node *n, const char *path, uint64_t place)
 {
-    struct want w = {.n = n, .path = path, .fd = -1};
+    struct want w = {
+        .n = n, .path = path, .ahead = place != VV_DATASET_UNKNOWN, .place = place, .fd = -1};
     struct vvi_got got = {.what = VVI_GOT_FILE, .st = {.gen = {4, 1, 2, 3}, .mode = 0100644}};
     int keep = memfd_create("file", MFD_CLOEXEC | MFD_ALLOW_SEALING), fd;
 
@@ -84,12 +85,12 @@ static void overtaken(void)
     int fd;
 
     snprintf(path, sizeof(path), "%s/f", root);
-    arrive(n, path);
+    arrive(n, path, VV_DATASET_UNKNOWN);
     T_OK(vvi_node_memory_get(n, path, &fd, &st));
     close(fd);
     overtake = true;
     snprintf(path, sizeof(path), "%s/g", root);
-    arrive(n, path);
+    arrive(n, path, VV_DATASET_UNKNOWN);
     overtake = false;
     T_ERR(vvi_node_memory_get(n, path, &fd, &st), -ENOENT);
     vv_node_close(n);
@@ -104,11 +105,52 @@ static void other_generation(void)
     int fd;
 
     snprintf(path, sizeof(path), "%s/f", root);
-    arrive(n, path);
+    arrive(n, path, VV_DATASET_UNKNOWN);
     T_OK(vvi_node_memory_get(n, path, &fd, &st));
     close(fd);
     T_CHECK(vv_owner_heard(n->owner, path, vv_owner_changes(n->owner, path), &newer, 0));
     T_ERR(vvi_node_memory_get(n, path, &fd, &st), -ESTALE);
+    vv_node_close(n);
+}
+
+/* The file at this place of the order, as a program opens it. */
+static void open_at(struct vv_node *n, uint64_t place)
+{
+    struct vv_shared_stat st;
+    char path[32];
+    int fd;
+
+    snprintf(path, sizeof(path), "/%llu", (unsigned long long)place);
+    T_OK(vvi_node_memory_get(n, path, &fd, &st));
+    close(fd);
+}
+
+/* Brings files, from `place` on, until there is no room for more. Returns the place after them. */
+static uint64_t bring_all(struct vv_node *n, uint64_t place)
+{
+    for (; vvi_node_memory_room(n) > 0; place++) {
+        char path[32];
+
+        snprintf(path, sizeof(path), "/%llu", (unsigned long long)place);
+        arrive(n, path, place);
+    }
+    return place;
+}
+
+/* A file that a program has opened makes room for the next one that will be wanted, and stays. */
+static void opened_make_room(void)
+{
+    char root[512];
+    struct vv_node *n = open_node(root, 3600 * VV_NS_PER_S);
+    uint64_t end = bring_all(n, 0);
+
+    T_CHECK(end > 1);
+    for (uint64_t i = 0; i < end; i++) {
+        open_at(n, i);
+        T_EQ(bring_all(n, end + i), end + i + 1);
+    }
+    for (uint64_t i = 0; i < 2 * end; i++)
+        open_at(n, i);
     vv_node_close(n);
 }
 
@@ -178,6 +220,7 @@ int main(void)
 {
     T_RUN(overtaken);
     T_RUN(other_generation);
+    T_RUN(opened_make_room);
     T_RUN(all_go_on);
     return t_done();
 }

@@ -108,7 +108,7 @@ VARVE_API int varve_history_open_with(struct varve_ctx *ctx, const char *name,
 VARVE_API int varve_history_close(struct varve_history *h);
 /*
  * The number of ranks that wrote a history, open or not, as recorded in the folders of the context. 0: not
- * recorded, as with one rank. A history of another number of ranks cannot be opened. Blocks while the
+ * recorded, as with one rank at level `local`. A history of another number of ranks cannot be opened. Blocks while the
  * folder is read.
  */
 VARVE_API int varve_history_ranks(struct varve_ctx *ctx, const char *name,

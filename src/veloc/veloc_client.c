@@ -441,14 +441,12 @@ static int refused(struct vvi_veloc *c, const char *name, int rc)
     return rc;
 }
 
-/* True if a group of processes wrote the history and this process has no group. Its level is
- * remote, which ignores group records: it would replace its part of versions that the group
- * completed. */
-static bool is_of_group(const struct vvi_veloc *c, const char *name)
+/* True if a process by itself wrote the history: without this, only rank 0 of the group would refuse it. */
+static bool is_of_one(const struct vvi_veloc *c, const char *name)
 {
     int ranks = 0;
-    return !c->ops && c->level >= VARVE_LEVEL_REMOTE &&
-           varve_history_ranks(c->ctx, name, &ranks) == 0 && ranks > 1;
+    return c->level == VARVE_LEVEL_COMPLETE && our_size(c) > 1 &&
+           varve_history_ranks(c->ctx, name, &ranks) == 0 && ranks == 1;
 }
 
 static int history_add(struct vvi_veloc *c, const char *name, struct vvi_veloc_hist **ret_hist)
@@ -458,7 +456,7 @@ static int history_add(struct vvi_veloc *c, const char *name, struct vvi_veloc_h
             *ret_hist = h;
             return 0;
         }
-    if (is_of_group(c, name))
+    if (is_of_one(c, name))
         return -EINVAL;
     struct vvi_veloc_hist *h = calloc(1, sizeof(*h));
     if (!h || !(h->name = strdup(name))) {

@@ -12,6 +12,14 @@ cat >"$dir/alone.c" <<'END'
 int main(int argc, char **argv)
 {
     int x = 1;
+    if (argc == 3) {
+        if (VELOC_Init_single(0, argv[1]) || VELOC_Mem_protect(0, &x, 1, sizeof(x)))
+            return 2;
+        if (argv[2][0] == 'w')
+            return VELOC_Checkpoint("state", 1) != VELOC_SUCCESS || VELOC_Finalize(1) != VELOC_SUCCESS;
+        x = 0;
+        return VELOC_Restart("state", 1) != VELOC_SUCCESS || x != 1 || VELOC_Finalize(1) != VELOC_SUCCESS;
+    }
     if (argc != 2 || VELOC_Init_single(0, argv[1]) || VELOC_Mem_protect(0, &x, 1, sizeof(x)))
         return 2;
     return VELOC_Checkpoint("state", 1) != VELOC_FAILURE || VELOC_Checkpoint("mine", 1) != VELOC_SUCCESS || VELOC_Finalize(1) != VELOC_SUCCESS;
@@ -24,7 +32,7 @@ run() { # PROCESSES WHAT
 }
 said() { # OTHERS: one line says so, and what to do
     [ "$(grep -c '^veloc: ' "$dir/err")" -eq 1 ] || { cat "$dir/err"; fail "$where: not one line"; }
-    grep -q "^veloc: \[0\] checkpoint \"state\" was written by $1 processes, and this job has .* Run with $1, or .*VELOC_Cleanup.*varve rm --" \
+    grep -q "^veloc: \[0\] checkpoint \"state\" was written by $1 process\(es\)\?, and this job has .* Run with $1, or .*VELOC_Cleanup.*varve rm --" \
         "$dir/err" || { cat "$dir/err"; fail "$where: not said what to do"; }
 }
 files() { find "$dir/$where" -name 'r*.v*.ckpt' -printf '%f\n' | sed 's/\..*//' | sort -u | tr '\n' ' '; }
@@ -53,6 +61,16 @@ for where in scratch persistent; do
     said 2
     gone 3
     run 3 restart
+    if [ $where = persistent ]; then
+        # And what a process by itself has written.
+        config "$dir/one.ini" "$dir/one" async "persistent_interval = 0"
+        "$dir/alone" "$dir/one.ini" write || fail "a process by itself cannot write"
+        mpi 2 "$dir/ranks" "$dir/one.ini" refused >"$dir/out" 2>"$dir/err" </dev/null || { cat "$dir/err"; fail "a group replaces what a process by itself has written"; }
+        said 1
+        "$dir/alone" "$dir/one.ini" restart || fail "a group has removed what a process by itself has written"
+        mpi 2 "$dir/ranks" "$dir/one.ini" cleanup >"$dir/out" 2>"$dir/err" </dev/null || { cat "$dir/err"; fail "cleanup after a process by itself"; }
+        said 1
+    fi
     # The command does it as well.
     run 2 "$([ $where = scratch ] && echo other || echo refused)"
     command=$(sed -n 's/.* command: varve \(rm .*\)/\1/p' "$dir/err")

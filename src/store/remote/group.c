@@ -303,7 +303,8 @@ int vv_group_write_range(const struct vv_group *g, uint64_t run_id, uint64_t fir
                                  .run_id = run_id,
                                  .first_generation = first_generation,
                                  .next_generation = next_generation,
-                                 .history_sum = g->history_sum};
+                                 .history_sum = g->history_sum,
+                                 .ranks = g->no_records ? g->ranks : 0};
     memcpy(life.magic, VV_GROUP_LIFE_MAGIC, sizeof(life.magic));
     life.sum = vv_hash64(&life, offsetof(struct vv_group_life, sum));
     life_name(g, name);

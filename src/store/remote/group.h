@@ -67,7 +67,8 @@ struct vv_group_life {
     uint64_t first_generation;
     uint64_t next_generation; /* the first that a later life may use */
     uint64_t history_sum;
-    uint64_t zero;
+    uint32_t ranks; /* at level remote; 0: level complete, or a local folder */
+    uint32_t zero;
     uint64_t sum;
 };
 _Static_assert(sizeof(struct vv_group_life) == 64, "on disk");
@@ -87,6 +88,7 @@ struct vv_group {
     uint64_t history_sum;
     uint64_t life_run; /* run id of this life; 0: none has begun here */
     uint32_t gone;     /* number of `gone` files that may have to be deleted */
+    bool no_records;   /* level remote: lives carry the number of ranks */
 };
 
 /* Opens the place below that of the history; if `create`, creates it and makes its listings fresh. ranks 0: not

@@ -220,7 +220,37 @@ static int see_note(void *user, const char *name, uint64_t bytes)
     return 0;
 }
 
-int vv_files_ranks(struct vv_folder *folder, const char *history, uint32_t *ret_ranks)
+static int see_first_rank(void *user, const char *name, uint64_t bytes)
+{
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    (void)bytes;
+    *(bool *)user |= vv_ckfile_parse_name(name, &kind, &rank, &version, &generation) &&
+                     kind == VV_CKFILE_COMMITTED && rank == 0;
+    return 0;
+}
+
+/* The number in the life file of the first rank, if it has files and its last life was at level remote. Files are
+ * listed before: a life at level complete replaces that file before it writes others. */
+static int ranks_of_life(struct vv_target *at, const char *history, uint32_t *ret_ranks)
+{
+    struct vv_group group;
+    struct vv_group_life life;
+    bool files = false;
+    int rc = at->ops->list(at, see_first_rank, &files);
+    if (rc == 0 && files)
+        rc = vv_group_open(at, history, 0, 0, false, &group);
+    if (rc < 0 || !files)
+        return rc == -ENOENT ? 0 : rc;
+    if (vv_group_read_life(&group, &life) == 0)
+        *ret_ranks = life.ranks;
+    vv_group_close(&group);
+    return 0;
+}
+
+static int files_ranks(struct vv_folder *folder, const char *history, bool lives,
+                       uint32_t *ret_ranks)
 {
     struct noted n = {0};
     struct vv_group group;
@@ -236,10 +266,17 @@ int vv_files_ranks(struct vv_folder *folder, const char *history, uint32_t *ret_
     }
     if (rc == -ENOENT || (rc == 0 && n.ranks == 0))
         rc = n.at->ops->list(n.at, see_note, &n);
+    if (rc == 0 && n.ranks == 0 && lives)
+        rc = ranks_of_life(n.at, history, &n.ranks);
     vv_target_close(n.at);
     if (rc == 0)
         *ret_ranks = n.ranks;
     return rc;
+}
+
+int vv_files_ranks(struct vv_folder *folder, const char *history, uint32_t *ret_ranks)
+{
+    return files_ranks(folder, history, true, ret_ranks);
 }
 
 /* Life files outlast the files of their rank, so they are used only if nothing else has the number. */
@@ -276,7 +313,7 @@ int vv_files_parts(struct vv_folder *folder, const char *history, uint32_t *ret_
     struct vv_target *at, *group;
     struct left left = {0};
     uint32_t ranks = 0;
-    int rc = vv_files_ranks(folder, history, &ranks);
+    int rc = files_ranks(folder, history, false, &ranks);
     if (rc == 0 && ranks == 0)
         rc = place_below(folder, history, &at);
     if (rc == 0 && ranks == 0) {

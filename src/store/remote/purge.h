@@ -10,7 +10,7 @@
 #include "base/util.h"
 #include "store/store.h"
 
-/* 0: not recorded; a history of one rank has no record. -ENOENT: the history does not exist. */
+/* 0: not recorded; a history of one rank has no record but at levels remote and complete. -ENOENT: the history does not exist. */
 VV_WARN_UNUSED int vv_files_ranks(struct vv_folder *folder, const char *history,
                                   uint32_t *ret_ranks);
 

@@ -250,11 +250,21 @@ static int look_for_file(struct opening *o, uint64_t version, uint64_t generatio
     return rc;
 }
 
+static int other_ranks(const struct opening *o, uint64_t version, uint32_t ranks)
+{
+    const struct vv_remote_opts *opts = &o->hist->remote->opts;
+    return vvi_error(-EINVAL, o->err, o->err_bytes,
+                     "version %" PRIu64 " in %.60s was written by %" PRIu32
+                     " ranks, and this run has %" PRIu32
+                     ": run as many, read its parts (varve_part_open), or remove the history "
+                     "(varve rm, varve_history_remove)",
+                     version, opts->path, ranks, opts->ranks);
+}
+
 static int take_record(void *user, const struct vv_group_record *record, int error)
 {
     struct opening *o = user;
     struct vv_remote_hist *h = o->hist;
-    const struct vv_remote_opts *opts = &h->remote->opts;
     char what[160];
     if (error != 0) {
         snprintf(what, sizeof(what), "its group record cannot be read: %s", strerror(-error));
@@ -262,13 +272,8 @@ static int take_record(void *user, const struct vv_group_record *record, int err
     }
     if (h->part && record->ranks <= h->rank)
         return 0; /* this rank has no file of it */
-    if (record->ranks != opts->ranks && !h->part)
-        return vvi_error(-EINVAL, o->err, o->err_bytes,
-                         "version %" PRIu64 " in %.60s was written by %" PRIu32
-                         " ranks, and this run has %" PRIu32
-                         ": run as many, read its parts (varve_part_open), or remove the history "
-                         "(varve rm, varve_history_remove)",
-                         record->version, opts->path, record->ranks, opts->ranks);
+    if (record->ranks != h->remote->opts.ranks && !h->part)
+        return other_ranks(o, record->version, record->ranks);
     uint64_t generation = record->file[h->rank].generation;
     struct vvi_rfound *f = find_file(o, record->version, generation);
     bool in_remote;
@@ -312,13 +317,29 @@ static int look_for_records(struct opening *o)
     return rc;
 }
 
+/* Versions that another number of ranks wrote at level remote have no records, and would be swept as left over. */
+static int check_life(const struct opening *o)
+{
+    const struct vv_remote_hist *h = o->hist;
+    struct vv_group_life last;
+    if (h->part || vv_group_read_life(&h->group, &last) < 0 || last.ranks == 0 ||
+        last.ranks == h->remote->opts.ranks)
+        return 0;
+    for (size_t i = 0; i < o->n; i++)
+        if (o->v[i].remote && !o->v[i].used)
+            return other_ranks(o, o->v[i].e.version, last.ranks);
+    return 0;
+}
+
 static int take_complete(struct opening *o)
 {
     struct vv_remote_hist *h = o->hist;
     if (!h->group.at)
         return 0; /* part of a history that never had this level */
     int rc = vv_group_scan(&h->group, h->part ? VV_GROUP_DEDUCE : VV_GROUP_WRITE, take_record, o);
-    return rc < 0 ? rc : look_for_records(o);
+    if (rc == 0)
+        rc = look_for_records(o);
+    return rc < 0 ? rc : check_life(o);
 }
 
 /* ---- without group records ---- */
@@ -383,10 +404,27 @@ static const struct vvi_rdamage *worst_of(const struct opening *o, uint64_t vers
     return worst;
 }
 
+static int compare_ranks(void *user, const struct vv_group_record *record, int error)
+{
+    const struct opening *o = user;
+    return error != 0 || record->ranks == o->hist->remote->opts.ranks
+               ? 0
+               : other_ranks(o, record->version, record->ranks);
+}
+
+/* A job of another number of ranks has completed versions: retention and overwriting would take this rank's part. */
+static int check_records(struct opening *o)
+{
+    struct vv_remote_hist *h = o->hist;
+    return h->part ? 0 : vv_group_scan(&h->group, VV_GROUP_DEDUCE, compare_ranks, o);
+}
+
 static int take_highest(struct opening *o)
 {
     struct newest top = newest_of(o);
-    int rc = read_known(o->hist, &top.known);
+    int rc = check_records(o);
+    if (rc == 0)
+        rc = read_known(o->hist, &top.known);
     o->hist->known_first = top.known.first_generation;
     for (size_t i = 0; i < o->n; i++)
         if (out_of_date(&o->v[i], &top))
@@ -611,6 +649,7 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
             h->here = place_of(h, 0, local);
         h->there = place_of(h, 1, h->files);
         rc = vv_group_open(h->there, history, r->opts.rank, r->opts.ranks, true, &h->group);
+        h->group.no_records = !r->opts.complete;
         if (rc < 0)
             vvi_error(rc, err, err_bytes, "cannot open %s/%s/" VV_GROUP_FOLDER ": %s", r->opts.path,
                       history, strerror(-rc));

@@ -112,7 +112,7 @@ static void refused_and_removed(int level, int were, int now)
     T_OK(varve_history_open(ctx[0], "h", &h));
     T_EQ(ck_count(h), 2);
     T_OK(varve_history_ranks(ctx[0], "h", &ranks));
-    T_EQ(ranks, now == 1 && level < VARVE_LEVEL_COMPLETE ? 0 : now);
+    T_EQ(ranks, now == 1 && level == VARVE_LEVEL_LOCAL ? 0 : now);
     T_OK(varve_close(ctx[0]));
 }
 
@@ -123,6 +123,37 @@ static void test_refused_and_removed(void)
         refused_and_removed(level, 2, 4);
         refused_and_removed(level, 3, 1);
     }
+}
+
+/* A rank that opens at level remote what a job at level complete has written, or the other way round. */
+static void other_level(int level, int were, int now)
+{
+    const int other = VARVE_LEVEL_REMOTE + VARVE_LEVEL_COMPLETE - level;
+    struct ck_cfg cfg = config(level);
+    struct varve_history *h;
+    int ranks = -1;
+    job(&cfg, were, "first", 3);
+    cfg.level = other;
+    cfg.local = t_tmpdir(); /* on another node */
+    struct varve_ctx *ctx = other_open(cfg, 0, now, "second");
+    T_ERR(varve_history_open(ctx, "h", &h), -EINVAL);
+    ck_error(ctx, -EINVAL, "varve_history_remove");
+    T_OK(varve_history_ranks(ctx, "h", &ranks));
+    T_EQ(ranks, were);
+    T_OK(varve_close(ctx));
+    cfg.level = level; /* nothing was lost by that */
+    ctx = other_open(cfg, 0, were, "third");
+    T_OK(varve_history_open(ctx, "h", &h));
+    T_EQ(ck_count(h), 3);
+    T_OK(varve_close(ctx));
+}
+
+static void test_other_level(void)
+{
+    other_level(VARVE_LEVEL_COMPLETE, 3, 1);
+    other_level(VARVE_LEVEL_COMPLETE, 2, 4);
+    other_level(VARVE_LEVEL_REMOTE, 3, 2);
+    other_level(VARVE_LEVEL_REMOTE, 1, 2);
 }
 
 /* The second process removes it after the first has written again: the new files stay. */
@@ -187,6 +218,7 @@ static void test_bad(void)
 int main(void)
 {
     T_RUN(test_refused_and_removed);
+    T_RUN(test_other_level);
     T_RUN(test_late_process);
     T_RUN(test_higher_ranks);
     T_RUN(test_bad);

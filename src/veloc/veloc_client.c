@@ -122,8 +122,13 @@ static int make_folders(const char *path)
     }
 }
 
-/* The level of checkpoints. For a group it is complete, the level that counts all of its processes
- * together. VELOC itself copies one checkpoint in each interval of seconds to persistent storage,
+static int our_size(const struct vvi_veloc *c)
+{
+    return c->ops ? c->ops->size(c->group) : 1;
+}
+
+/* The level of checkpoints. For a group of several processes it is complete, the level that counts all
+ * of them together. VELOC itself copies one checkpoint in each interval of seconds to persistent storage,
  * by the clock of each node. Here all checkpoints are copied or none, because ranks cannot agree on
  * one without communication. None are copied with configurations of the prefetching extension: its
  * programs discard checkpoints after reading them back, and set an interval to keep them off the
@@ -135,7 +140,7 @@ static int level_of(const struct vvi_veloc *c)
     if (!cfg->persistent[0] || cfg->persistent_interval < 0 ||
         (cfg->persistent_interval > 0 && caches))
         return VARVE_LEVEL_LOCAL;
-    return c->ops ? VARVE_LEVEL_COMPLETE : VARVE_LEVEL_REMOTE;
+    return our_size(c) > 1 ? VARVE_LEVEL_COMPLETE : VARVE_LEVEL_REMOTE;
 }
 
 /* Sets the folders for scratch and persistent storage. */
@@ -393,11 +398,6 @@ static int history_open(struct vvi_veloc *c, const char *name, struct varve_hist
     return rc;
 }
 
-static int our_size(const struct vvi_veloc *c)
-{
-    return c->ops ? c->ops->size(c->group) : 1;
-}
-
 /* The number of processes that wrote a checkpoint that cannot be opened; 0: the number is not the reason. */
 static int other_size(const struct vvi_veloc *c, const char *name, int rc)
 {
@@ -445,8 +445,8 @@ static int refused(struct vvi_veloc *c, const char *name, int rc)
 static bool is_of_one(const struct vvi_veloc *c, const char *name)
 {
     int ranks = 0;
-    return c->level == VARVE_LEVEL_COMPLETE && our_size(c) > 1 &&
-           varve_history_ranks(c->ctx, name, &ranks) == 0 && ranks == 1;
+    return c->level == VARVE_LEVEL_COMPLETE && varve_history_ranks(c->ctx, name, &ranks) == 0 &&
+           ranks == 1;
 }
 
 static int history_add(struct vvi_veloc *c, const char *name, struct vvi_veloc_hist **ret_hist)

@@ -11,14 +11,14 @@ cat >"$dir/alone.c" <<'END'
 
 int main(int argc, char **argv)
 {
-    int x = 1;
+    int x = 300;
     if (argc == 3) {
         if (VELOC_Init_single(0, argv[1]) || VELOC_Mem_protect(0, &x, 1, sizeof(x)))
             return 2;
         if (argv[2][0] == 'w')
-            return VELOC_Checkpoint("state", 1) != VELOC_SUCCESS || VELOC_Finalize(1) != VELOC_SUCCESS;
+            return VELOC_Checkpoint("state", 3) != VELOC_SUCCESS || VELOC_Finalize(1) != VELOC_SUCCESS;
         x = 0;
-        return VELOC_Restart("state", 1) != VELOC_SUCCESS || x != 1 || VELOC_Finalize(1) != VELOC_SUCCESS;
+        return VELOC_Restart("state", 3) != VELOC_SUCCESS || x != 300 || VELOC_Finalize(1) != VELOC_SUCCESS;
     }
     if (argc != 2 || VELOC_Init_single(0, argv[1]) || VELOC_Mem_protect(0, &x, 1, sizeof(x)))
         return 2;
@@ -68,6 +68,8 @@ for where in scratch persistent; do
         mpi 2 "$dir/ranks" "$dir/one.ini" refused >"$dir/out" 2>"$dir/err" </dev/null || { cat "$dir/err"; fail "a group replaces what a process by itself has written"; }
         said 1
         "$dir/alone" "$dir/one.ini" restart || fail "a group has removed what a process by itself has written"
+        # A group of one process goes on with it.
+        mpi 1 "$dir/ranks" "$dir/one.ini" restart >"$dir/out" 2>"$dir/err" </dev/null || { cat "$dir/err"; fail "one process does not find what a process by itself has written"; }
         mpi 2 "$dir/ranks" "$dir/one.ini" cleanup >"$dir/out" 2>"$dir/err" </dev/null || { cat "$dir/err"; fail "cleanup after a process by itself"; }
         said 1
     fi

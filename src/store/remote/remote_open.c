@@ -407,6 +407,7 @@ static const struct vvi_rdamage *worst_of(const struct opening *o, uint64_t vers
 static int compare_ranks(void *user, const struct vv_group_record *record, int error)
 {
     const struct opening *o = user;
+    o->hist->records = true;
     return error != 0 || record->ranks == o->hist->remote->opts.ranks
                ? 0
                : other_ranks(o, record->version, record->ranks);
@@ -650,6 +651,7 @@ int vv_remote_open(struct vv_remote *r, const char *history, struct vv_files *lo
         h->there = place_of(h, 1, h->files);
         rc = vv_group_open(h->there, history, r->opts.rank, r->opts.ranks, true, &h->group);
         h->group.no_records = !r->opts.complete;
+        h->records = r->opts.complete;
         if (rc < 0)
             vvi_error(rc, err, err_bytes, "cannot open %s/%s/" VV_GROUP_FOLDER ": %s", r->opts.path,
                       history, strerror(-rc));

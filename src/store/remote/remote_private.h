@@ -75,6 +75,7 @@ struct vv_remote_hist {
     struct vv_remote_hist_opts opts;
     uint32_t rank;                  /* whose files these are */
     bool part;                      /* read-only; in no list */
+    bool records;                   /* level complete, or its records were found */
     struct vv_files *local;         /* NULL: direct */
     struct vv_files *files;         /* in the shared folder, owned */
     struct vv_target *here, *there; /* the files of both; here NULL: direct, or a part that

@@ -473,8 +473,8 @@ static int remove_shared(struct vv_remote_hist *h, uint64_t version, uint64_t ge
 {
     struct vv_remote *r = h->remote;
     char name[VV_CKFILE_NAME_MAX];
-    int rc = r->opts.complete ? vv_group_retract(&h->group, version, run_id, generation)
-                              : vv_group_alive(&h->group);
+    int rc = h->records ? vv_group_retract(&h->group, version, run_id, generation)
+                        : vv_group_alive(&h->group);
     if (rc < 0 || !file)
         return rc;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, version, generation);

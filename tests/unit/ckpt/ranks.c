@@ -156,6 +156,27 @@ static void test_other_level(void)
     other_level(VARVE_LEVEL_REMOTE, 1, 2);
 }
 
+/* The record of a version goes, too, if one rank has completed it and discards it at level remote. */
+static void test_discarded_at_remote(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE);
+    struct varve_history *h;
+    job(&cfg, 1, "first", 3);
+    cfg.level = VARVE_LEVEL_REMOTE;
+    struct varve_ctx *ctx = other_open(cfg, 0, 1, "second");
+    T_OK(varve_history_open(ctx, "h", &h));
+    T_EQ(ck_count(h), 3);
+    T_OK(varve_discard(h, 1));
+    T_OK(varve_close(ctx));
+    cfg.level = VARVE_LEVEL_COMPLETE;
+    ctx = other_open(cfg, 0, 1, "third");
+    T_OK(varve_history_open(ctx, "h", &h));
+    T_EQ(ck_count(h), 2);
+    T_OK(varve_protect(h, 0, buf, BYTES));
+    T_OK(varve_checkpoint(h, 1)); /* not damaged, which would be -EEXIST */
+    T_OK(varve_close(ctx));
+}
+
 /* The second process removes it after the first has written again: the new files stay. */
 static void test_late_process(void)
 {
@@ -219,6 +240,7 @@ int main(void)
 {
     T_RUN(test_refused_and_removed);
     T_RUN(test_other_level);
+    T_RUN(test_discarded_at_remote);
     T_RUN(test_late_process);
     T_RUN(test_higher_ranks);
     T_RUN(test_bad);

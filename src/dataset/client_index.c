@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lock of the cache serialises writers. A writer makes a slot odd before its words change and even afterwards.
- * Readers accept only slots that they found even and unchanged. So a client refuses a slot that was withdrawn
- * before its second look. A slot that is withdrawn after the file was opened does no harm: the file was handed
- * out, as by a descriptor.
+ * The lock of the cache serialises writers. A writer makes a slot's sequence number odd before the words of the slot
+ * change, and even afterwards. Readers accept only slots whose number they found even and unchanged. So a client
+ * refuses a slot that was withdrawn before its second look. A slot that is withdrawn after that look does no harm: the
+ * client has the file, as if the daemon had handed it out.
  *
  * Clients map the memory for reading. Once it is sealed they cannot map it for writing (our own mapping was made
  * before), and it cannot shrink under them. Clients may write the counters; these decide only what is evicted
@@ -170,7 +170,8 @@ void vv_index_beat(struct vv_index *x)
 
 void vv_index_enable(struct vv_index *x, bool on)
 {
-    /* Sequentially consistent: after this, a client that looks again must not hand out what is fenced. */
+    /* Sequentially consistent: a client whose second look comes after this store must see it, and must not use a file
+     * of a fenced node. */
     atomic_store((word *)(void *)&x->head->enabled, on);
 }
 
@@ -181,7 +182,7 @@ static void set(word *w, uint64_t value)
     atomic_store_explicit(w, value, memory_order_relaxed);
 }
 
-/* Makes a slot odd. Its words change after that. */
+/* Makes a slot's sequence number odd. The words of the slot change after that. */
 static void begin(word *s)
 {
     set(&s[VV_SERVER_SLOT_SEQ],

@@ -25,14 +25,14 @@ struct vv_index;
 /* `folder` is the folder of the cache as clients open it: absolute. `slots`: a multiple of VV_SERVER_WAYS.
  * -EINVAL, -ENAMETOOLONG, -ENOMEM, -ENOSYS: this kernel cannot share memory that way. */
 VV_WARN_UNUSED int vv_index_new(const char *folder, uint32_t slots, struct vv_index **ret_index);
-/* Ends it for the clients too. No cache may use it any more. Accepts NULL. */
+/* Frees the index; clients stop using it. No cache may use it any more. Accepts NULL. */
 void vv_index_free(struct vv_index *x);
 
 /* The descriptors that clients are given: one to map for reading, and the counters. vv_index_free closes them. */
 void vv_index_fds(const struct vv_index *x, int ret_fds[2]);
 uint64_t vv_index_boot(const struct vv_index *x);
 
-/* Reports that the daemon is alive. Called several times in VV_SERVER_ALIVE_NS. */
+/* Reports that the daemon is alive. To be called several times within VV_SERVER_ALIVE_NS. */
 void vv_index_beat(struct vv_index *x);
 /* Lets clients use it, or not. A node that fences itself, or drains, switches it off first. A new one is on. */
 void vv_index_enable(struct vv_index *x, bool on);

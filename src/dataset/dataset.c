@@ -15,7 +15,7 @@
  * pinned; a pinned entry is not removed. A thread that goes through many entries, to make room or to list them, holds
  * them instead: they stay in memory, but their files may go. So several threads can make room at once, and none
  * waits for a long list to end. An entry that is being removed (GOING) is neither handed out nor removed by another
- * thread; if its file turns out to be open, it returns to its state before.
+ * thread; if its file turns out to be open, it returns to its earlier state.
  *
  * Space is counted in blocks, from before the file is created until it is unlinked and closed, so that
  * the capacity is never exceeded. The manifest's lock is taken before this one, never after.
@@ -301,8 +301,8 @@ static bool is_passed(const struct vv_dataset *d, const struct vvi_entry *e)
     return e->state == DATASET_READY && e->next_use != VV_DATASET_UNKNOWN && e->next_use < d->place;
 }
 
-/* Gives files whose place has passed the rank of their next place. Paths are copied instead of pinned: pinned files
- * cannot be evicted, and another thread may need room now. */
+/* Asks for the next place of each file whose place has passed. From then on the file ranks by its next place. Paths are
+ * copied instead of pinned: pinned files cannot be evicted, and another thread may need room now. */
 static void ask_for_next_places(struct vv_dataset *d)
 {
     char **list;
@@ -313,7 +313,7 @@ static void ask_for_next_places(struct vv_dataset *d)
     vv_mutex_lock(&d->lock);
     for (size_t i = 0; i < d->nr; i++)
         room += is_passed(d, d->all[i]);
-    /* Without memory for the list they rank as unknown. */
+    /* Without memory for the list, these files rank as if no next place were known. */
     list = room ? malloc(room * sizeof(char *)) : NULL;
     for (size_t i = 0; list && i < d->nr && n < room; i++)
         if (is_passed(d, d->all[i]) && (list[n] = strdup(d->all[i]->path)))
@@ -411,7 +411,7 @@ static void note_use(void *user, struct vvi_entry *e)
     e->last_use = ++d->clock;
 }
 
-/* Opens by clients, which did not ask, count as uses now. */
+/* Collects the opens that clients made without asking, and counts them as uses made now. */
 static void harvest_locked(struct vv_dataset *d)
 {
     if (d->opts.index)
@@ -476,9 +476,9 @@ static bool take(struct vv_dataset *d, uint64_t bytes, uint64_t limit)
     return fits;
 }
 
-/* How far a file that no request waits for may fill the cache. The last percents are for requests. A file that is
- * wanted at a place adds nothing above the low watermark. Otherwise the files that were just evicted would come back
- * and take the room that was made for others. */
+/* The limit on used space for a file that no request waits for: the high watermark, because the space above it is for
+ * requests. A file with a place in the order of use does not raise the used space above the low watermark. Otherwise
+ * the files that were just evicted would come back and take the room that was made for others. */
 static uint64_t limit_ahead(struct vv_dataset *d, uint64_t rank)
 {
     uint64_t low = share(d, d->opts.low_pct), high = share(d, d->opts.high_pct);
@@ -507,8 +507,9 @@ int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank)
     return rc;
 }
 
-/* True for one in SWAP_EVERY copies that find no room: it replaces the least recently used copies, several at a time.
- * During epochs all copies are equally useful and swaps only cost; when a job turns to other files, they are needed. */
+/* Counts copies that find no room. True for every (SWAP_EVERY * batch)th of them: then the least recently used copies
+ * are evicted, so that there is room for `batch` copies of this size. During epochs all copies are equally useful, and
+ * replacing one only costs time; when a job turns to other files, old copies have to be replaced. */
 static bool swap_is_due(struct vv_dataset *d, uint64_t bytes, uint64_t *ret_room)
 {
     uint64_t batch;
@@ -664,7 +665,7 @@ static int see_any(void *user, const char *name)
     return strcmp(name, "lock") != 0;
 }
 
-/* Puts the new folder behind the same descriptor numbers. Concurrent calls use the old one or the new one. */
+/* Puts the new folder behind the same descriptor numbers. Concurrent calls use the old folder or the new one. */
 static int make_again(struct vv_dataset *d, char *err, size_t err_bytes)
 {
     int dirfd = -1, lock_fd = -1, rc = open_dir(d, d->folder, err, err_bytes, &dirfd);

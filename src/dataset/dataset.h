@@ -46,7 +46,7 @@ struct vv_dataset_opts {
     uint64_t capacity;      /* bytes on disk, in blocks of 4 KiB */
     unsigned high_pct;      /* above this share room is made ... */
     unsigned low_pct;       /* ... down to this one; 0: the defaults */
-    uint64_t max_file;      /* larger files are refused; 0: only by the capacity */
+    uint64_t max_file;      /* larger files are refused; 0: only files larger than the capacity */
     uint64_t big_file;      /* larger files take free room and that of copies only; 0: no limit */
     enum vv_dataset_verity verity;
     /* A file with an expected place was evicted. Called by the thread that needed the room, with no lock held.
@@ -104,9 +104,9 @@ void vv_dataset_abort(struct vv_dataset_fill *f);
 
 /* ---- handing files out ---- */
 
-/* Returns a descriptor, read-only, at the beginning of the file, its own for each call. The file stays as long as the
- * descriptor or a copy of it is open. The first call after opening the folder reads and verifies the whole
- * file. The caller closes the descriptor.
+/* Returns a read-only descriptor at the beginning of the file; each call returns a descriptor of its own. The file
+ * stays as long as the descriptor or a copy of it is open. The first call after opening the folder reads and verifies
+ * the whole file. The caller closes the descriptor.
  *   -ENOENT   not here
  *   -ESTALE   another generation than `gen` is here (NULL takes any)
  *   -EBADMSG  the file was damaged and has been dropped
@@ -130,9 +130,9 @@ VV_WARN_UNUSED int vv_dataset_sum(struct vv_dataset *d, const char *path,
 VV_WARN_UNUSED int vv_dataset_check(struct vv_dataset *d, const char *path,
                                     const struct vv_dataset_gen *gen);
 
-/* Lets clients open this generation of a file themselves, as `client_path`, if it could be handed out at once. Ends at
- * `until_ns` (of vv_now_ns), when it has to be checked again, or when it is no longer handed out. -ENOENT,
- * -ESTALE; -EAGAIN: not verified; -ENOSYS: there is no index. */
+/* Lets clients open this generation of a file themselves, as `client_path`, if it could be handed out at once. They may
+ * until `until_ns` (by vv_now_ns), when the file has to be checked again, or until the cache stops handing it out, if
+ * that is earlier. -ENOENT, -ESTALE; -EAGAIN: not verified; -ENOSYS: there is no index. */
 int vv_dataset_show(struct vv_dataset *d, const char *path, const struct vv_dataset_gen *gen,
                     const char *client_path, const struct vv_server_stat *stat, uint64_t until_ns,
                     bool direct);

@@ -13,8 +13,8 @@
 #define VVI_DATASET_BLOCK UINT64_C(4096)
 #define VVI_DATASET_NAME  24 /* "0123456789abcdef.data" */
 
-/* FILLING -> READY -> DOOMED -> gone; FILLING -> gone; READY -> GOING -> gone, or back if the file is open in a
- * process; DOOMED -> GOING likewise. One function (dataset.c) changes states. */
+/* FILLING -> READY or gone; READY -> DOOMED or GOING; DOOMED -> GOING; GOING -> gone, or back to READY or DOOMED if the
+ * file is open in a process. One function (dataset.c) changes states. */
 enum vvi_dataset_state {
     DATASET_FILLING, /* a fill owns it; not handed out */
     DATASET_READY,
@@ -39,10 +39,11 @@ struct vvi_entry {
     uint8_t digest[VV_OS_DIGEST];
     /* Written under manifest.lock as well: either lock is enough to read it. */
     bool doomed; /* never handed out again; GOING goes back to DOOMED if set, to READY if not */
-    bool copy;   /* another node keeps it; same locking */
+    bool copy;   /* another node keeps it; written under the same locks as `doomed` */
     bool verified;
     unsigned pins; /* uses of its file without the lock: the file must stay */
-    unsigned held; /* lists it is in, that read only its immutable fields; the file may go */
+    /* Lists that it is in: their threads read only its immutable fields, and its file may be removed. */
+    unsigned held;
     uint64_t next_use, last_use;
     uint64_t round; /* of the last scrub that read it */
     uint32_t shown; /* its first slot in the index, plus one; 0: none */
@@ -60,7 +61,7 @@ struct vvi_manifest {
 };
 
 struct vv_dataset {
-    struct vv_dataset_opts opts; /* immutable, without defaults */
+    struct vv_dataset_opts opts; /* immutable; zeros are replaced by the defaults */
     const struct vv_os *os;
     char *folder; /* immutable: its path, used if the folder has to be made again */
     /* Synchronization: the numbers are immutable. If the folder has to be made again, the files behind them are
@@ -74,8 +75,8 @@ struct vv_dataset {
     struct vv_table by_path; /* without doomed entries */
     uint64_t next_id, clock, place;
     uint64_t refused; /* copies that found no room, since the last swap of copies */
-    /* The scrub goes through `all`. Places are filled from the end, so an entry may move behind it: then it goes
-     * through once more. */
+    /* The scrub goes through `all`. The last entry takes the place of a removed one, so an entry may move to a place
+     * that the scrub has passed. Then the scrub goes through `all` once more. */
     uint64_t round;
     size_t scrub_at;
     bool scrub_again;
@@ -138,18 +139,18 @@ void vvi_dataset_set_state_locked(struct vv_dataset *d, struct vvi_entry *e,
 void vvi_dataset_unpin_locked(struct vv_dataset *d, struct vvi_entry *e);
 /* Turns a copy into a kept file; manifest.lock must be held. */
 void vvi_dataset_own(struct vv_dataset *d, struct vvi_entry *e);
-/* Takes a ready, pinned entry off the list: it is never handed out again. */
+/* Dooms a ready, pinned entry: it is never handed out again. */
 void vvi_dataset_doom(struct vv_dataset *d, struct vvi_entry *e);
 /* Tries to remove the files of doomed entries. */
 void vvi_dataset_bury(struct vv_dataset *d);
-/* Called when a file or the folder was not found. True: the folder was deleted, and all files are gone. Then it is made
- * again, empty; as long as that fails, files find no room. */
+/* Called when a file or the folder was not found. True: the folder was deleted, and all files are gone. Then the folder
+ * is made again, empty; as long as that fails, no file can be stored. */
 bool vvi_dataset_restore(struct vv_dataset *d);
 /* Makes room for `bytes` on disk, and takes it. `rank`, if not 0: evicts only files that rank farther, and the
  * limit is the high watermark. */
 int vvi_dataset_reserve(struct vv_dataset *d, uint64_t bytes, uint64_t rank);
-/* A copy takes free room only, up to the low watermark, and sometimes the room of other copies. May one be stored
- * now, and how much room has to be made first? */
+/* A copy takes free room only, up to the low watermark, and sometimes the room of other copies. True if one may be
+ * stored now; `ret_room`: the room that has to be made first. */
 bool vvi_dataset_may_copy(struct vv_dataset *d, uint64_t bytes, uint64_t *ret_room);
 int vvi_dataset_reserve_copy(struct vv_dataset *d, uint64_t bytes, uint64_t room);
 /* Adds `bytes` to the space that is used; negative: less. */
@@ -159,10 +160,12 @@ uint64_t vvi_dataset_rank_of_copies(void);
 uint64_t vvi_dataset_rank_locked(const struct vv_dataset *d, uint64_t next_use, uint64_t last_use);
 
 /* manifest.c */
-/* Reads it and adds each file to the table that it lists and the folder has. Removes all other files. */
+/* Reads the manifest. Adds to the table each file that is both in the manifest and in the folder, and removes all other
+ * files from the folder. */
 int vvi_manifest_load(struct vv_dataset *d);
 void vvi_manifest_close(struct vv_dataset *d);
-/* Its file is gone: the next record writes it again. manifest.lock must be held. */
+/* The manifest's file is gone: the next record causes the whole manifest to be written again. manifest.lock must be
+ * held. */
 void vvi_manifest_forget_locked(struct vv_dataset *d);
 /* Adds a record of an entry that can be handed out, or of one that cannot any more (which need not have been listed);
  * manifest.lock must be held. A failure loses the manifest, not the cache: the next record rewrites
@@ -172,7 +175,7 @@ void vvi_manifest_unlist_locked(struct vv_dataset *d, struct vvi_entry *e);
 /* Records that an entry listed as a copy is now kept; manifest.lock must be held. */
 void vvi_manifest_own_locked(struct vv_dataset *d, struct vvi_entry *e);
 
-/* fill.c: tries if files of this folder can be sealed. -EOPNOTSUPP, or another error. */
+/* fill.c: tests whether files of this folder can be sealed. -EOPNOTSUPP, or another error. */
 int vvi_dataset_try_seal(struct vv_dataset *d);
 
 /* dataset_verify.c: reads all of a file. -EBADMSG: its bytes or its size are not as expected. */

@@ -2,8 +2,8 @@
 /*
  * Handing files out, and the scrub. In each run of the cache, a file is read as a whole and compared with its checksum
  * before its first descriptor is handed out. A file that does not match, or cannot be read, is dropped, and the
- * caller has to bring it again. A sealed file must have, at each hand-out, the digest that it had when it was
- * sealed, or verified.
+ * caller has to bring it again. At each hand-out, a sealed file must have the digest that it had when this run sealed
+ * or verified it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -85,7 +85,7 @@ static int open_entry(struct vv_dataset *d, const struct vvi_entry *e, bool veri
     return 0;
 }
 
-/* Compares the digest of a pinned entry's file with the known one. The first one in a run is accepted, because the
+/* Compares the digest of a pinned entry's file with the known one. The first digest in a run is accepted, because the
  * content has just been verified. */
 static int check_seal(struct vv_dataset *d, struct vvi_entry *e, int fd)
 {
@@ -102,7 +102,7 @@ static int check_seal(struct vv_dataset *d, struct vvi_entry *e, int fd)
         rc = -EBADMSG;
     }
     vv_mutex_unlock(&d->lock);
-    /* The file may have been copied to another disk: its content is right, and there is no seal. */
+    /* The file may have been copied to another disk: then its content is right, but it has no seal. */
     if (!known && (rc == -ENODATA || rc == -EOPNOTSUPP))
         rc = 0;
     return rc;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Storing files. A fill has an entry, which prevents a second fill of the same file, space, and a file under a
- * temporary name. Its checksum is computed while the bytes are written. In one step the file becomes visible and an
- * older generation ends: a reader gets either of them, whole.
+ * Storing files. A fill has an entry, reserved space, and a file under a temporary name. The entry prevents a second
+ * fill of the same file. Its checksum is computed while the bytes are written. In one step the file becomes visible and
+ * an older generation ends: a reader gets one of the two generations, whole.
  *
  * Where kernel and file system can, a file is sealed (fs-verity) before it gets its name. From then on the kernel
  * checks every page that it reads of the file against a tree of hashes, also for programs that have it open. A
@@ -216,8 +216,8 @@ void vv_dataset_abort(struct vv_dataset_fill *f)
     fill_free(f);
 }
 
-/* Dooms all other entries of this path. manifest.lock must be held. At most one of them is ready: the caller unlists
- * it after dataset->lock. */
+/* Dooms all other entries of this path. manifest.lock must be held. At most one of them is ready: the caller removes
+ * its record from the manifest after releasing dataset->lock. */
 static bool doom_others_locked(struct vv_dataset *d, const char *path, const struct vvi_entry *but,
                                struct vvi_entry **ret_ready)
 {
@@ -246,8 +246,7 @@ int vvi_dataset_try_seal(struct vv_dataset *d)
 {
     static const char name[] = "verity.tmp";
     const struct vv_os *os = d->os;
-    int fd,
-        rc = os->unlinkat(os, d->dirfd, name); /* one from an earlier run cannot be written to */
+    int fd, rc = os->unlinkat(os, d->dirfd, name); /* an earlier run may have left it sealed */
 
     fd = rc < 0 && rc != -ENOENT
              ? rc

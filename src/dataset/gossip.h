@@ -12,7 +12,7 @@
  *     ...
  *     vv_gossip_stop(g); vv_net_stop(net); vv_gossip_free(g); vv_net_free(net);
  *
- * It gives the net every member and its address (vv_net_peer_set), and the epoch.
+ * The gossip gives the net the address of every member (vv_net_peer_set), and the epoch.
  *
  * Threads: any. The net's I/O thread handles messages and evidence, so that news travels on without waking another
  * thread; `changed` is called on a thread of its own.

@@ -8,9 +8,9 @@
  * invalid record ends it, and after a failed write the next record rewrites it. Opening removes content files without
  * a record.
  *
- * Ids are never used twice, neither those of files in the folder nor those in records, so that a record cannot match a
- * later file. The same holds for a folder of the same name that was emptied: programs may still open its files
- * through an index that was not yet taken from them. So ids begin with the time.
+ * An id that a file or a record has had is never used again, so that a record cannot match a later file. This must hold
+ * even after the folder was emptied or deleted: programs may still look for its former files through an index that was
+ * not yet taken from them. So the first id of a run is the current time, or larger.
  *
  * manifest.lock is held across the system calls here, and is the outer one of the two locks.
  */
@@ -160,7 +160,7 @@ static void rewrite_locked(struct vv_dataset *d)
     char *buf = encode_all(d, &bytes, &records);
     int fd = -ENOMEM, rc;
 
-    /* A new file: never through a link or into a file that another user left. */
+    /* Make a new file, so that nothing is written through a link, or into a file, that another user left. */
     if (buf) {
         (void)d->os->unlinkat(d->os, d->dirfd, "manifest.tmp");
         fd = d->os->openat(d->os, d->dirfd, "manifest.tmp", O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -243,14 +243,14 @@ void vvi_manifest_close(struct vv_dataset *d)
 /* State of loading, sorted by id. */
 struct loading {
     struct vv_dataset *d;
-    struct vvi_entry **entry; /* of records, in their order, then by id */
+    struct vvi_entry **entry; /* of the records: in their order while reading, then sorted by id */
     bool *present;            /* the folder has its file */
     size_t nr, room;
-    uint64_t *gone; /* ids of records that end others */
+    uint64_t *gone; /* ids whose records were ended by later records */
     size_t nr_gone, room_gone;
     uint64_t *own; /* ids of copies that are now kept */
     size_t nr_own, room_own;
-    uint64_t *orphan; /* ids of files without a record; twice the id, and 1 for a temporary one */
+    uint64_t *orphan; /* of files without a record: twice the id, plus 1 for a temporary file */
     size_t nr_orphans, room_orphans;
     uint64_t highest;
     bool damaged; /* a part of the manifest could not be read */
@@ -499,7 +499,8 @@ static int remove_orphans(struct loading *l)
     return 0;
 }
 
-/* Nanoseconds since 1970: no run of a folder makes more than one file in each. Ids have 62 bits. */
+/* Nanoseconds since 1970: no run makes more than one file per nanosecond, so a later run begins with a larger id. Ids
+ * have 62 bits. */
 static uint64_t first_id(void)
 {
     struct timespec ts;

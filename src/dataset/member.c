@@ -228,7 +228,7 @@ void vvi_member_merge(struct vv_member *m, const struct vvi_record *r, bool from
         struct vvi_record fresh = *r;
         fresh.since_ns = m->now_ns;
         fresh.sends = 0;
-        /* A new member is not urgent: tables that differ are exchanged. */
+        /* News of a new member need not be urgent: tables that differ are exchanged. */
         if (insert(m, &fresh, &own) == 0)
             changed(m, own, false);
         return;
@@ -287,8 +287,8 @@ static bool in_minority(const struct vv_member *m)
     return 2 * seen < all || (2 * seen == all && !first_seen);
 }
 
-/* Time while fenced does not count for forget_ns. But after fence_ns all dead members are discounted, and the nodes
- * here continue. */
+/* Time while fenced does not count for forget_ns. But after fence_ns all dead members are discounted, and the nodes on
+ * this side of the broken link continue. */
 static void judge(struct vv_member *m)
 {
     bool enough = m->fenced && m->now_ns - m->fenced_ns >= m->opts.fence_ns, fenced;

@@ -70,8 +70,8 @@ struct vv_member_row {
 
 struct vv_member_opts {
     struct vv_member_info self;
-    /* Should be larger than that of its last start: seconds of a clock will do. If it is not, and the address is
-     * another one, members that hear of it correct it. */
+    /* Should be larger than the life of its last start: seconds of a clock will do. If it is not, but the node has
+     * another address than before, members that hear this node make it begin a new life. */
     uint32_t life;
     uint64_t seed;          /* of the random numbers */
     uint64_t period_ns;     /* 0: 300 ms */
@@ -137,8 +137,8 @@ uint64_t vv_member_epoch(const struct vv_member *m);
 bool vv_member_fenced(const struct vv_member *m);
 /* Grows by one with every change of the rows. */
 uint64_t vv_member_version(const struct vv_member *m);
-/* Stores the first `max` rows, and returns the number of all members, this one and FORGOTTEN ones included, in the
- * order of their numbers. */
+/* Stores the first `max` rows, in the order of the members' numbers. Returns the number of all members, this one and
+ * FORGOTTEN ones included. */
 size_t vv_member_rows(const struct vv_member *m, struct vv_member_row *ret_rows, size_t max);
 /* -ENOENT. */
 int vv_member_row(const struct vv_member *m, uint64_t id, struct vv_member_row *ret_row);

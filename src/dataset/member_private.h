@@ -27,7 +27,7 @@ struct vvi_record {
     /* Not sent. */
     unsigned sends;    /* number of messages that still carry it */
     uint64_t since_ns; /* when this node saw it become suspect or dead */
-    bool discounted;   /* does not count: dead, or fenced from, for too long */
+    bool discounted;   /* not counted for the fence: dead, or this node was fenced, for too long */
 };
 
 struct vvi_probe {
@@ -54,13 +54,13 @@ struct vvi_out {
 enum { VVI_PROBES = 64, VVI_RELAYS = 128 };
 
 struct vv_member {
-    struct vv_member_opts opts; /* without defaults */
+    struct vv_member_opts opts; /* zeros are replaced by the defaults */
     uint64_t now_ns, rng;
     bool left;
     struct vvi_record *all; /* in the order of their numbers */
     size_t nr, room, self;  /* self: its index */
     uint64_t version;
-    uint64_t counted, sum, digest; /* counted: the version of the other two */
+    uint64_t counted, sum, digest; /* counted: the version that `sum` and `digest` belong to */
     bool fenced;
     uint64_t fenced_ns; /* since when */
     uint64_t period_at_ns, dead_probe_at_ns, synced_ns;

@@ -3,11 +3,11 @@
  * Membership: which member is pinged when, and what silence means.
  *
  * Each period a member pings the next one in the order of numbers, so that every member is pinged in every period, and
- * a random one, so that this does not depend on a single neighbour. A ping that is not answered within ping_ns is sent
- * through `indirect` others as well. If it is not answered by the end of the period, the target becomes suspect for
- * all. A suspect has suspect_ns to refute that; each member counts from when it heard of the suspicion. If one
- * does not answer, others beyond the same broken link may not answer either: for each, four more are pinged in
- * the next period.
+ * a random one, so that detection does not depend on a single neighbour. A ping that is not answered within ping_ns is
+ * sent through `indirect` others as well. If it is not answered by the end of the period, the target becomes suspect
+ * for all. A suspect has suspect_ns to refute that; each member counts from when it heard of the suspicion. If one
+ * member does not answer, others beyond the same broken link may not answer either: for each failed probe, four more
+ * members are pinged in the next period.
  *
  * So the longest time from freezing to being DEAD everywhere is
  *   period (until the next ping) + period (until the probe fails) + suspect_ns + propagation of the news:

@@ -3,9 +3,9 @@
  * A node: it connects the parts, and keeps the view of the nodes.
  *
  * Membership (gossip.h) reports which nodes are up. From that a *view* with a placement map is made. It is immutable,
- * and a thread keeps one view for the whole of a request. A new view is in place before anything is done about it: then
- * the keeper, a thread of its own, asks the other nodes which files they hold whose home is here now (node_home.c).
- * It starts again when the view changes once more.
+ * and a thread keeps one view for the whole of a request. A new view takes effect before any other work on the change
+ * begins. Then the keeper, a thread of its own, asks the other nodes which files they hold whose home is now this node
+ * (node_home.c). It starts again when the view changes once more.
  *
  * Closing: first the net is stopped, which ends all calls that wait for other nodes; then the queues, the keeper and
  * the threads that bring files ahead; then their data is freed.
@@ -254,7 +254,7 @@ static bool has_healed(const struct vvi_view *old, const struct vvi_view *v)
     return healed;
 }
 
-/* Has all files checked again: with revalidate 0 nothing else does. */
+/* Has all files checked again: with revalidate 0 nothing else causes a check. */
 static void doubt_all(struct vv_node *n)
 {
     vv_owner_doubt(n->owner);
@@ -365,7 +365,7 @@ int vvi_node_path(const struct vv_node *n, const char *path, char *ret_path)
             return 0;
         if (strcmp(ret_path, "/") != 0 && !is_below(r->resolved, ret_path))
             return -EINVAL;
-        /* The path above it may look like it, as with "/". */
+        /* A path above the root has the root's text as its beginning, as "/" has. */
         snprintf(ret_path, VV_DATASET_PATH_MAX + 1, "%s", r->resolved);
         return 0;
     }

@@ -6,8 +6,8 @@
  * The whole job has one order of use. Each home gets its own files of it, with their places. They are brought in that
  * order, several at a time, and the cache makes room by its general rule: files that are wanted later are evicted
  * before files that are wanted earlier (vv_next_rank). When the cache is full of files that are wanted earlier,
- * bringing stops until some of them have been used. Each use of a file moves the order on. A file with several places
- * counts as wanted at the first place still to come, whichever of them it was brought for.
+ * bringing stops until some of them have been used. Each use of a file moves the current place in the order on. A file
+ * with several places counts as wanted at the first place still to come, whichever of them it was brought for.
  *
  * A node can also have an order of its own: the one in which its programs read (`mine`). Files of other homes are
  * brought to this node in that order: to its disk if there is free room, otherwise to memory. Half of `memory` is for
@@ -53,7 +53,8 @@ static struct item *item_new(const char *path, uint64_t place, bool here)
     return item;
 }
 
-/* The heap gives the largest key first: so the first place comes first, and files without a place come last. */
+/* The heap gives the largest key first, so keys fall as places grow: the first place comes first, and files without a
+ * place come last. */
 static int push_locked(struct vvi_ahead *a, struct item *item)
 {
     if (vv_heap_reserve(&a->items, a->items.n + 1) < 0)
@@ -336,8 +337,8 @@ void vvi_node_ahead_opened(struct vv_node *n, const char *path, bool waited)
         return;
     room = vvi_node_memory_passed(n, now, &empty);
     vv_mutex_lock(&a->lock);
-    /* Programs are faster than these threads. They request the next files before these can have come. So the threads
-     * skip ahead of them. */
+    /* A program had to wait, and no file brought ahead is left: programs are faster than these threads. They would
+     * request the next files before the threads could bring them. So the threads skip these files. */
     if (waited && empty)
         a->from = now + (uint64_t)a->threads * VVI_NODE_TOGETHER;
     /* The threads continue when a good part is free: waking them up for each file costs as much as bringing it. */

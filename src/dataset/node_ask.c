@@ -5,8 +5,8 @@
  *
  * A file comes in pieces. The answer brings the first one; the others, of the same generation, are requested several
  * at a time. It is stored in the cache of this node, as a copy, if there is free room, otherwise in a memory file. A
- * file larger than `memory_file` evicts other files instead: in memory, all of it would stay there for as long as a
- * program has it open.
+ * file larger than `memory_file` is always stored in the cache, where it evicts other files: in memory, all of it would
+ * stay there for as long as a program has it open.
  *
  * With the bytes comes the checksum that was taken when the file was fetched from the shared file system. Bytes that
  * do not match it are discarded. The sender is asked to verify its copy, and drops it if it is damaged.
@@ -129,7 +129,7 @@ struct rest {
     uint64_t peer;
     const char *path;
     struct vv_dataset_gen gen;
-    uint64_t changes; /* of the file, before the request */
+    uint64_t changes; /* vv_owner_changes before the request */
     uint64_t next;    /* offset of the next request */
     bool has_sum;     /* `sum` is known */
     uint64_t sum;     /* of the file, when it was fetched from the shared file system */
@@ -155,7 +155,8 @@ static int ask_piece(struct rest *r)
     ask.body = body;
     ask.body_bytes = p.at;
     ask.flags = VV_NET_NO_SUM; /* the checksum of the file is compared */
-    /* One deadline for each piece, behind those before it: the time for the whole file grows with its size. */
+    /* Each piece has its own deadline, with time for the pieces requested before it: so the time for the whole file
+     * grows with its size. */
     ask.deadline_ns = vv_now_ns() + PIECES * r->n->opts.patience_ns;
     ask.data_max = (size_t)VV_MIN(VVI_NODE_PIECE, r->gen.size - r->next);
     rc = vv_net_start(r->n->net, &ask, &r->call[(r->first + r->nr) % PIECES]);
@@ -289,10 +290,11 @@ static bool is_unchanged(struct rest *r)
            vvi_same_gen(&known.gen, &r->gen);
 }
 
-/* Reports the state of a file that was received. -ESTALE: it was changed on its way, and is dropped; if the change left
- * its times alone, its home would take it for the same file. A change is counted before it is reported, and drops
- * the file then: so one of the two threads sees the other.
- * While the owner doubts reports, nothing is kept; the caller gets a descriptor of the file before it is dropped. */
+/* Reports to the owner the state of a file that was received. -ESTALE: the file was changed during the transfer, and
+ * the copy is dropped, because if the change left the file's times alone, its home would take the copy for the same
+ * file. The thread that handles a change counts it first and then drops the copy: so either this thread sees the count,
+ * or that thread finds the copy. While the owner doubts reports, nothing is kept; the caller gets a descriptor of the
+ * file before it is dropped. */
 static int settle(struct rest *r, const struct vv_shared_stat *st, uint64_t age_ns, enum taking how,
                   int *ret_fd)
 {
@@ -369,7 +371,7 @@ static int open_copy(struct rest *r, int *ret_fd)
 {
     int rc = vv_dataset_get(r->n->cache, r->path, &r->gen, ret_fd, NULL);
 
-    /* The error is this node's disk, not the sender's. */
+    /* The damage is on this node's disk, not on the sender's. */
     return rc == -EBADMSG ? -ENOENT : rc;
 }
 
@@ -460,7 +462,8 @@ static int receive(struct vv_node *n, const struct vvi_get *g, struct rest *r,
     *ret_keep = -1;
     rc = spare(r, a->data, a->data_bytes, &got->st, got->age_ns, small ? FREE_ROOM : LITTLE_USE,
                ret_fd);
-    /* There was no room, or it was evicted at once. Not after damage (-EAGAIN): the sender verifies its copy first. */
+    /* If there was no room, or the file was evicted at once, receive it into memory. Not after damage (-EAGAIN): the
+     * sender verifies its copy first. */
     if (rc < 0 && rc != -EAGAIN && small && !vvi_node_ask_is_silence(rc))
         rc = into_memory(r, a->data, a->data_bytes, &got->st, ret_fd, ret_keep);
     if (rc == 0 && *ret_keep >= 0)
@@ -541,8 +544,8 @@ int vvi_node_ask_finish(struct vv_node *n, struct vvi_asked *asked, struct vvi_g
     vv_net_end(asked->call);
     if (rc < 0)
         return rc;
-    /* The time of the answer is unknown here, so assume the time of the request. A file that had to be fetched first
-     * may be younger than that; then its home is asked once more than needed. */
+    /* The time of the answer is unknown here, so assume the time of the request. If the file had to be fetched first,
+     * its check is younger than that; then its home is asked once more than needed. */
     got.age_ns += vv_now_ns() - asked->said_ns;
     *ret_got = got;
     return 0;

@@ -30,7 +30,7 @@ struct want {
     bool stat;
     uint64_t deadline_ns; /* of the program */
     uint64_t give_up_ns;  /* end of waiting for nodes that do not answer */
-    uint64_t changes;     /* of the file, when a node was asked */
+    uint64_t changes;     /* vv_owner_changes when a node was asked */
     bool ahead; /* no program has asked for it yet; one will, at this place of the order */
     uint64_t place;
     /* The result. */
@@ -203,7 +203,7 @@ static int try_home(struct want *w, uint64_t home, int *ret_rc)
         if (rc < 0)
             break;
         /* The node leaves, or is cut off: the home has to find another place. A node that is only silent may have the
-         * file, which would be fetched twice: membership decides. */
+         * file, and another place would fetch it a second time: so membership decides. */
         if (got.what != VVI_GOT_PASS || got.why != -ENOTCONN)
             return take(w, &got);
         rc = -EAGAIN;
@@ -212,7 +212,7 @@ static int try_home(struct want *w, uint64_t home, int *ret_rc)
     return 0;
 }
 
-/* With replicas, asks the next nodes in order, which may have a copy. The same results. */
+/* With replicas, asks the next nodes in order, which may have a copy. Returns as try_home does. */
 static int try_others(struct want *w, const struct vvi_view *v, uint64_t home)
 {
     uint32_t nodes[VV_PLACE_REPLICAS_MAX], nr;
@@ -437,7 +437,8 @@ static int answer(struct vv_node *n, const struct vv_server_ask *ask, bool stat,
 
 /* ---- before they are asked for ---- */
 
-/* A file on its way. Its path is in the table of flights, so that a program that asks for it waits for this. */
+/* A file on its way. Its path is in the table of flights, so that a program that asks for the file waits for this
+ * transfer. */
 struct coming {
     struct want w;
     struct vvi_get g;
@@ -519,7 +520,8 @@ int vvi_node_get_ahead(struct vv_node *n, unsigned nr, const char *const *paths,
         here += done;
         coming[i].flies = coming[i].flies && !done;
     }
-    /* A program that wants one of the others must not wait for these. */
+    /* Only now wait for files that their homes have to fetch first: a program that wants one of the other files must
+     * not wait for these. */
     for (unsigned i = 0; i < nr && !off; i++)
         here += coming[i].flies && find_ahead(&coming[i]);
     return off ? -ENOTCONN : here;

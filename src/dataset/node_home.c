@@ -5,19 +5,19 @@
  * A file is in this node's cache, or a record names the node that keeps it: because this home placed it there (its own
  * share was full), or because that node reported that it has it. A placement is decided once, and stays as long as
  * its node is up. Reports of other nodes are collected again with every view. Each change of the nodes makes some node
- * the home of files that it has no records of. So it asks all others which of its files they hold (HOLD). Requests for
- * files that it has no record of wait for the answers, but only a moment; after that it goes to the shared file
- * system. So when a node comes back with a full disk, the homes of its files ask it, and it learns what was
- * fetched in its absence.
+ * the home of files that it has no records of. This new home asks all others which of its files they hold (HOLD).
+ * Requests for files without a record wait for the answers, but only a moment; after that the new home has the file
+ * fetched from the shared file system. When a node comes back with a full disk, the homes of its files ask it, and it
+ * learns what was fetched in its absence.
  *
  * With several copies, the node that fetched a file from the shared file system has the next nodes in its order take
  * copies (KEEP). When a view changes which nodes these are, the home has the new ones take copies. With one copy the
  * home sends the names to the next node (WILL), so that this one can fetch the files that it inherits before a program
  * asks for them.
  *
- * A placement here is recorded only until the file is here. Both tables have a limit (TABLE_MAX). Above it a clock hand
- * removes entries that were neither requested nor sent again since it last passed them. A file without a record is
- * fetched by its home on request, and so is a file whose will was removed.
+ * The record that a home has placed a file on itself is kept only until the file is there. Both tables have a limit
+ * (TABLE_MAX). Above it a clock hand removes entries that were neither requested nor sent again since it last passed
+ * them. A file without a record is fetched by its home on request, and so is a file whose will was removed.
  *
  * Every request and answer carries the sender's load. It may be old; then a node gets somewhat more than its share.
  *
@@ -214,7 +214,7 @@ static int look_up(struct vv_node *n, const struct vvi_view *v, const char *path
         found = 1;
     }
     vv_mutex_unlock(&n->home.lock);
-    /* Otherwise, a copy of a file that no other node is known to keep. */
+    /* Otherwise this node may have a copy of a file that no other node is known to keep. */
     if (!found && vv_dataset_peek(n->cache, path, &gen, &verified) == 0) {
         *ret_id = n->id;
         found = 1;
@@ -349,7 +349,7 @@ static int decide_place(struct vv_node *n, const struct vvi_view *v, const char 
         if (at != v->self) {
             struct load *l = find_load_locked(&n->home, v->rows[at].info.id);
 
-            /* Until the node reports its load itself. */
+            /* Counts until the node reports its load itself. */
             if (l)
                 l->bytes += st.gen.size;
             VVI_COUNT(n, placed);
@@ -704,8 +704,8 @@ static bool is_new_heir(const struct spread *s, uint64_t key, uint32_t heir)
     return true;
 }
 
-/* Has other nodes take the missing copies. Of copies on other nodes, only one is recorded; a node that has the file
- * already answers that, and nothing happens. */
+/* Has other nodes take the missing copies. The home records only one of the copies on other nodes, so it may ask a node
+ * that has the file already. That node answers so, and nothing is copied. */
 static int spread_copies(struct spread *s, const struct vv_dataset_entry *e, const uint32_t *nodes,
                          uint32_t nr)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Folders of object stores, which are in no file system: the stat of a folder, and its entries, as records in the form
- * that the kernel's have for programs. Every node makes its own listings, without other nodes.
+ * in which the kernel gives them to programs (getdents64). Every node makes its own listings and asks no other node.
  */
 #include <dirent.h>
 #include <errno.h>

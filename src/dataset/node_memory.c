@@ -5,14 +5,15 @@
  *
  * The last files that were opened are kept, within `memory`: programs open labels and indexes again and again, on every
  * node. A kept file is valid for as long as its home's check of the shared file system is; after that the home is
- * asked, and confirms in a few bytes that it is the same. Each takes a descriptor and at least a page. So small files
- * are counted in pages, and their number is limited to a share of the descriptors that this process may have. Files
- * that were handed out do not count here: their memory is the programs', and lasts as long as they are open.
+ * asked, and confirms in a few bytes that the file is the same. Each kept file takes a descriptor and at least a page.
+ * So small files are counted in pages, and their number is limited to a share of the descriptors that this process may
+ * have. Files that were handed out do not count here: their memory is the programs', and lasts as long as they are
+ * open.
  *
  * Files that were brought before a program asked for them (node_ahead.c) are kept apart until one does, in the order in
- * which they will be wanted. They take at most half of `memory`, and do not evict files that a program has had. When
- * that half is full, files are dropped whose place the order has passed by more than the number of files there:
- * programs that read in parallel do not keep the order exactly.
+ * which they will be wanted. They take at most half of `memory`, and do not evict files that a program has opened. When
+ * that half is full, a file is dropped if the order has passed the file's place by more than the number of files in
+ * that half: programs that read in parallel do not keep the order exactly.
  *
  * memory.lock protects all of it; under it only files are opened and closed, which is short.
  */
@@ -145,8 +146,8 @@ static void drop_locked(struct vvi_memory *m, struct vvi_memory_file *f)
     free(f);
 }
 
-/* With revalidate 0 age means nothing: a file is valid if the owner's record of its path is, and has the same
- * generation. `known`: that record's, or NULL. */
+/* With revalidate 0 the age of a file does not matter: the file is valid if the owner has a valid record of its path,
+ * with the same generation. `known`: the state in that record, or NULL. */
 static bool is_fresh(const struct vv_node *n, const struct vvi_memory_file *f,
                      const struct vv_shared_stat *known)
 {
@@ -195,7 +196,7 @@ bool vvi_node_memory_awaits(struct vv_node *n, const char *path, uint64_t place)
     return f;
 }
 
-/* True if so many sixteenths of the memory are free. */
+/* True if the files brought ahead take less than so many sixteenths of the memory, and of the number of files. */
 static bool has_room_locked(const struct vv_node *n, unsigned sixteenths)
 {
     const struct vvi_memory *m = &n->memory;

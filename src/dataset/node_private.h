@@ -132,7 +132,7 @@ enum vvi_queue_kind {
 
 struct vvi_job {
     struct vvi_job *next;
-    /* Must free the job. `stopping`: the node is being closed, and it must do nothing else. */
+    /* Must free the job. `stopping`: the node is being closed, and fn must do nothing else. */
     void (*fn)(struct vv_node *n, struct vvi_job *job, bool stopping);
     struct vv_net_req *req; /* NULL: none */
     uint64_t peer, epoch;   /* of the node that asks */
@@ -297,7 +297,7 @@ void vvi_node_home_will(struct vv_node *n, uint64_t from, const void *body, size
 /* ---- asking and answering ---- */
 
 /* Answers a request for a file or its description, as home or as holder. 0: `ret_got`, and a descriptor if it is FILE
- * and not STAT. -EINPROGRESS: not without FETCH. */
+ * and not STAT. -EINPROGRESS: the answer takes a fetch or a check, and FETCH is not set. */
 int vvi_node_serve(struct vv_node *n, const struct vvi_get *g, uint64_t deadline_ns,
                    struct vvi_got *ret_got, int *ret_fd);
 /* Handles a request that arrives, on the net's thread. */
@@ -316,7 +316,7 @@ struct vvi_asked {
     uint64_t peer;
     const struct vvi_get *g;
     uint64_t deadline_ns, said_ns;
-    uint64_t changes; /* of the file, before the request */
+    uint64_t changes; /* vv_owner_changes before the request */
 };
 int vvi_node_ask_start(struct vv_node *n, uint64_t peer, const struct vvi_get *g,
                        uint64_t deadline_ns, struct vvi_asked *ret_asked);
@@ -331,7 +331,8 @@ int vvi_node_ask_spare(struct vv_node *n, uint64_t peer, const char *path,
 /* A request with only a status as answer. */
 int vvi_node_ask_short(struct vv_node *n, uint64_t peer, uint16_t type, const void *body,
                        size_t bytes, uint64_t deadline_ns);
-/* Waits for the end of a call, or of the node that it was made to, and reports the latter to membership. */
+/* Waits for the end of a call. -ECONNRESET also if membership has given up the peer, or this node is being closed.
+ * Reports a deadline that has passed to membership. */
 int vvi_node_ask_wait(struct vv_node *n, uint64_t peer, struct vv_net_call *call,
                       struct vv_net_answer *ret_answer);
 /* True if the error means that the node did not answer. */

@@ -3,9 +3,9 @@
  * Work for other threads. Requests of other nodes arrive on the net's thread, which all peers share and which must not
  * block. There are several queues, because jobs of one kind wait for jobs of another kind on other nodes; in one
  * queue they would wait behind each other for ever. A SLOW job waits until the others have listed the files that they
- * hold (LIST). Giving a copy away (BACK) waits until the other node has it (COPY), which waits for bytes that a FAST or
- * SLOW job of this node sends; so do LARGE jobs. FAST and LIST jobs wait for no other node. So every wait for a node
- * is a wait for a queue that moves.
+ * hold (LIST). A job that gives a copy away (BACK) waits until a COPY job of the other node has stored it. COPY and
+ * LARGE jobs wait for bytes that a FAST or SLOW job of another node sends. FAST and LIST jobs wait for no other node.
+ * So no circle of waits can form, and every queue moves.
  *
  * A thread is started when a job finds none idle, up to a limit, and stays.
  */

@@ -7,9 +7,9 @@
  * second step (FETCH) waits until the sender's deadline; it ends earlier only if membership finds the node dead. So a
  * slow shared file system is never taken for a dead node.
  *
- * Requests arrive on the net's thread and are put in queues there. That thread itself answers only the first step of a
- * request for a small file whose bytes are in memory, or that has to be checked again, when no other request waits:
- * this saves waking up two threads.
+ * Requests arrive on the net's thread and are put in queues there. That thread itself answers the first step of a
+ * request if the file is here and small, no other request waits, and either the bytes are in memory or the answer is
+ * -EINPROGRESS: this saves waking up two threads.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -49,7 +49,7 @@ static int give(const struct vvi_get *g, int fd, struct vvi_got *got, int *ret_f
     return 0;
 }
 
-/* Waits for a copy that may be on its way from another node; the owner does not see these. */
+/* Waits for a copy that may be on its way from another node; the owner does not know of these copies. */
 static int get_waiting(struct vv_node *n, const char *path, uint64_t deadline_ns, int *ret_fd,
                        struct vv_shared_stat *ret_stat)
 {
@@ -200,7 +200,8 @@ static void reply_got(struct vv_node *n, struct vv_net_req *req, const struct vv
     uint64_t size = got->st.gen.size;
     int rc;
 
-    /* Never computed from the bytes on disk now: then damaged bytes would get a matching checksum. */
+    /* The checksum is never computed from the bytes now on disk: otherwise damaged bytes would get a matching
+     * checksum. */
     if (fd >= 0 && vv_dataset_sum(n->cache, g->path, &got->st.gen, &got->sum) < 0) {
         close(fd);
         answer(req, -ESTALE); /* dropped meanwhile */

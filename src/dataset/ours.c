@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Paths are checked from the top down, so that nothing can be exchanged behind the check. In a folder that only this
- * user and root can change, an entry stays the same; in one with the sticky bit, an entry of this user or of root does.
+ * user and root can change, no other user can exchange an entry. In a folder with the sticky bit, no other user can
+ * exchange an entry that belongs to this user or to root.
  */
 #include "dataset/ours.h"
 

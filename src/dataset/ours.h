@@ -3,8 +3,8 @@
  * Checks that files and folders belong to this user alone. The cache trusts its files because of their place: another
  * user who could put a file, a link or a folder there would decide what programs read.
  *
- * Trusted are this user and root. In a user namespace, so is the owner whose number is not mapped: the machine's root
- * appears there under that number.
+ * Trusted users are this user and root. In a user namespace, the owner whose number is not mapped is trusted too: the
+ * machine's root appears there under that number.
  *
  * Threads: any. The error is always -EPERM, with a text: the problem, the expectation, and a remedy.
  */

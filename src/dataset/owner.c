@@ -234,8 +234,8 @@ static bool same_gen(const struct vv_dataset_gen *a, const struct vv_dataset_gen
            a->inode == b->inode;
 }
 
-/* The value for known.doubts: whether a check of that time is sure. `early_ns`: by how much earlier the node that
- * checked may have begun to doubt. */
+/* The value for known.doubts: the owner's counter if a check made at `looked_ns` is sure, otherwise one less.
+ * `early_ns`: by how much earlier than this node the node that checked may have begun to doubt. */
 static uint64_t sure_since_locked(const struct vv_owner *o, uint64_t looked_ns, uint64_t early_ns)
 {
     bool sure = o->doubts == 0 || (int64_t)(looked_ns + early_ns - o->sure_ns) >= 0;
@@ -529,7 +529,7 @@ static int begin_work(struct vv_owner *o, struct known *k, uint64_t limit, uint6
         rc = 1;
     } else {
         o->stats.waits++;
-        /* A file that is too large to wait for is known while it is still being read. */
+        /* The size of a file is known while it is still being read: do not wait for one above the limit. */
         if (limit && k->bringing > limit)
             rc = -EINPROGRESS;
         while (k->working && rc == 0)

@@ -73,8 +73,8 @@ int vvi_places_add(struct vvi_places *p, const char *path, uint64_t place)
     return 0;
 }
 
-/* A use takes the first place, even if it has passed. But if the next place has passed as well, it takes that one: the
- * file was read without a request. */
+/* A use takes the first place, even if it has passed. But if the next place has passed as well, the use takes that one:
+ * then the file was read once without a request. */
 bool vvi_places_use(struct vvi_places *p, const char *path, uint64_t *ret_next)
 {
     struct file *f = p->paths.table.n ? vvi_paths_find(&p->paths, path) : NULL;

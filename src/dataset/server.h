@@ -53,7 +53,8 @@ struct vv_server_ops {
     /* Describes the file as an open would. `ret_readable`: an open would succeed. */
     int (*stat)(void *user, const struct vv_server_ask *ask, struct vv_server_stat *ret_stat,
                 bool *ret_readable);
-    /* A program is about to change the file, or has. Returns when the old content is not handed out any more. */
+    /* A program is about to change the file, or has changed it. Returns when the old content is not handed out any
+     * more. */
     int (*invalidate)(void *user, const struct vv_server_ask *ask);
     /* Lists a folder that is in no file system: a descriptor, as from open, of a vv_server_folder. */
     int (*list)(void *user, const struct vv_server_ask *ask, int *ret_fd,

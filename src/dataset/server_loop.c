@@ -10,8 +10,8 @@
  * back. job->lock decides which thread answers: a job that the loop took back, because its client has gone or has
  * waited too long, is not answered by another thread.
  *
- * Nothing here waits for a client: a reply that does not fit into its socket ends the connection. With one
- * request at a time that is a client that does not read.
+ * Nothing here waits for a client: a reply that does not fit into its socket ends the connection. As there is one
+ * request at a time, this happens only to a client that does not read.
  *
  * A connection may end while a worker has its request. Then the job has no connection, and its descriptor is closed
  * when it comes back. Connections are freed after the events of a turn, which may refer to them.
@@ -445,7 +445,7 @@ static void on_conn(struct vvi_server_conn *c, uint32_t events)
     }
     if (c->fd < 0)
         return;
-    /* The kernel discards descriptors that a client sends along: the call has no place for them. */
+    /* The kernel discards descriptors that a client sends along, because recv has no buffer for them. */
     n = recv(c->fd, msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -468,7 +468,8 @@ void vvi_server_loop_ended(struct vvi_server_loop *loop, struct vvi_server_job *
     vv_mutex_lock(&loop->lock);
     job->next = loop->ended;
     loop->ended = job;
-    /* If the client has its answer, the loop can wait for the next request, or for the next tick. */
+    /* If the client has its answer, the loop need not be woken up: it takes the job back with the next request, or at
+     * the next tick. */
     first = !loop->awake && !answered;
     loop->awake = loop->awake || first;
     vv_mutex_unlock(&loop->lock);

@@ -33,8 +33,8 @@ struct vvi_server_job {
     uint64_t deadline_ns;
     struct vvi_server_job *next;
     struct vv_mutex lock; /* rank STORE; no other lock is taken under it */
-    /* Synchronization: lock. The thread that a client's request waits on answers it, unless the loop has taken the job
-     * back; `sock` is valid until then. */
+    /* Synchronization: lock. The worker that has the job answers the client, unless the loop has taken the job back;
+     * `sock` is valid until the loop does. */
     bool taken_back, answered;
     int sock, send_rc;
     /* The result. */
@@ -111,7 +111,7 @@ void vvi_server_loop_stop(struct vvi_server_loop *loop);
 void vvi_server_loop_free(struct vvi_server_loop *loop);
 /* In a thread that may wait: answers the client of a job, if it still waits. */
 void vvi_server_loop_answer(struct vvi_server_job *job);
-/* In any thread: hands a job back that has ended. */
+/* In any thread: hands a job that has ended back to its loop. */
 void vvi_server_loop_ended(struct vvi_server_loop *loop, struct vvi_server_job *job);
 
 #endif

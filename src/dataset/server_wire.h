@@ -47,8 +47,7 @@ enum vv_server_op {
 #define VV_SERVER_NOFOLLOW 1u
 /* Flags of INVALIDATE: TREE: it is a folder or a link, and everything below it changes too. BEGINS: the change is
  * about to be made, and the file is not handed out until the same request without this flag. INODE: the inode follows
- * the path, in
- * 8 bytes. */
+ * the path, in 8 bytes. */
 #define VV_SERVER_TREE   2u
 #define VV_SERVER_BEGINS 4u
 #define VV_SERVER_INODE  8u
@@ -139,8 +138,8 @@ _Static_assert(sizeof(struct vv_server_name) == 24, "as the kernel has it");
 /* ---- the index ---- */
 
 /* Files that clients may open themselves. Two pieces of shared memory. Clients map the first for reading: this header
- * and `nr_slots` slots. In the second, of as many counters of 32 bits, they add one for each use. A path is in one of
- * VV_SERVER_WAYS slots, from (hash mod nr_slots / VV_SERVER_WAYS) * VV_SERVER_WAYS on. */
+ * and `nr_slots` slots. The second has a counter of 32 bits for each slot, to which clients add one for each use. A
+ * path is in one of VV_SERVER_WAYS slots, from (hash mod nr_slots / VV_SERVER_WAYS) * VV_SERVER_WAYS on. */
 #define VV_SERVER_INDEX_MAGIC UINT32_C(0x58444456) /* "VDDX" */
 #define VV_SERVER_WAYS        8u
 #define VV_SERVER_ALIVE_NS    UINT64_C(1000000000) /* an older index is not valid */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads for requests that have to wait: for a disk, a fetch, another node. A request that finds none idle starts one,
- * up to a limit. Above it requests queue. When the queue is full, requests are declined, unless the client has no other
- * way to the file: each connection has one request at a time. The threads run as long as the server.
+ * up to a limit. Above it requests queue. When the queue is full, requests are declined. Requests of clients that have
+ * no other way to the file are queued even then: their number is limited, because each connection has one request at a
+ * time. The threads run as long as the server.
  */
 #include <errno.h>
 #include <fcntl.h>

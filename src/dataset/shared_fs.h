@@ -78,7 +78,7 @@ uint64_t vv_root_dev(const struct vv_root *r);
 /* Removes "." and ".." from a path without links. */
 void vv_root_clean(char *path);
 
-/* All roots in one table. The errors of the two functions above, with a text in `err`. */
+/* All roots in one table. The errors of vv_shared_new and vv_shared_s3_new, with a text in `err`. */
 VV_WARN_UNUSED int vv_shared_roots_new(const char *const *roots, size_t nr_roots,
                                        uint64_t revalidate_ns, char *err, size_t err_bytes,
                                        struct vv_shared **ret_shared);

@@ -39,7 +39,7 @@
 #define FOLDERS_MAX 4096u
 #define STEP        8u
 #define MISSING_NS  VV_NS_PER_S /* a missing name is not looked for again within this time */
-#define SHARE       10u         /* one part of the time, at most, is for listing a folder */
+#define SHARE       10u         /* listing a folder takes at most one part in so many of the time */
 #define LOG_NS      (10 * VV_NS_PER_S)
 
 /* The entries of a folder. Immutable; freed with its last reference. */
@@ -407,7 +407,7 @@ static void stat_of(const struct source *s, const struct name *e, uint64_t age_n
     };
 }
 
-/* The key of a path below the root; its folder's ends at `*ret_slash`. "": the root itself. */
+/* The key of a path below the root; the key of its folder ends at `*ret_slash`. "": the root itself. */
 static int key_of(const struct source *s, const char *path, char key[KEY_MAX + 2],
                   size_t *ret_slash)
 {
@@ -543,7 +543,7 @@ static int ask_ranges(struct file *f)
     return 0;
 }
 
-/* Ends the first range and frees its buffer: kept buffers of a file read in order would be WINDOW. */
+/* Ends the first range and frees its buffer: otherwise a file that is read in order would keep WINDOW buffers. */
 static void pop_range(struct file *f)
 {
     struct range *r = &f->range[f->first];

@@ -13,7 +13,7 @@
  *   exec                       close-on-exec
  *   another user id            compared before each use
  *   chroot, another namespace  hooked; the next use connects again, which compares the roots of both sides
- *   the daemon stops           no reply within the patience: it is not asked for a time that doubles
+ *   the daemon stops           no reply within the patience: no request for a time, which doubles each time
  *   the daemon ends            the connection ends; one attempt at another, then one per second
  *   there never was one        no more attempts in this process and its forked children
  *   no descriptor is left      idle connections are closed, and the program gets their numbers
@@ -617,7 +617,8 @@ static int connect_daemon(long uid)
     return -(int)len;
 }
 
-/* There is no daemon. One that was there may come back, and files in no file system need one. */
+/* There is no daemon. Later requests try again if there was one before, since it may come back, or if there are files
+ * that only a daemon can give; otherwise they do not. */
 static void not_there(void)
 {
     const struct roots *r = known_roots();
@@ -806,7 +807,7 @@ static bool exchange(struct vvi_preload_slot *s, const struct vvi_preload_ask *a
         if (outcome == RECEIVED)
             break;
         disconnect(s);
-        /* The daemon was restarted: the old connection does not show if it runs now. */
+        /* The daemon was restarted: the end of the old connection does not show if a daemon runs now. */
         if (outcome == ENDED && !s->fresh)
             continue;
         if (outcome == NOTHING)
@@ -934,7 +935,7 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
 
 /* ---- changes ---- */
 
-/* Answers only if the roots are known, and makes no request for them. */
+/* False as long as the roots are not known: makes no request to find them out. */
 bool vvi_preload_fd_is_ours(int fd)
 {
     struct vvi_preload_slot *s;
@@ -1022,7 +1023,8 @@ static void change(struct vvi_preload_change *c, bool begins)
     if (s) {
         if (begins)
             look_at(c);
-        /* Files below a folder are known by the folder's own path, or reached through a link. */
+        /* Files below a folder are known by the folder's real path, so report that one if it is below a root. Otherwise
+         * report the path as given, through which files are reached by a link. */
         if (c->tree && c->path) {
             size_t real = vvi_preload_resolve(c->dirfd, c->path, s->path, VV_SERVER_PATH_MAX + 1);
 

@@ -87,8 +87,8 @@ HOOK(int, fclose, FILE *f)
     return rc;
 }
 
-/* Reports all that are still open when the process ends. `flushed`: libc writes only to the standard ones after this.
- * */
+/* Reports all that are still open when the process ends. `flushed`: libc writes only to the standard ones after
+ * this. */
 static void end_all(bool flushed)
 {
     for (int i = 0; i < FDS / WORD; i++) {
@@ -161,7 +161,7 @@ HOOK(int, dup, int fd)
     return to;
 }
 
-/* Replaces `to` by a copy of `fd`, which closes it. */
+/* Makes `to` a copy of `fd`, which closes the file that `to` was open on. */
 static int replace(int fd, int to, int (*next)(int, int, int), int flags)
 {
     struct vvi_preload_slot *s = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that becomes another user, or leaves a group, may lose access to files. The daemon opens files for the user
- * that the program began as, and so does its index; so neither is used while the process has another identity. Open
- * descriptors stay valid.
+ * A process that becomes another user, or leaves a group, may lose access to files. The daemon and its index give files
+ * for the user that the program began as; so neither is used while the process has another identity. Open descriptors
+ * stay valid.
  */
 #include <errno.h>
 #include <grp.h>

@@ -330,8 +330,8 @@ HOOK(FILE *, fopen64, const char *path, const char *mode)
     return do_fopen(VVI_PRELOAD_fopen64, path, mode);
 }
 
-/* Opens the stream again through the name of the daemon's descriptor, and then replaces its descriptor by that one,
- * which carries the lock that keeps the file. */
+/* Opens the stream again through the name of the daemon's descriptor, and then replaces the stream's descriptor by the
+ * daemon's, which carries the lock that keeps the file. */
 static FILE *reopen(freopen_fn *next, int fd, int flags, const char *mode, FILE *stream)
 {
     char link[40];

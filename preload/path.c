@@ -16,8 +16,8 @@
 
 #define PAGE 4096u
 
-/* The kernel reads 8 bytes at the address before it checks the first argument, which is invalid: -EINVAL, without
- * side effects. */
+/* Makes a call with an invalid first argument. The kernel reads 8 bytes at the address before it checks that argument:
+ * so it returns -EFAULT if the address is not mapped, otherwise -EINVAL, and changes nothing in either case. */
 static bool is_mapped(uintptr_t at)
 {
     return syscall(SYS_rt_sigprocmask, ~0, at & ~(uintptr_t)7, NULL, 8) < 0 && errno != EFAULT;

@@ -80,7 +80,8 @@ bool vvi_preload_ask(const struct vvi_preload_ask *ask, struct vvi_preload_answe
 
 /* True if a path is below a root that no file system has, or is one. */
 bool vvi_preload_is_sole(int dirfd, const char *path);
-/* The same for a path that the caller is about to change: that fails, and errno is set. */
+/* The same for a path that the caller is about to change. If true, errno is set, and the caller's change has to
+ * fail. */
 bool vvi_preload_refuses(int dirfd, const char *path);
 
 /* One change of a file below a root, in two steps: the file is not handed out from before the call that changes it

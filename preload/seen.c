@@ -2,9 +2,9 @@
 /*
  * The originals of descriptors. The key of the table is not the descriptor number, which may be closed, reused or
  * duplicated without a hook, but the kernel's stat of the open file: device, inode, time of change and size. So a
- * number that is another file's by now is not mistaken. A file that is not in the table, because another program
- * opened it or because the table was full, has a mark (server_wire.h): content files as an attribute, memory files in
- * their names.
+ * number that belongs to another file by now is not mistaken for the copy. A file that is not in the table, because
+ * another program opened it or because the table was full, has a mark (server_wire.h): content files as an attribute,
+ * memory files in their names.
  *
  * A thread that makes the sequence of an entry odd may write it; a thread that finds it even and unchanged may use
  * what it read. No thread waits: a writer that is not first writes nothing, and a reader that fails uses the mark.

@@ -132,7 +132,7 @@ struct vv_device_ops {
      * -EINVAL: it is not registered, or not for use by kernels. */
     int (*host_address)(struct vv_device *d, const void *ptr, void **ret_ptr);
 
-    /* `ptr` as it was registered, -EINVAL otherwise. Waits for the work already submitted, the
+    /* Unpins a slice. `ptr`: as it was registered, -EINVAL otherwise. Waits for the work already submitted, the
      * application's kernels included. */
     int (*host_unregister)(struct vv_device *d, void *ptr);
 

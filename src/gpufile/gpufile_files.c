@@ -4,9 +4,10 @@
  *
  * Invariants: an entry of the table is filled in before its word marks the file as open. Descriptors are closed only
  * after the word is cleared and every server has been seen between two requests. The same holds for descriptors that
- * servers opened for themselves. They exist because the kernel updates a reference count and a read position in each
- * open file: threads that read small pieces of one open file would contend for that cache line. A number is reused only
- * after the cache has been emptied, so that a page of a closed file is never taken for a page of another.
+ * servers opened for themselves. Servers open files for themselves because the kernel updates a reference count and a
+ * read position in each open file: threads that read small pieces of one open file would contend for that cache line. A
+ * number is reused only after the cache has been emptied, so that a page of a closed file is never taken for a page of
+ * another.
  *
  * Threads: any. A server registers files for kernels that open them by path.
  */
@@ -274,8 +275,8 @@ static int leave_locked(struct varve_gpufs *fs, uint32_t id)
     return 1;
 }
 
-/* Closes a file that is closing; no kernel uses it. One thread for each file. -ENODATA: kernels may have read bytes
- * behind its end from a mapping. */
+/* Closes a file whose `closing` is set; no kernel uses it. Only one thread calls this for a file. -ENODATA: kernels may
+ * have read bytes behind its end from a mapping. */
 static int forget(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f = &fs->files[id];
@@ -318,8 +319,8 @@ int vvi_gpufile_files_fini(struct varve_gpufs *fs)
 }
 
 /* Undoes a registration whose number was never returned. A kernel that has opened the file keeps it, and so
- * does a thread that registered it meanwhile; it may also have been unregistered since. A number that was
- * never returned can be reused at once: no page of it is in the cache. */
+ * does a thread that registered it meanwhile; the file may also have been unregistered since. A number that was never
+ * returned can be reused at once: no page of it is in the cache. */
 static void take_back(struct varve_gpufs *fs, uint32_t id)
 {
     struct vvi_gpufile_file *f = &fs->files[id];

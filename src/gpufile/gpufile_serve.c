@@ -19,9 +19,8 @@
  *
  * With io_uring a server continues with the next ticket while reads are under way.
  *
- * Slots are another mode, for comparison: each server has some consecutive streams to itself, polls their places one
- * after another, and those of no other server.
- * itself, polls their places one after another, and no other server's.
+ * Slots are another mode, for comparison: each server has some consecutive streams to itself. It polls the places of
+ * these streams one after another, and no others.
  */
 #include <errno.h>
 #include <sched.h>
@@ -135,8 +134,8 @@ static int look(struct work *w, struct varve_g_request *ret)
     uint64_t lap = laps % 2 ? 0 : VARVE_G_LAP_BIT;
     uint64_t a, b;
 
-    /* Until the request of the last lap was read, this one cannot be there. One of two laps before, which a server has
-     * drawn and not looked at, has the same bit. */
+    /* As long as the request of the last lap is unread, this one cannot be there. The entry may then hold the request
+     * of two laps before, whose ticket a server has drawn but not looked at; it has the same bit. */
     if (__atomic_load_n(&fs->ring[at].read, __ATOMIC_ACQUIRE) != laps)
         return 0;
     a = __atomic_load_n(&fs->ring[at].half[0], __ATOMIC_ACQUIRE);

@@ -51,7 +51,7 @@ static int plan_locked(struct varve_gpufs *fs, uint32_t id, uint64_t window, str
     rc = fs->os->file_bytes(fs->os, ret->fd, &now);
     if (rc)
         return rc;
-    /* While no window of the file is mapped, no kernel has read wrong bytes from one. */
+    /* If no window of the file is mapped, no kernel can have read wrong bytes from one. */
     if (now < f->bytes && f->mapped)
         f->shorter = true;
     return now < f->bytes || f->shorter ? -ENODATA : 0;

@@ -28,7 +28,7 @@
 /* Largest request: its size has 22 bits. A larger page takes several. */
 #define SPLIT_MAX (2 * MIB)
 
-/* Windows of one page have a place of their own, if it is no larger than this. */
+/* Windows of one page have a place of their own if a page is no larger than this. */
 #define ONE_PAGE_MAX (16 * KIB)
 
 /* Waiting for a copy is cut into pieces, so that a lost device is noticed. */

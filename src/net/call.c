@@ -2,10 +2,10 @@
 /*
  * Calls: requests on the side that makes them.
  *
- * A call is in the table until it ends, and it ends once: with its answer or its connection on the I/O thread, or at
- * its deadline on the thread that waits. So a deadline depends on the waiting thread alone; an I/O thread that was
- * held up cannot delay it. The thread that waits computes the checksum of bulk data, so that the I/O thread can
- * continue. Only after that are bytes written to the caller's destination.
+ * A call is in the table until it ends, and it ends once. The I/O thread ends it when its answer has come or its
+ * connection is lost; the thread that waits ends it at its deadline. So a deadline depends on the waiting thread alone;
+ * an I/O thread that was held up cannot delay it. The thread that waits computes the checksum of bulk data, so that the
+ * I/O thread can continue. Only after that are bytes written to the caller's destination.
  *
  * References: one of the thread that started it, until vv_net_end; one of a backend while it receives data, so that the
  * memory stays until the last byte, even if the call has ended.

@@ -5,8 +5,7 @@
  * caller. Here only the caller wakes up, once.
  *
  *   making    a caller found none: the I/O thread makes one, and that call goes by the I/O thread. After a failed
- * attempt
- *             there is no other for retry_max_ns
+ *             attempt there is no other for retry_max_ns
  *   idle      in net->direct; closed after idle_ns without use
  *   in use    by one call, which gives it back when its answer is there; otherwise it is closed
  *

@@ -16,19 +16,16 @@
  *                memory. Bulk data is only sent on request, so that the receiver always has room for it
  *
  * Invariants:
- *   - Bulk data is delivered whole and with the checksum (XXH3) that the sender computed, or not at all, unless the
- * caller
- *     does without (VV_NET_NO_SUM); headers and bodies have a checksum too. A descriptor or buffer of the caller is
- *     written only after the checksum was found right.
+ *   - Bulk data is delivered whole and with the checksum (XXH3) that the sender computed, or not at all; a caller may do
+ *     without this checksum (VV_NET_NO_SUM). Headers and bodies have a checksum too. A descriptor or buffer of the
+ *     caller is written only after the checksum was found right.
  *   - Only peers with the job's token are accepted. Both sides prove it by a keyed hash of numbers that both chose; the
  *     token itself is never sent. It separates jobs and users. It does not protect against an attacker who can change
  *     packets on the way.
- *   - Every frame has the membership epoch of its sender. A receiver with a newer one refuses the request: -ESTALE,
- * and the
- *     answer has the newer epoch. A newer one than our own is reported to `events.epoch`.
+ *   - Every frame has the membership epoch of its sender. A receiver with a newer epoch refuses the request: -ESTALE,
+ *     and the answer has the newer epoch. An epoch newer than our own is reported to `events.epoch`.
  *   - Input is limited before it is used: header, body, data, number of requests. Malformed input ends its connection
- * and
- *     has no other effect.
+ *     and has no other effect.
  *   - Every request that started ends. No queue grows without limit: when one is full, more is refused (-EAGAIN).
  *   - A slow peer does not slow down others.
  *
@@ -72,8 +69,8 @@ struct vv_net_req;
 
 /* Changes in the state of a peer. */
 enum vv_net_change {
-    VV_NET_UP,   /* our connection to it is made, both have proved the token */
-    VV_NET_LOST, /* our connection, or one that it made to us, broke; it is tried again at once */
+    VV_NET_UP, /* our connection to it is made, both have proved the token */
+    VV_NET_LOST, /* our connection, or one that it made to us, broke; the next attempt begins at once */
     VV_NET_REFUSED,     /* its machine answers that no process listens there: it has ended */
     VV_NET_UNREACHABLE, /* no connection within connect_ns, or no way to it */
     VV_NET_DENIED,      /* it has another token, name or version */
@@ -150,7 +147,7 @@ VV_WARN_UNUSED int vv_net_peer_set(struct vv_net *net, uint64_t peer, const char
                                    unsigned flags);
 /* True if vv_net_peer_set takes it without looking up a name. */
 bool vv_net_addr_is_numeric(const char *addr);
-/* Its connection is closed, its calls end with -ECONNRESET. */
+/* Removes a peer: its connection is closed, its calls end with -ECONNRESET. */
 void vv_net_peer_drop(struct vv_net *net, uint64_t peer);
 
 /* ---- sending ---- */
@@ -180,7 +177,7 @@ struct vv_net_ask {
     uint64_t deadline_ns; /* vv_now_ns(); see vv_net_patience_ns */
     /* Most bulk data that the answer may have; 0: none. More ends the call with -EMSGSIZE. */
     size_t data_max;
-    /* Destination of the data once it is verified. Without either, use the answer's `data`. */
+    /* Destination of the data once it is verified. Without `dst` and `dst_fd`, use the answer's `data`. */
     void *dst;  /* data_max bytes */
     int dst_fd; /* -1 or, if dst is NULL, a file; written by the thread that waits */
     uint64_t dst_offset;
@@ -221,9 +218,9 @@ VV_WARN_UNUSED int vv_net_wait_any(struct vv_net_call *const *calls, size_t nr, 
 /* Frees it. If it has not ended, its answer will be dropped. Accepts NULL. */
 void vv_net_end(struct vv_net_call *call);
 
-/* All of it in one, for requests whose answer has a short body: start, wait, copy the body, end. `body` has room for
- * `*io_bytes`, which is set to the body's size; -ENOBUFS if that is larger. ret_answer (may be NULL): the rest, without
- * body and, without dst, without data. */
+/* A whole request in one call, for answers with a short body: start, wait, copy the body, end. `body` has room for
+ * `*io_bytes`, which is set to the body's size; -ENOBUFS if that is larger. ret_answer (may be NULL): the answer
+ * without its body, and without its data unless `dst` is set. */
 VV_WARN_UNUSED int vv_net_call(struct vv_net *net, const struct vv_net_ask *ask, void *body,
                                size_t *io_bytes, struct vv_net_answer *ret_answer);
 
@@ -241,7 +238,8 @@ struct vv_net_reply {
     /* Bulk data, if any: a range of a file, if data is NULL and data_bytes is not 0 ... */
     int fd; /* duplicated */
     uint64_t offset;
-    /* No disk would be waited for: without a checksum it is sent from the file, and not read before. */
+    /* The range is in memory, so no disk has to be waited for. If no checksum is needed, the range is sent from the
+     * file and not read before. */
     bool in_memory;
     /* ... or memory, which is copied. */
     const void *data;

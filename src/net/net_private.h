@@ -122,7 +122,7 @@ struct vvi_conn {
     /* For one caller at a time (direct.c), beside the connection that shows the peer's state. */
     bool direct;
     uint64_t from;        /* theirs: the id that it gave */
-    uint64_t deadline_ns; /* to be open by */
+    uint64_t deadline_ns; /* it must be open by then */
     uint8_t nonce[2][16]; /* of the connecting side, and of the other */
     unsigned serving;     /* its requests that are not answered yet */
     struct vvi_conn *next, *prev;
@@ -273,7 +273,8 @@ struct vvi_peer *vvi_peer_find_locked(struct vv_net *net, uint64_t id);
 void vvi_peer_seen(struct vv_net *net, uint64_t id);
 /* A connection of ours to it has ended. */
 void vvi_peer_lost(struct vv_net *net, struct vvi_peer *p, bool was_open, int err);
-/* A connection that it had to us has ended: connect to see if it runs, if nothing else does. */
+/* A connection that it had to us has ended: connects to see if it still runs, unless there is a connection or an
+ * attempt is due already. */
 void vvi_peer_probe(struct vv_net *net, uint64_t id);
 void vvi_peer_opened(struct vv_net *net, struct vvi_peer *p);
 

@@ -28,7 +28,7 @@ int vvi_serve(struct vvi_conn *c, const struct vvi_head *h, const void *body)
 
     if (!net->opts.events.request)
         return vvi_serve_refuse(c, h, -EOPNOTSUPP);
-    /* Answers that it does not receive count as well. */
+    /* Answers that are queued because the peer does not receive them count as well. */
     if (c->serving + net->ops->queued(c) >= net->opts.serving_max)
         return vvi_serve_refuse(c, h, -EBUSY);
     req = malloc(sizeof(*req) + h->body_bytes);

@@ -501,7 +501,7 @@ static int source_init(struct varve_blocks *b, uint64_t bytes)
     return rc;
 }
 
-/* Makes the memory of the first run now: this takes as long as many a run. */
+/* Makes the memory of the first run now, because that may take longer than the run itself. */
 static int first_run(struct varve_blocks *b)
 {
     struct vvi_run *r;

@@ -81,10 +81,11 @@ struct vvi_fill {
 /* The caller sets `map` afterwards, to one that is all 0. */
 VV_WARN_UNUSED int vvi_slots_init(struct vvi_slots *s, uint32_t blocks, uint32_t slots, bool paper);
 void vvi_slots_fini(struct vvi_slots *s);
-/* Takes slots for blocks of the list that have none, up to the first one without a free slot: they are added behind the
- * first *n of `fills`, and in `got`. Blocks that have a slot are added behind the first *had of `ret_had`, which may
- * be the same memory, no further on. Both need room for one more than is added, up to nr. Returns how many blocks were
- * handled. */
+/* Goes through the list, up to the first block that has no slot and finds none free. A block without a slot takes one:
+ * the pair is added to `fills` behind the first *n entries, and the slot to `got`. A block that has a slot is added to
+ * `ret_had` behind the first *had entries; `ret_had` may be the memory of the list, if it is written no further on than
+ * it is read. `fills` and `ret_had` need room for one entry more than is added, nr at most. Returns how many blocks
+ * were handled. */
 uint32_t vvi_slots_take(struct vvi_slots *s, const uint32_t *blocks, uint32_t nr, uint64_t *got,
                         struct vvi_fill *fills, uint32_t *n, uint32_t *ret_had, uint32_t *had);
 /* To be called when the copies to these slots were submitted. */

@@ -11,9 +11,9 @@
  * has left is filled again when all rounds that began before have ended (slots.c).
  *
  * Maps. The slots write the map of one run, the holder. A run that changes or sends its map becomes the holder first,
- * and applies the other runs' changes since it last was. So a run's map is written by its own thread only, under the
- * lock, and not while it is being sent: from then until the kernel behind it is seen to run, or ends, the run gives out
- * slots, but none becomes READY or leaves.
+ * and applies the changes that other runs have made since it last was the holder. So a run's map is written by its own
+ * thread only, under the lock, and not while it is being sent: from then until the kernel behind it is seen to run, or
+ * ends, the run gives out slots, but none becomes READY or leaves.
  *
  * Ahead. The blocks that a run's first round missed predict those that the next run will miss. Room for these is made
  * before the second round, whose map then contains that change. Their copies are submitted with that round, on a stream
@@ -366,8 +366,8 @@ static void give_back_locked(struct varve_blocks *b, struct vvi_run *r, uint32_t
         vvi_slots_give_back(&b->slots, r->fills[i].slot);
 }
 
-/* Submits the copies of n of the fills from `first` on. Time before was counted, and the caller counts the time of
- * this. */
+/* Submits the copies of n of the fills from `first` on. The time before this call has been counted; the caller counts
+ * the time of this call. */
 static int fill(struct job *j, struct vv_stream *stream, uint32_t first, uint32_t n)
 {
     struct varve_blocks *b = j->b;
@@ -481,8 +481,8 @@ static int bring_rest(struct job *j)
         if (n > 0)
             rc = fill_locked(j, n);
         if (rc == 0 && j->r->nasked > 0 && b->nahead > 0) {
-            rc = ahead_taken_locked(
-                j); /* it may contain missing blocks, and its slots may be evicted then */
+            /* Missing blocks may be among these. Once they are READY, the others may be evicted. */
+            rc = ahead_taken_locked(j);
         } else if (n > 0) {
             continue;
         } else if (worth_waiting_locked(b, j->r)) {

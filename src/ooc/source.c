@@ -285,7 +285,8 @@ int vvi_source_check(struct vvi_source *src)
         if (rc == -EBUSY)
             rc = 0;
     }
-    /* If an event has been recorded again since, it was queried before that. Pairs with half_ended_locked. */
+    /* If an event has been recorded again since, it was queried before it was recorded again. Pairs with
+     * half_ended_locked. */
     return rc ? rc : atomic_load_explicit(&src->failed, memory_order_acquire);
 }
 

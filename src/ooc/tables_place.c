@@ -5,13 +5,13 @@
  * Chunked: tables take any free chunks, consecutive ones first, since a run of chunks is one copy; each table has a
  * list of its chunks. As many tables as necessary are evicted, those that are needed last first.
  *
- * Flat: tables that come together are placed together. Somewhat more tables than necessary count as expendable
- * (`slack`), and are chosen again when they run out; the space between all other tables is holes. The largest table
- * takes the hole that fits best, and so on; expendable tables are evicted only where another table takes their place.
- * A table that finds no hole gets one by moving. Of all windows with enough free or expendable bytes, the one with
- * the fewest other bytes is chosen; the tables in it move down, and the new place is behind them. Sometimes tables
- * that launches use leave no such window: then more tables are evicted from the stretch between two of them that has
- * most to offer. Holes are kept from one batch to the next.
+ * Flat: tables that come together are placed together. Somewhat more tables than necessary (`slack`) count as
+ * expendable; when none is left, others are chosen. Holes are the spaces between tables that are not expendable. The
+ * largest table takes the hole that fits best, and so on; expendable tables are evicted only where another table takes
+ * their place. A table that finds no hole gets a place by moving other tables. Of all windows with enough free or
+ * expendable bytes, the one with the fewest other bytes is chosen; the tables in it move down, and the new place is
+ * behind them. Sometimes tables that launches use leave no such window: then more tables are evicted from the stretch
+ * between two of them that has most to offer. Holes are kept from one batch to the next.
  *
  * All of this is computed in a list of segments, and takes effect at its end, or not at all.
  *
@@ -408,7 +408,7 @@ static uint32_t find_holes(const struct vvi_space *s, uint32_t from, uint32_t to
     return n;
 }
 
-/* Makes sure that holes are known: they are kept while all changes are. */
+/* Makes sure that the list of holes is valid: it stays valid as long as every change updates it. */
 static void know_holes(struct vvi_space *s)
 {
     if (!s->holes_known)
@@ -416,7 +416,7 @@ static void know_holes(struct vvi_space *s)
     s->holes_known = true;
 }
 
-/* Finds holes again after segments have changed, except for `before` and `behind` many at the ends. */
+/* Finds holes again after segments have changed, all except the first `before` and the last `behind` ones. */
 static void renew_holes(struct vvi_space *s, uint32_t before, uint32_t behind)
 {
     uint32_t from = before, to = s->nr_segs - behind, low = 0, high, n;

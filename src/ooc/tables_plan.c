@@ -175,9 +175,9 @@ static int cut(struct vvi_plan *p, const struct vvi_limits *limits, struct vvi_b
     return rc == -ENOSPC ? 0 : rc;
 }
 
-/* Forms a batch as far as the limits allow, which the dry run has found unless items were skipped, and gives places
- * to all of it. If there is no room for all of it, tries half of it. `more`: only if no table has to be evicted for
- * it. */
+/* Forms a batch as far as the limits allow, and gives places to all of it. Unless items were skipped, the dry run has
+ * formed this batch already. If there is no room for all of it, tries half of it. `more`: only if no table has to be
+ * evicted for it. */
 static int form(struct vvi_plan *p, bool more, struct vvi_step *step)
 {
     struct vvi_limits limits = p->limits;

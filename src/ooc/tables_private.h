@@ -131,8 +131,8 @@ VV_WARN_UNUSED int vvi_batch_take(struct vvi_batch *b, const struct vvi_order *o
 /* The batch is final: writes for each use the index of its table in the batch. The marks must still be the batch's. */
 void vvi_batch_locate(struct vvi_batch *b, const struct vvi_order *o, const struct vvi_marks *m);
 void vvi_batch_fini(struct vvi_batch *b);
-/* The first item whose tables take most room, or may, if that is no more than half a cache; and the first item of the
- * batch that needs most beside tables. */
+/* The first item whose tables take most room; or, if no item can take more than half a cache, the first whose tables
+ * may take most. And the first item of the batch that needs most beside tables. */
 struct vvi_largest {
     uint32_t item;
     uint64_t bytes;

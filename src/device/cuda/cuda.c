@@ -3,10 +3,9 @@
  * The CUDA backend: opening and closing, the way into the driver, and memory.
  *
  * Every operation makes the device's primary context current in the calling thread and removes it
- * again, so that the application's own is found as it was. It also puts the thread in the relaxed
- * capture mode: otherwise a mere query of one of our events would spoil a graph capture of the
- * application. Streams and events have no lock; `lock` covers the lists of objects to be freed at
- * closing, and changes of `ranges`.
+ * again, so that the application finds its own context as it was. It also puts the thread in the relaxed capture mode:
+ * otherwise a mere query of one of our events would spoil a graph capture of the application. Streams and events have
+ * no lock; `lock` covers the lists of objects to be freed at closing, and changes of `ranges`.
  *
  * Invariants:
  * - A result that means the end of the context makes the device lost, for good: from then on no operation calls the

@@ -186,9 +186,9 @@ static int app_event(struct vvi_cuda *d, struct vv_stream *s, CUevent *ret_event
     return 0;
 }
 
-/* If another thread records the event again before we wait for it, it includes more of the application's work than
- * needed, never less. While a blocking stream is being captured nothing may be put on the default stream, and trying to
- * would spoil the capture; the query does not. */
+/* If another thread records the event again before we wait for it, our stream waits for more of the application's work
+ * than needed, never for less. While a blocking stream is being captured nothing may be put on the default stream, and
+ * trying to would spoil the capture; cuStreamIsCapturing does not. */
 int vvi_cuda_after_app(struct vv_device *dev, struct vv_stream *s)
 {
     struct vvi_cuda *d = vvi_cuda_of(dev);
@@ -200,7 +200,7 @@ int vvi_cuda_after_app(struct vv_device *dev, struct vv_stream *s)
     if (rc)
         return rc;
     rc = vvi_cuda_status(d, d->drv.cuStreamIsCapturing(NULL, &capture));
-    if (!rc && s->native) { /* otherwise it is that stream */
+    if (!rc && s->native) { /* otherwise `s` is the default stream itself */
         rc = app_event(d, s, &event);
         if (!rc)
             rc = vvi_cuda_status(d, d->drv.cuEventRecord(event, NULL));

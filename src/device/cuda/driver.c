@@ -3,8 +3,8 @@
  * The driver's library: loading it, and the meaning of its results.
  *
  * Functions whose parameters changed over time exist in several versions under one name. cuGetProcAddress returns the
- * one of the API version that the list in driver.h names, whatever the library's symbol is; in drivers that are too
- * old to have it, the symbol is looked up. Per-thread default streams are never requested: a NULL stream is the
+ * version that the list in driver.h names, whatever the library's symbol is; in drivers that are too old to have
+ * cuGetProcAddress, the symbol is looked up. Per-thread default streams are never requested: a NULL stream is the
  * legacy one.
  *
  * Any thread; only the dynamic linker's state is shared. The library is opened such that it stays mapped: the driver

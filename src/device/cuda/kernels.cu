@@ -65,9 +65,8 @@ __device__ static uint64_t all_threads()
     return (uint64_t)gridDim.x * blockDim.x;
 }
 
-/* `first` is the pattern's word at p. Each thread writes two words at a time; one thread handles the last bytes,
- * fewer than
- * 16. */
+/* `first` is the pattern's word at p. Each thread writes two words at a time; one thread handles the last bytes, fewer
+ * than 16. */
 extern "C" __global__ void varve_fill(unsigned char *p, uint64_t bytes, uint64_t first, uint64_t ns)
 {
     uint64_t start = global_ns();

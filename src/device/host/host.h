@@ -97,9 +97,8 @@ VV_WARN_UNUSED int vv_device_host_native_hold(struct vv_device *d, void *native)
 
 /* The nth next call (1: the very next) of `op`, or of any operation, and the calls after it up to `count` in all
  * (negative: for ever) return `err` and do nothing. Operations without a result (stream_free, event_free) are counted
- * but do not fail. Several rules may be set; the first that fires wins. -EINVAL for an err that is not negative, nth
- * or count 0;
- * -ENOSPC when all rule slots are taken. */
+ * but do not fail. Several rules may be set; the first that fires wins. -EINVAL: err is not negative, or nth or count
+ * is 0; -ENOSPC: all rule slots are taken. */
 VV_WARN_UNUSED int vv_device_host_fail(struct vv_device *d, enum vv_device_op op, uint64_t nth,
                                        int64_t count, int err);
 

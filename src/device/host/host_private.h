@@ -152,7 +152,7 @@ struct vvi_device_host {
     struct vv_device_host_stats stats;
 
     /* losing: no work starts any more, and queued work ends with -ENODEV. lost: no work is under way, so calls may
-     * return -ENODEV. A call that comes in between waits for the second. */
+     * return -ENODEV. A call that comes in between waits for `lost`. */
     bool losing;
     bool lost;
     bool stop;

@@ -87,8 +87,8 @@ HOOK(int, fclose, FILE *f)
     return rc;
 }
 
-/* Reports all that are still open when the process ends. `flushed`: libc writes only to the standard ones after
- * this. */
+/* Reports all that are still open when the process ends. `flushed`: libc writes nothing after this; otherwise it may
+ * still write to all except the standard ones. */
 static void end_all(bool flushed)
 {
     for (int i = 0; i < FDS / WORD; i++) {
@@ -110,7 +110,8 @@ __attribute__((destructor)) static void finish(void)
 {
     if (!vvi_preload_on())
         return;
-    /* Libc flushes streams after this function. Another thread may hold the lock of a stream for ever. */
+    /* Libc flushes its streams after this function, so flush stdout here. Try its lock only: another thread may hold it
+     * for ever. */
     if (is_written(1) && ftrylockfile(stdout) == 0) {
         fflush_unlocked(stdout);
         funlockfile(stdout);
@@ -134,7 +135,7 @@ HOOK(_Noreturn void, _Exit, int status)
         syscall(SYS_exit_group, status);
 }
 
-/* Descriptors of files that another program opened for this one. */
+/* Finds the standard descriptors that another program opened for writing to files below a root. */
 void vvi_preload_inherit(void)
 {
     int saved = errno;

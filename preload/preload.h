@@ -194,7 +194,7 @@ bool vvi_preload_is_other(void);
 
 /* A descriptor was opened for writing, by a path below a root. */
 void vvi_preload_writes(int fd);
-/* Finds descriptors of files that another program opened for this one. */
+/* Finds the standard descriptors that another program opened for writing to files below a root. */
 void vvi_preload_inherit(void);
 
 #endif

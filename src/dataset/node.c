@@ -495,8 +495,8 @@ static int open_net(struct vv_node *n, char *err, size_t err_bytes)
     gossip.member.life = life();
     gossip.member.seed = vv_now_ns() ^ n->id;
     gossip.member.period_ns = n->opts.period_ns;
-    /* When the fence ends, every check from before the link broke has expired: each file is checked again before it is
-     * handed out. */
+    /* Unless `revalidate` is 0 or above FENCE_MAX, every check from before the link broke has expired when the fence
+     * ends: so each file is checked again before it is handed out. */
     gossip.member.fence_ns = VV_MIN(n->opts.revalidate_ns, FENCE_MAX);
     rc = vv_gossip_new(&gossip, &n->gossip);
     if (rc == 0)

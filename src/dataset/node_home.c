@@ -10,10 +10,10 @@
  * fetched from the shared file system. When a node comes back with a full disk, the homes of its files ask it, and it
  * learns what was fetched in its absence.
  *
- * With several copies, the node that fetched a file from the shared file system has the next nodes in its order take
- * copies (KEEP). When a view changes which nodes these are, the home has the new ones take copies. With one copy the
- * home sends the names to the next node (WILL), so that this one can fetch the files that it inherits before a program
- * asks for them.
+ * With several copies, the node that fetched a file from the shared file system has the next nodes in the file's order
+ * of nodes take copies (KEEP). When a view changes which nodes these are, the home has the new ones take copies. With
+ * one copy the home sends the names to the next node (WILL), so that this one can fetch the files that it inherits
+ * before a program asks for them.
  *
  * The record that a home has placed a file on itself is kept only until the file is there. Both tables have a limit
  * (TABLE_MAX). Above it a clock hand removes entries that were neither requested nor sent again since it last passed

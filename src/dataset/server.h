@@ -6,7 +6,8 @@
  *
  * Invariants: only processes of this user are served. No client makes another one wait, whatever it sends or does not
  * read. Every request is answered within opts.wait_ns; a slower one is declined, and so is one above the limits.
- * Every descriptor that the functions give is closed here exactly once, whether or not it arrived.
+ * (Requests for files of an object store are waited for without a limit.) Every descriptor that the functions give is
+ * closed here exactly once, whether or not it arrived.
  *
  * With an index (client_index.h) clients open files themselves that were handed out before.
  *

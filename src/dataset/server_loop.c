@@ -546,7 +546,7 @@ static void look_after(struct vvi_server_loop *loop)
             struct vvi_server_job late = {.id = job->id, .op = job->op, .rc = -ETIMEDOUT, .fd = -1};
 
             if (!take_back_job(job))
-                continue; /* it is about to come back */
+                continue; /* the worker has answered, and the job is about to come back */
             job->conn = NULL;
             c->job = NULL;
             loop->waiting--;

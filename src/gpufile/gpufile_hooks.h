@@ -29,12 +29,12 @@ void vv_gpufile_server_times(struct varve_gpufs *fs, struct vv_gpufile_times *re
 
 /* Values of `readahead`, `replace` and `queue` in the options that varve_gpufs_open refuses. */
 enum {
-    VV_GREADAHEAD_FIXED = 1, /* one size, waited for */
+    VV_GREADAHEAD_FIXED = 1, /* windows of one size; kernels wait for all of them */
     VV_GREPLACE_GLOBAL = 1,  /* one queue for all groups */
     VV_GQUEUE_SLOTS = 1      /* each stream has places of its own, which belong to one server */
 };
 
-/* varve_gpufs_open that takes these too. */
+/* As varve_gpufs_open, but accepts these values too. */
 int vv_gpufile_open(struct varve_ctx *ctx, const struct varve_gpufs_opts *opts,
                     struct varve_gpufs **ret_fs) VARVE_CHECK;
 

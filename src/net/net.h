@@ -29,9 +29,10 @@
  *   - Every request that started ends. No queue grows without limit: when one is full, more is refused (-EAGAIN).
  *   - A slow peer does not slow down others.
  *
- * Threads: one of its own, which does all the I/O and calls `events`. Every function may be called by any thread
- * unless it is noted otherwise. None blocks except vv_net_open, vv_net_stop, vv_net_wait, vv_net_wait_any,
- * vv_net_call and, for as long as reading a file takes, vv_net_respond.
+ * Threads: one of its own, the I/O thread, which does all the I/O except that of direct connections (VV_NET_DIRECT),
+ * and calls `events`. Every function may be called by any thread unless it is noted otherwise. None blocks except
+ * vv_net_open, vv_net_stop, vv_net_free, vv_net_wait, vv_net_wait_any, vv_net_call, vv_net_peer_set with an address
+ * that is a name and, for as long as reading a file takes, vv_net_respond.
  *
  * A peer's id is a 64-bit number that means the same node everywhere (vv_place_node_id of its name). Data between nodes
  * never refers to memory or tables of another node: files are named by path and generation. Byte order on the wire is
@@ -85,8 +86,8 @@ struct vv_net_msg {
     size_t body_bytes;
 };
 
-/* Called on the I/O thread, with no lock held. They may call all functions here that do not block, and must not block
- * themselves: all peers would wait. Any of them may be NULL. */
+/* Called on the I/O thread unless noted, with no lock held. They may call all functions here that do not block, and
+ * must not block themselves: all peers would wait. Any of them may be NULL. */
 struct vv_net_events {
     void *user;
     /* A request. Any thread must answer it once, at any time, with vv_net_respond. The body is valid until then. */

@@ -164,8 +164,8 @@ struct vvi_source {
 VV_WARN_UNUSED int vvi_source_init(struct vvi_source *src, struct varve_ctx *ctx,
                                    struct vv_device *device, const struct vvi_source_opts *opts);
 void vvi_source_fini(struct vvi_source *src);
-/* Submits the copies of pieces on the stream, and reads them first if needed. After an error *ret_id is the id of one
- * that could not be read, or VVI_NO_ID for any other error. */
+/* Submits the copies of pieces on the stream, and reads them first if needed. If a piece could not be read, *ret_id is
+ * its id; after any other error it is VVI_NO_ID. */
 #define VVI_NO_ID UINT64_MAX
 VV_WARN_UNUSED int vvi_source_fill(struct vvi_source *src, struct vv_stream *stream,
                                    const struct vvi_piece *pieces, size_t n, uint64_t *ret_id);
@@ -196,9 +196,9 @@ struct vvi_run {
     struct vvi_run *other; /* in the list of all runs */
     struct varve_blocks_view view;
     unsigned char *meta;  /* device: need, counts, uses, and the map */
-    unsigned char *lists; /* device: both of these */
+    unsigned char *lists; /* device: both lists of `todo` */
     uint32_t *todo[2];
-    uint64_t todo_items; /* capacity of both */
+    uint64_t todo_items; /* capacity of each list */
     unsigned char *host; /* host memory that kernels write; the map that is sent; and copies */
     size_t host_bytes;
     const uint64_t *missing; /* in `host`, as are the following */

@@ -137,8 +137,9 @@ static void *helper_main(void *arg)
     return NULL;
 }
 
-/* Two hardware threads of a core copy no faster than one, and eight cores no faster than four to
- * eight: measured on the host, memcpy by 1, 4 and 8 threads reaches 9, 29 and 31 GB/s. */
+/* At most one thread for each core, and eight in all. Two hardware threads of a core copy no faster
+ * than one, and more than four cores gain little: on one machine memcpy by 1, 4 and 8 threads
+ * reached 9, 29 and 31 GB/s. */
 static unsigned helpers_auto(void)
 {
     struct vv_topo topo;

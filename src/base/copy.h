@@ -22,7 +22,8 @@ struct vv_copy_seg {
 
 struct vv_copy_pool;
 
-/* As many helpers as increase memory bandwidth: one for each available core, seven at most. */
+/* As many helpers as increase memory bandwidth: one for each available core but that of the caller,
+ * seven at most. */
 #define VV_COPY_HELPERS_AUTO UINT32_MAX
 
 /* Makes a pool of `helpers` threads in addition to the callers; with 0 the caller works alone. -ENOMEM,

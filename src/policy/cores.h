@@ -37,15 +37,17 @@ enum vv_cores_how {
 };
 
 /*
- * The number of cores, whole ones; 0: VV_CORES_ANY, and the set is empty.
+ * Chooses whole cores, and returns their number; 0: VV_CORES_ANY, and the set is empty.
  *
- * If the launcher of a job has bound this process to a part of the job's processors: those to which
- * no process is bound. If the job may share them with others, or a process of it is unknown, only
- * those that are idle. Those near the device if they are enough.
+ * If the launcher of a job has bound this process to a part of the job's processors, it chooses the
+ * processors of the job to which no process is bound. If the job may share them with others, or a
+ * process of the job is unknown, it chooses only those that are idle. If enough of them are near the
+ * device, it chooses only these.
  *
- * Otherwise whole cores to which no thread of the application is bound, less one for each thread
- * that the application is going to use and that is not bound or does not exist yet. A thread is
- * bound if it may run on fewer processors than all threads together. The last of these cores.
+ * Otherwise it chooses from the whole cores to which no thread of the application is bound. A thread
+ * is bound if it may run on fewer processors than all threads together. The first of these cores are
+ * left to the application: one for each thread that it is going to use and that is not bound or does
+ * not exist yet.
  */
 unsigned vv_cores_choose(const struct vv_cores_question *q, cpu_set_t *ret_cpus,
                          enum vv_cores_how *ret_how);

@@ -34,11 +34,11 @@ struct vv_layers_question {
  * neither has room. */
 int vv_layers_place(const struct vv_layers_question *q);
 
-/* True if the fast layer needs room. Only while versions are still being written: once they are
- * restored, room appears by itself. */
+/* True if data must move from the fast layer to make room there. False once versions are restored:
+ * room then appears by itself. */
 bool vv_layers_wants_down(uint64_t free_pages, uint64_t low_pages, bool restoring);
-/* True if the fast layer should be filled: when versions are restored and nothing is read from the
- * slow one; not while it is skipped. */
+/* True if data should move up to the fast layer: while versions are restored, nothing is read from
+ * the slow layer, and the fast layer is not skipped. */
 bool vv_layers_wants_up(bool restoring, bool slow_is_read, bool skip_fast);
 
 #endif

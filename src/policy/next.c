@@ -55,8 +55,8 @@ bool vv_next_may_evict(const struct vv_next_question *q)
      * it. */
     if (q->purpose == VV_FOR_FLUSH)
         return false;
-    /* The page that replaces it will be wanted again before it: the disk reads no more than
-     * otherwise. */
+    /* The page that needs room will be wanted a second time before the victim: evicting the victim
+     * causes no more disk reads than keeping it. */
     if (q->rank_after < q->victim)
         return true;
     return !q->victim_expected || q->victim_in_memory || q->disk_has_time || q->disk_idles;

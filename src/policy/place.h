@@ -38,7 +38,7 @@ enum vv_place_scheme {
 #define VV_PLACE_NODES_MAX    65536u
 #define VV_PLACE_VNODES_MAX   65536u
 #define VV_PLACE_REPLICAS_MAX 8u
-/* The sum of all weights; so that products with sizes fit 128 bits. */
+/* The largest sum of all weights: products with sizes must fit 128 bits. */
 #define VV_PLACE_WEIGHT_MAX (UINT64_C(1) << 48)
 
 struct vv_place_node {

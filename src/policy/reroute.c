@@ -4,12 +4,12 @@
 /* Rates of fewer bytes than this are not evidence yet. */
 #define EVIDENCE_BYTES (UINT64_C(1) << 20)
 
-/* Skipped below this share of the next layer's rate, and used again at all of it: two layers of the
- * same speed do not alternate. */
+/* A layer is skipped if its rate is below this share of the next layer's rate. It is used again when
+ * its rate reaches that of the next layer: two layers of the same speed do not alternate. */
 #define SKIP_BELOW 0.8
 
-/* A probe costs the difference of two writes. At first the layer may recover soon; after half a
- * minute that is less likely. */
+/* A probe takes longer than a write to the next layer, so probes become rarer: at first the layer may
+ * recover soon, after half a minute that is less likely. */
 #define WAIT_FIRST_NS (UINT64_C(1) * 1000000000)
 #define WAIT_MOST_NS  (UINT64_C(32) * 1000000000)
 

@@ -17,7 +17,7 @@ struct vv_reroute {
     uint64_t own_bytes, next_bytes; /* written so far: the evidence behind the rates */
     bool skipped, probing;          /* probing: the write that was let through has not ended */
     uint64_t probe_ns;              /* earliest time of the next probe */
-    uint64_t wait_ns;               /* interval until the one after it, if that is slow too */
+    uint64_t wait_ns;               /* time from a probe that is slow to the next probe */
     uint64_t skips, probes;         /* their numbers so far */
 };
 

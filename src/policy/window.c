@@ -5,8 +5,9 @@
  * of having an infinite time, so that sums stay exact when they leave the window again.
  *
  * As printed, the algorithm stops when j reaches n, and so never examines the windows that begin
- * later and end with the last fragment; and its inner loop compares with `size_target`, which is
- * the size of the new checkpoint. Here i advances until the rest is too small.
+ * later and end with the last fragment. Here i advances until the rest is too small. The printed
+ * inner loop compares with a `size_target` that it does not define: here that is the size of the new
+ * checkpoint.
  *
  * Gaps are preferred, as in the text of the paper: one that is large enough is taken as it is, and
  * in a window with other fragments a gap counts as wanted later than any of them. With a distance

@@ -134,8 +134,8 @@ struct vv_stats_record {
     uint64_t partner_on, partner_sent, partner_received, partner_pending, partner_errors;
     uint64_t partner_sent_bytes, partner_received_bytes, partner_held_bytes;
     uint64_t partner_recovered, partner_repaired_chunks;
-    /* Over blocking I/O on the slowest layer: what the model expects of bandwidths measured at the
-     * start and while running, and what came of it; 0: not known. */
+    /* Speed-up over blocking I/O on the slowest layer: the one that the model expects from bandwidths
+     * measured at the start, from those measured while running, and the measured one; 0: not known. */
     double expected_speedup_start, expected_speedup, actual_speedup;
     /* Reason for the processors of the library's threads: "shared" (the application may use them, too),
      * "left" by its threads, of the "job", "idle", "given"; the processors that the application may

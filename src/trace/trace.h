@@ -98,8 +98,8 @@ enum vv_trace_role { VV_TRACE_ROLE_APP, VV_TRACE_ROLE_LIBRARY };
 /* Tiers are numbered from -1, the application. */
 #define VV_TRACE_ROUTE(hop, src_tier, dst_tier) \
     ((uint64_t)(hop) | (uint64_t)((src_tier) + 1) << 8 | (uint64_t)((dst_tier) + 1) << 16)
-/* Hops that the engine does not execute itself: between local files and remote ones. They follow those of
- * the engine, the tiers are above all of a context's. */
+/* Hops that the engine does not execute itself: between local files and remote ones. Their numbers
+ * follow those of the engine's hops; the numbers of their tiers are above those of every context. */
 enum { VV_TRACE_HOP_F2R = 6, VV_TRACE_HOP_R2F };
 enum { VV_TRACE_TIER_FILE = 252, VV_TRACE_TIER_REMOTE };
 #define VV_TRACE_ROUTE_HOP(route) ((uint32_t)(route)&0xff)
@@ -136,8 +136,8 @@ void vv_trace_log_fini(struct vv_trace_log *log);
 enum { VV_TRACE_NAME_UNNAMED, VV_TRACE_NAME_OTHER, VV_TRACE_NAME_BYTES = 255 };
 uint32_t vv_trace_name(const char *text);
 
-/* Names the calling thread in traces, as one of the library's; the name is a constant. Threads without
- * this call are the application's, and have their names in the system. */
+/* Names the calling thread in traces, as one of the library's; the name is a constant. Threads that do
+ * not make this call count as the application's, and appear under their names in the system. */
 void vv_trace_thread(const char *name);
 
 /* Returns a number for a context, unique in the process and never 0. */

@@ -17,16 +17,16 @@
 VV_WARN_UNUSED int vv_trace_path(const char *pattern, int rank, char *buf, size_t size);
 
 /*
- * Begins a file, or joins it if it is being written; call vv_trace_write_stop for each success. An existing
- * trace is replaced; the file that this process has written last is
+ * Begins a file, or joins the callers of the file that is being written; call vv_trace_write_stop for
+ * each success. An existing trace is replaced, except that the file that this process wrote last is
  * continued. `err` gets a text:
  *   -EBUSY    this process writes another file, or another process writes this one
  *   -EEXIST   the file exists and is not a trace
  *   other     errors of opening and writing it
  */
 VV_WARN_UNUSED int vv_trace_write_start(const char *path, char *err, size_t err_bytes);
-/* The last call writes all remaining records and ends the file. Returns the error that stopped writing, if any:
- * the file can be read up to there. */
+/* The last caller's stop writes all remaining records and ends the file. Returns the error that stopped
+ * writing, if any: the file can be read up to there. */
 VV_WARN_UNUSED int vv_trace_write_stop(void);
 /* True if a file is being written. Cheap. Any thread. */
 bool vv_trace_writing(void);

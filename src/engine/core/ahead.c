@@ -2,8 +2,8 @@
 /*
  * Orders that run ahead: space planned on the time line of a stream.
  *
- * A program that uses streams enqueues work long before the device comes to it. The ends that the
- * host has seen say nothing about the time at which that work will run. So a stream of the
+ * A program that uses streams enqueues work long before the device comes to it. What the host has
+ * seen to end says nothing about the time at which that work will run. So a stream of the
  * application and two lanes of the library, one down and one up, make a family, and within it a
  * copy counts as done when it is queued on its lane. It leaves a stamp on the pages that it reads
  * and writes, and everything that the family queues later waits for that stamp. This is the planned
@@ -522,7 +522,7 @@ static bool last_usable(const struct vv_core *core, unsigned family, bool own,
 struct victim {
     unsigned family;
     bool own;
-    bool found;     /* one was found; at first true if a minimum rank is set */
+    bool found;     /* `rank` is set: by a victim, or by `least` at first */
     uint64_t least; /* the victim must be wanted later than this; 0: at any time */
     uint64_t rank;
     struct vv_copy *copy;
@@ -640,7 +640,7 @@ uint32_t vvi_ahead_take(struct vv_core *core, unsigned family, struct vv_object 
         struct vv_copy *copy = farthest(core, family, obj, asks, purpose, &c);
         if (!copy || !saved(core, copy->obj, c))
             break;
-        /* Each chunk asks for its own place, as in space.c. */
+        /* One victim at a time, by the rank of the next chunk, as in space.c. */
         if (purpose == VV_FOR_PREFETCH &&
             vv_next_use(vvi_rank(core, obj, device, asks)) != VV_USE_HINTED)
             most = 1;

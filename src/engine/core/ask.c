@@ -156,7 +156,7 @@ void vvi_figures_done(struct vv_core *core, const struct vv_order *o, int status
         hop->busy_ns += core->now_ns - hop->busy_since_ns;
     hop->errors += status < 0;
     core->stats.bad_reads += status == -EBADMSG;
-    /* It could not be read before, and now it could. */
+    /* An earlier read of the version failed, and this one did not. */
     core->stats.reread +=
         status == 0 && o->kind == VV_ORDER_COPY && o->obj->no_prefetch && o->src_tier == core->disk;
 }

@@ -1025,7 +1025,7 @@ static uint64_t digest_copy(const struct vv_core *core, const struct vv_copy *co
         d = mix(d, (uint64_t)page << 32 | (uint64_t)vvi_page(core, copy, c)->state << 16 |
                        vvi_page(core, copy, c)->pins);
     }
-    if (core->paged) /* for the others the time of the put no longer matters */
+    if (core->paged) /* the time of the put matters only to copies in a list of recent ones */
         return copy->recent ? mix(d, core->ahead.family[copy->recent].put_bytes - copy->put_at) : d;
     d = mix(d, stamp_place(core, copy->tier, copy->stamp_in, false));
     d = mix(d, stamp_place(core, copy->tier, copy->stamp_use, true));

@@ -343,7 +343,8 @@ static uint64_t file_bytes(const struct vv_core *core, uint64_t size, uint64_t u
            vv_align_up((uint64_t)vvi_nchunks(core, size) * 8 + 128, 4096);
 }
 
-/* True if it can ever be held. If there is no room now, serve_puts() waits for it. */
+/* 0 if the tiers can ever hold a version of this size, otherwise -EFBIG. If there is no room now,
+ * serve_puts() waits for it. */
 static int put_admit(const struct vv_core *core, uint64_t size, uint64_t user, bool app_is_device)
 {
     const struct tier *disk = core->disk >= 0 ? &core->tier[core->disk] : NULL;
@@ -392,8 +393,9 @@ static bool passes_through(const struct vv_core *core, const struct vv_object *o
            obj->nchunks > core->tier[core->host].arena.npromised;
 }
 
-/* A caller waits for the version: tries to flush it again. If its file failed, the error is first
- * reported once; the next try begins at once, or when nothing uses that file any more. */
+/* Tries again to flush a version whose flush has failed, because a caller waits for it. If its file
+ * failed, this does nothing until that error was reported. The new flush begins at once, or when no
+ * order uses the failed file any more. */
 static void flush_again(struct vv_core *core, struct vv_object *obj)
 {
     if (!obj->flush_err || (obj->spoiled && !obj->reported))
@@ -409,7 +411,7 @@ static void flush_again(struct vv_core *core, struct vv_object *obj)
     vvi_sched_commit(core, obj);
 }
 
-/* Failed flushes may have waited for room on the disk. */
+/* Tries all failed flushes again: they may have failed because the disk had no room. */
 static void retry_flushes(struct vv_core *core, struct hist *h)
 {
     for (struct vv_object *obj = h->oldest; obj && h->nfailed; obj = obj->newer)
@@ -910,7 +912,7 @@ static void chunks_leave(struct vv_core *core, struct vv_order *o)
     struct vv_copy *from = o->obj->copy[o->src_tier];
 
     if (!core->tier[o->src_tier].is_arena && o->uncommitted &&
-        from) /* it may be committed by now */
+        from) /* NULL if the file was committed meanwhile, or is gone */
         from->nreading--;
     if (!core->tier[o->src_tier].is_arena || o->family)
         return;
@@ -1019,7 +1021,7 @@ static void copy_failed(struct vv_core *core, struct vv_order *o, int status)
     if (o->family)
         lose(core, o, status);
     if (o->family && o->seq == 0 && o->dst_tier > o->src_tier) {
-        /* A flush like this is only needed to make room. */
+        /* The flush never reached its lane. Nothing is lost, since it should only have made room. */
         core->ahead.family[o->family].refused = true;
         return;
     }
@@ -1090,9 +1092,9 @@ static void remove_done(struct vv_core *core, const struct vv_order *o, int stat
         vvi_removal_done(core, o->obj);
 }
 
-/* True for part of a restore whose other part comes over the link: the caller waits for both, and
- * may report the end of this one late. Taken as the speed of the device, that would leave more to
- * the link the next time, and so on. */
+/* True if the order moves part of a restore on the device while the link delivers the rest: the
+ * caller waits for both, and may report the end of this order late. If the time counted, the device
+ * would seem slower, the next restore would take more over the link, and so on. */
 static bool partial(const struct vv_core *core, const struct vv_order *o)
 {
     const struct vv_copy *from = o->src_tier == VV_TIER_APP ? NULL : o->obj->copy[o->src_tier];

@@ -149,7 +149,7 @@ struct vv_order {
     uint32_t hist;
     uint64_t version, generation; /* a version discarded and written again has another generation */
     uint64_t
-        file_generation; /* of its file: after a failure the file is written again under another */
+        file_generation; /* of its file: a file that failed is written again under a higher one */
     uint64_t from_generation; /* SALVAGE */
     uint32_t edition;         /* of the object, see vv_object_info */
     uint64_t size;            /* of the object, in bytes */
@@ -178,8 +178,9 @@ struct vv_order {
 
 enum vv_req_kind { VV_REQ_PUT, VV_REQ_GET, VV_REQ_WAIT, VV_REQ_WAIT_ALL, VV_REQ_LEASE };
 
-/* One run of pages of the first tier that the application accesses directly. Caller-owned memory,
- * the same from the call that lends until the pages are given back or have become a version's. */
+/* One run of pages of the first tier that the application accesses directly. The struct is the
+ * caller's memory. It must stay at its address from the call that lends until the pages are given
+ * back or have become those of a version. */
 struct vv_lend {
     uint32_t first_page, npages;
     struct vv_object *obj; /* from here on private to the core: the owner of the pages */
@@ -189,9 +190,9 @@ struct vv_lend {
     struct vv_lend *next, *prev;
 };
 
-/* A request that may take time. Caller-owned memory, the same from the call that starts it until
- * its WAKE order is handed out; status is -EINPROGRESS until then. A request may end within the
- * call that starts it. */
+/* A request that may take time. The struct is the caller's memory. It must stay at its address from
+ * the call that starts the request until its WAKE order is handed out; status is -EINPROGRESS until
+ * then. A request may end within the call that starts it. */
 struct vv_req {
     enum vv_req_kind kind;
     int status;
@@ -223,18 +224,20 @@ struct vv_req {
     uint64_t file_bytes; /* PUT: waits for this much of the files tier's capacity */
     int error;           /* it fails with this as soon as none of its orders is in flight */
     uint32_t scan;       /* chunks before this one have been issued */
-    /* GET: chunks before these are issued, or in memory, or cannot come from the tier. */
+    /* GET: all chunks before `need` are issued or in memory. All chunks before look[t] are issued,
+     * or tier t cannot give them to the restore. */
     uint32_t need, look[VV_MAX_TIERS];
     uint32_t from_inflight[VV_MAX_TIERS];
     uint64_t *issued;                   /* GET: one bit for each chunk */
-    uint64_t number;                    /* GET: orders up to this one were issued before it */
-    struct vv_req *next, *prev, **list; /* in that list */
+    uint64_t number;                    /* GET: of the last order issued before the request */
+    struct vv_req *next, *prev, **list; /* list: the one that it is in */
 };
 
 /* On arena tiers: pages the tier's buffer must hold, transit pages included (they come last). */
 uint64_t vv_core_tier_pages(const struct vv_core *core, unsigned tier);
-/* Numbers behind those of the pages are parts of pages, which hold small objects. The total of
- * numbers, and the offset in the buffer at which a page or a part begins. */
+/* Page numbers from vv_core_tier_pages() on stand for parts of pages, which hold small objects.
+ * _records: how many numbers there are, for pages and parts together. _page_offset: where the page
+ * or part begins in the buffer. */
 uint64_t vv_core_tier_records(const struct vv_core *core, unsigned tier);
 uint64_t vv_core_page_offset(const struct vv_core *core, unsigned tier, uint32_t page);
 
@@ -244,7 +247,8 @@ uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_byt
 /* Fills in slots, batches and transit pages that are 0, from the page size and the rates. The transit
  * pages of a host cache of 16 MiB or more are taken from its capacity, a quarter at most. */
 void vv_core_cfg_tune(struct vv_core_cfg *cfg);
-/* The host cache to configure before that call so that `bytes` of it remain. */
+/* The capacity of the host tier to configure before vv_core_cfg_tune(), so that `bytes` of it remain
+ * after the transit pages are taken from it. */
 uint64_t vv_core_host_cache(const struct vv_core_cfg *cfg, uint64_t bytes);
 int vv_core_new(const struct vv_core_cfg *cfg, struct vv_core **ret_core) VV_WARN_UNUSED;
 /* All orders must have been completed. Accepts NULL. */
@@ -323,10 +327,11 @@ int vv_core_wait_all(struct vv_core *core, uint32_t hist, uint64_t now_ns,
  * more orders and ends when those in flight have ended. */
 void vv_core_cancel(struct vv_core *core, struct vv_req *req, int status, uint64_t now_ns);
 /* The put or get has returned success to its caller, because all its APP orders have been carried
- * out; their completions with status 0 follow at once. Any other failure of the version by now, of
- * a flush that ran ahead, becomes its late error. */
+ * out; their completions with status 0 follow at once. The request can no longer fail: if a flush
+ * that ran ahead has failed a put meanwhile, that error becomes a late error of the version. */
 void vv_core_promise(struct vv_core *core, struct vv_req *req);
-/* True if the put ends only with the commit of its file. Final once all its orders are out. */
+/* True if the put ends only with the commit of its file. The answer no longer changes once all
+ * orders of the put are issued. */
 bool vv_core_put_waits(const struct vv_req *req);
 
 /*
@@ -341,8 +346,8 @@ bool vv_core_put_waits(const struct vv_req *req);
  * vv_core_put_lent a version whose bytes are in leases, in this order: the pages become its own. Its
  *                  APP orders move nothing; their completion says that the bytes are there. All
  *                  leases but the last are full: see vv_core_lends_join. Refusals as vv_core_put, and
- *                  -EAGAIN or -ENOSPC while the disk has no room for its file: then the caller keeps
- *                  the leases. Otherwise they have ended.
+ *                  -EAGAIN or -ENOSPC while the disk has no room for its file. After a refusal the
+ *                  caller keeps the leases; on success they have ended.
  */
 int vv_core_lend(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t generation,
                  uint32_t chunk0, uint32_t nchunks, bool first, uint64_t now_ns,
@@ -365,7 +370,8 @@ int vv_core_swap(struct vv_core *core, uint32_t hist, uint64_t version, uint64_t
 /* Gives all but the first `npages` pages of a lease back. */
 void vv_core_lease_trim(struct vv_core *core, struct vv_lend *lend, uint32_t npages,
                         uint64_t now_ns);
-/* Their return is under way and cannot fail: requests may wait for this room. */
+/* The application has begun to give the pages back, which cannot fail: requests may wait for this
+ * room. */
 void vv_core_lend_ends(struct vv_core *core, struct vv_lend *lend);
 /* Gives the pages back. */
 void vv_core_unlend(struct vv_core *core, struct vv_lend *lend, uint64_t now_ns);
@@ -404,7 +410,7 @@ int vv_core_take_back(struct vv_core *core, uint32_t hist, uint64_t version,
                       uint64_t now_ns) VV_WARN_UNUSED;
 void vv_core_acknowledge(struct vv_core *core, uint32_t hist, const uint64_t *version,
                          uint64_t now_ns);
-/* No call finds the version or any of its generations any more; its space follows when the last
+/* No call finds the version or any of its generations any more; its space is freed when the last
  * reader ends. */
 int vv_core_discard(struct vv_core *core, uint32_t hist, uint64_t version,
                     uint64_t now_ns) VV_WARN_UNUSED;
@@ -422,8 +428,8 @@ void vv_core_complete(struct vv_core *core, struct vv_order *order, int status, 
  * and the stream cannot run ahead. `id` is never given to another stream, and never 0.
  */
 unsigned vv_core_family(struct vv_core *core, uint64_t id);
-/* The order is queued on its lane as number `seq`, which only grows on one lane; several orders
- * that end together may share one. From now on it counts as done in plans on the time line of its
+/* The order is queued on its lane as number `seq`. Numbers of one lane never fall; orders that end
+ * together may share one. From now on the order counts as done in plans on the time line of its
  * family. It is completed after all before it on its lane and all that it waited for. An order that
  * could not be queued is completed with an error instead, and nothing depends on it. */
 void vv_core_enqueued(struct vv_core *core, struct vv_order *order, uint64_t seq, uint64_t now_ns);
@@ -448,7 +454,7 @@ int vv_core_lookup(const struct vv_core *core, uint32_t hist, uint64_t version,
 /* When the next use of a version is expected, for the store that keeps its bytes. */
 struct vv_wanted {
     uint64_t rank;  /* as vv_next_rank(); without a known order the oldest is the farthest */
-    bool restoring; /* restores of the history have begun, and no put came since */
+    bool restoring; /* prefetching has begun, and the core is in VV_PHASE_RESTORING */
     bool present;   /* all of it is in memory, or it was restored and is not wanted again */
 };
 /* -ENOENT: the version does not exist, or it is another generation by now. */
@@ -465,9 +471,9 @@ bool vv_core_has_error(struct vv_core *core, uint32_t hist);
 /* Takes the oldest late error of the history (a flush that failed after its put had returned): 0
  * when none. */
 int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_version, int *ret_tier);
-/* True if anything is in flight for discarded versions of the history, or to remove a file: their
- * files go when it has ended. Reads by the application do not count: they may last as long as it
- * likes. */
+/* True if an order is in flight for a discarded version of the history or removes one of its files:
+ * the files of discarded versions are gone only after it has ended. Reads by the application do not
+ * count, because they may last for any time. */
 bool vv_core_dying(const struct vv_core *core, uint32_t hist);
 /* True if anything waits for space on the disk, or takes it. */
 bool vv_core_space_wanted(const struct vv_core *core);
@@ -495,22 +501,22 @@ struct vv_core_stats {
     uint64_t waiting_since_ns;           /* the oldest of them; 0: there is none */
     uint64_t late_errors; /* versions that could not be flushed after their put had returned */
     uint64_t bad_reads;   /* orders that found bytes that do not verify */
-    uint64_t reread;      /* orders that could read a version that could not be read before */
+    uint64_t reread;      /* orders that read a version after an earlier read of it had failed */
     uint64_t files_bytes, objects;
     uint64_t object_bytes; /* memory that the core itself takes */
     uint64_t invariant_checks;
     uint64_t hints_looked_at; /* by prefetching: the cost of hints */
     double utilisation;       /* share of the memory tiers' pages in use, averaged over time */
     double tier_used_page_ns[VV_MAX_TIERS]; /* memory tiers: pages in use, added up over time */
-    uint64_t now_ns;                        /* until then */
+    uint64_t now_ns;                        /* these sums end at this time */
 };
 void vv_core_get_stats(const struct vv_core *core, struct vv_core_stats *ret_stats);
 
 /* Figures of one history. */
 struct vv_core_hist_stats {
-    uint64_t versions, durable, failed; /* versions; failed: not flushed, and given up */
+    uint64_t versions, durable, failed; /* numbers of versions; failed: no longer flushed */
     uint64_t hints;                     /* not yet used */
-    uint64_t ready;                     /* the first so many of them are ready to be restored */
+    uint64_t ready;                     /* how many of the first hints are ready to be restored */
     uint64_t pending;                   /* requests */
     bool predicting, prefetching;
 };

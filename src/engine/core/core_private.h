@@ -44,18 +44,19 @@ enum {
     OVERTAKEN_MOST = 3,   /* see hints.c, as the next two */
     SURPRISES_MOST = 1,
     WRONG_MOST = 8,
-    MIXED_MOST = 8,  /* restores without a put until none is expected between them */
-    REUSE_MOST = 3,  /* restores without reuse until none is expected */
+    MIXED_MOST = 8,  /* after this many restores in a row, no put is expected between restores */
+    REUSE_MOST = 3,  /* after this many restores without reuse, no reuse is expected */
     LOOK_AHEAD = 32, /* hinted versions beyond the first incomplete one that a prefetch considers */
     APP_SLOTS = 2,   /* orders in flight for one request on one hop */
-    AHEAD_PART = 24, /* room for one object is made ahead if it is at most this part of a tier */
+    AHEAD_PART = 24, /* room is made ahead for an object of at most 1/24 of a tier */
     SHARE_LEAST = 16, /* a device this many times faster than its link restores without its help */
     /* File numbers reserved for each put, for one attempt after the other as its writes fail: at
      * the next opening the numbers give the order of writing. */
     GENERATION_STEP = 8,
     AHEAD_BATCHES = 4, /* an order that runs ahead moves as much as this many others */
-    PARTS = 32,        /* an object of unknown order loses this part of itself at a time */
-    /* This part of the device, filled last by a stream, is not copied down before it is written. */
+    PARTS = 32,        /* an object of unknown order loses 1/32 of its chunks at a time */
+    /* The data that a stream put last, as much as a quarter of the device, is not copied down before
+     * the stream has been seen to write it. */
     RECENT_PART = 4,
     VICTIMS_LOOKED_AT = 64, /* in one search */
     REFLUSH_MOST = 64,      /* times that a page is dropped before it is flushed, approximately */
@@ -227,11 +228,12 @@ struct hist {
 
     struct hint *ring;              /* live hints, by sequence number modulo its size */
     uint64_t ring_size, head, tail; /* [head, tail) */
-    uint64_t ngiven, npredicted;    /* hints of the application, then the detector's */
+    uint64_t ngiven, npredicted;    /* live hints of the application, and of the detector */
     uint64_t predicted_at;          /* no predicted hint is before it */
     uint64_t judge[OVERTAKEN_MOST]; /* the highest places of hints that came true, ascending */
-    /* Ring places of first hints whose version is not known to be complete: in the tier from which
-     * it is restored; for each memory tier, in that tier or a faster one. */
+    /* Ring places of open hints: first hints of versions that are not known to be complete. In
+     * OPEN_READY that means complete in the tier from which the version is restored, in
+     * OPEN_TIER + t complete in tier t or a faster one. */
     struct vv_bitset open[OPEN_SETS];
     uint64_t first_open[OPEN_SETS]; /* no hint before it is open */
     unsigned nopen;                 /* sets in use */
@@ -293,8 +295,8 @@ struct hop_state {
     uint64_t orders, busy_ns, busy_since_ns, errors;
 };
 
-/* Uses of a page by orders that run ahead, of those that are on their lanes and have not been seen
- * to end: they say when its bytes are valid and when it may be overwritten. All 0: no such
+/* Uses of a page by orders that run ahead, are on their lanes and have not been seen to end. They
+ * say when the bytes of the page are valid and when it may be overwritten. All 0: there is no such
  * order. */
 struct stamp {
     uint64_t last[VV_LANES]; /* the last use by each lane of the family */
@@ -392,7 +394,7 @@ static inline bool vvi_puts_over(const struct hist *h)
     return h->hinted && h->unwritten == 0 && h->cfg.order == VV_RESTORE_BY_HINTS;
 }
 
-/* Histories take turns: while one of them waits or restores, another one's put may be blocked. */
+/* WRITING while any put is pending: one history may restore while the put of another is blocked. */
 static inline enum vv_phase vvi_phase(const struct vv_core *core)
 {
     return core->puts ? VV_PHASE_WRITING : core->phase;
@@ -449,7 +451,8 @@ static inline bool vvi_flush_stopped(const struct vv_object *obj)
 /* True for a page behind the arena. */
 static inline bool vvi_transit_page(const struct tier *t, uint32_t page)
 {
-    return page - t->arena.npages < 2 * t->transit_all; /* a page of the arena wraps around */
+    /* For a page of the arena the difference wraps around to a large number. */
+    return page - t->arena.npages < 2 * t->transit_all;
 }
 
 /* True if the chunk passes through a transit page. */
@@ -503,8 +506,8 @@ struct vv_object *vvi_object_new(struct vv_core *core, uint32_t hist, uint64_t v
 /* An object that will replace the one in the table. */
 struct vv_object *vvi_object_beside(struct vv_core *core, uint32_t hist, uint64_t version);
 struct vv_object *vvi_object_nameless(struct vv_core *core, uint32_t hist);
-/* Adds a written version to the tables and counts, and removes it; `successor`, or NULL, takes its
- * place in the table and its hints. */
+/* _enter adds a written version to the tables and counts, _leave removes it. `successor`, or NULL,
+ * takes over its place in the table and its hints. */
 void vvi_object_enter(struct vv_core *core, struct vv_object *obj);
 void vvi_object_leave(struct vv_core *core, struct vv_object *obj, struct vv_object *successor);
 /* keep_every keeps it for good: retention skips it from now on. */
@@ -559,8 +562,8 @@ bool vvi_object_complete_at(const struct vv_core *core, const struct vv_object *
 bool vvi_object_complete_down(const struct vv_core *core, const struct vv_object *obj);
 
 /* ask.c */
-/* Traces how full the tiers are: a change of more than a small part of a tier at once, a smaller
- * one after a millisecond. */
+/* Traces how full the tiers are. A large change is traced immediately, a small one only if the last
+ * record of the tier is at least a millisecond old. */
 void vvi_trace_occupancy(struct vv_core *core);
 
 /* states.c */
@@ -610,18 +613,19 @@ static inline bool vvi_ahead_busy(const struct vv_core *core, unsigned tier, uin
 
     return st && st->reads + st->writes > 0;
 }
-/* The page has no owner any more, but orders on lanes still use it: it is free when they have been
- * seen to end, and before that for their family. */
+/* The page has no owner any more, but orders on lanes still use it. Until they have been seen to
+ * end, only their family may take it; then it is free. */
 void vvi_ahead_limbo(struct vv_core *core, unsigned tier, uint32_t page);
 /* True if orders that the family queues now may overwrite the page. */
 bool vvi_ahead_writable(const struct vv_core *core, unsigned family, const struct vv_copy *copy,
                         uint32_t c);
-/* The same for some family: no other one uses the page. */
+/* True if only one family uses the page, and orders that this family queues now may overwrite it. */
 bool vvi_ahead_only(const struct vv_core *core, const struct vv_copy *copy, uint32_t c);
 /* True if orders that the family queues now will find the bytes there. */
 bool vvi_ahead_readable(const struct vv_core *core, unsigned family, const struct vv_object *obj,
                         unsigned tier, uint32_t c);
-/* True if an order of another stream will bring the bytes there; that stream may never reach it. */
+/* True if an order of another stream will bring the bytes there. That stream may never come to the
+ * order. */
 bool vvi_ahead_foreign(const struct vv_core *core, unsigned family, const struct vv_object *obj,
                        unsigned tier, uint32_t c);
 /* The order was issued for the family: sets its dependencies. */
@@ -641,7 +645,8 @@ uint32_t vvi_ahead_take(struct vv_core *core, unsigned family, struct vv_object 
 /* Copies down the data wanted last, so that its pages can be taken. False: there is none. */
 bool vvi_ahead_flush(struct vv_core *core, unsigned family, struct vv_object *obj, uint32_t chunk,
                      uint32_t want, enum vv_purpose purpose);
-/* Flushes that run ahead take the link, and make room for all that is expected. */
+/* True if flushes of the history's family run ahead and no request waits: these flushes occupy the
+ * link, and make room for everything that is expected. */
 static inline bool vvi_ahead_flushes(const struct vv_core *core, const struct hist *h)
 {
     return h->family && core->ahead.family[h->family].down > 0 && !core->puts && !core->gets &&
@@ -655,8 +660,8 @@ enum fetch vvi_ahead_fetch(struct vv_core *core, unsigned family, struct vv_obje
 bool vvi_ahead_has_share(const struct vv_core *core, unsigned family);
 /* The copy is about to be freed. */
 void vvi_ahead_forget(struct vv_core *core, struct vv_copy *copy);
-/* Data that the stream of the family has put up to here may be copied down by orders planned
- * now. */
+/* Orders planned now may copy data down if the stream of the family put it before this position,
+ * in bytes put. */
 uint64_t vvi_ahead_due(const struct vv_core *core, unsigned family);
 void vvi_ahead_fini(struct vv_core *core);
 
@@ -676,7 +681,8 @@ uint32_t vvi_space_evict_parts(struct vv_core *core, unsigned tier, uint32_t pag
 void vvi_space_ahead(struct vv_core *core, const struct vv_object *written);
 /* Evicts one page that may go. */
 void vvi_space_evict_page(struct vv_core *core, struct vv_copy *copy, uint32_t c);
-/* Contiguous policies: true if all of it may go; and evicting it. */
+/* Contiguous policies. _whole_may_go: true if all pages of the copy may go. _evict_run: evicts
+ * them. */
 bool vvi_space_whole_may_go(const struct vv_copy *copy);
 void vvi_space_evict_run(struct vv_core *core, struct vv_copy *copy);
 void vvi_space_untake(struct vv_core *core, unsigned tier, const uint32_t *pages, uint32_t n);
@@ -687,7 +693,8 @@ bool vvi_space_room_for(struct vv_core *core, unsigned tier, const struct vv_obj
 bool vvi_room_may_come(const struct vv_core *core);
 
 /* sched.c */
-/* Makes an order for the object, with a reference to it; NULL: no memory. And handing it out. */
+/* _order_for makes an order for the object, with a reference to it; NULL: no memory. _push queues
+ * the order to be handed out. */
 struct vv_order *vvi_order_for(struct vv_core *core, enum vv_order_kind kind,
                                struct vv_object *obj);
 void vvi_core_push(struct vv_core *core, struct vv_order *o);
@@ -739,7 +746,8 @@ void vvi_salvage_done(struct vv_core *core, const struct vv_order *o, int status
 /* The object has ended: its file is removed when it can be. `dropped`: no opening may find it any
  * more, and it need not wait for older ones. */
 void vvi_removal_due(struct vv_core *core, struct vv_object *obj, bool dropped);
-/* No order uses its file any more. False: it has none. */
+/* Called when no order uses the object's file any more: removes the file when its turn comes. False:
+ * there is nothing to remove, or its removal was given up. */
 bool vvi_removal_begin(struct vv_core *core, struct vv_object *obj);
 void vvi_removal_done(struct vv_core *core, struct vv_object *obj);
 /* The file could not be removed: it still takes its space, and its version would exist again when
@@ -747,7 +755,7 @@ void vvi_removal_done(struct vv_core *core, struct vv_object *obj);
  * tries again. */
 void vvi_removal_failed(struct vv_core *core, struct vv_object *obj, uint64_t file_generation,
                         int status);
-/* For failed removals: tries again; leaves the files, because the history ends. */
+/* _retry tries failed removals again. _forget leaves their files, because the history ends. */
 void vvi_removals_retry(struct vv_core *core, struct hist *h);
 void vvi_removals_forget(struct vv_core *core, struct hist *h);
 
@@ -773,7 +781,7 @@ void vvi_figures_done(struct vv_core *core, const struct vv_order *o, int status
 void vvi_history_fini(struct hist *h, unsigned ntiers);
 
 /* core.c */
-/* Every entry that changes something begins with the first and ends with the second. */
+/* Every call that changes something begins with _enter and ends with the function below it. */
 void vvi_core_enter(struct vv_core *core, uint64_t now_ns);
 void vvi_core_leave(struct vv_core *core);
 /* A read of the version begins: updates hints, predictions and figures. */
@@ -784,8 +792,8 @@ void vvi_fail_gets_of(struct vv_core *core, const struct vv_object *obj, int sta
 void vvi_req_end(struct vv_core *core, struct vv_req *req, int status);
 /* The pending put of the object, or NULL. */
 struct vv_req *vvi_put_of(const struct vv_core *core, const struct vv_object *obj);
-/* A flush to the tier, or a commit, has failed: the put gets the error, otherwise the next
- * caller. */
+/* A flush to the tier, or a commit, has failed. The put of the version returns the error if it is
+ * still pending, otherwise a later call does. */
 void vvi_flush_failed(struct vv_core *core, struct vv_object *obj, int tier, int status);
 /* A put or a get of an object without chunks, which no order would end. */
 void vvi_req_nothing(struct vv_core *core, struct vv_req *req);

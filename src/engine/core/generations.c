@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The generations of each version, driven through the table of policy/generation.h. Each is an
- * object. One of a version is in the table of its history: restores get that one. Beside it:
+ * The generations of each version, driven through the table of policy/generation.h. Each generation
+ * is an object. One generation of a version is in the table of its history: restores get that one.
+ * Beside it there may be:
  *
  *   vvi_gen_replacement()   a put under way that will replace it; not in the table until it is written
- *   obj->old                a generation that it replaced, kept until it is safe itself (HELD)
+ *   obj->old                the generation that obj replaced, kept until obj is safe (HELD)
  *
  * Files have generations too, and the highest counts when a history is opened: after a kill at any
  * instant the next opening finds the old version whole or the new one whole.
@@ -148,8 +149,8 @@ bool vvi_put_failed(struct vv_core *core, struct vv_object *obj, int status)
 {
     bool notified = fail_waits_of(core, obj, status);
 
-    /* The next edition must not be mistaken for it while its file exists. Without memory it may
-     * be. */
+    /* While its file exists, the next write of the version must get another edition. If there is no
+     * memory to record that, it may get the same one. */
     if (may_be_committed(core, obj))
         (void)!vvi_edition_ends(core, obj);
     vvi_gen_end(core, obj, VV_GEN_DROPPED);
@@ -234,8 +235,9 @@ int vvi_edition_ends(struct vv_core *core, const struct vv_object *obj)
 
 /* ---- the level ---- */
 
-/* Releases generations behind it: all once it is safe; before that all but the last one, which
- * returns if this one is dropped, and the oldest, which may be the only one that is safe. */
+/* Releases generations that `obj` has replaced. Once obj is safe, all of them. When it is only
+ * committed, all but two: the one that it replaced itself, which returns if obj is dropped, and the
+ * oldest, which may be the only safe one. */
 static void release_old(struct vv_core *core, struct vv_object *obj)
 {
     struct vv_object *last = obj->old;
@@ -277,9 +279,9 @@ void vvi_gen_expire(struct vv_core *core, struct vv_object *obj)
         vvi_gen_end(core, obj, VV_GEN_DISCARDED);
 }
 
-/* An older version that is safe ends when enough newer ones are safe, and so does one that never
- * will be. Multiples of keep_every that are no longer among the newest leave the list, which every
- * completion looks at. */
+/* A safe version ends when enough newer ones are safe. So does a version that will never be safe,
+ * because its copy has failed. Multiples of keep_every that are no longer among the newest leave the
+ * list `expires_first`, because every completion looks at it. */
 void vvi_gen_retain(struct vv_core *core, struct hist *h)
 {
     struct vv_object *next;
@@ -303,7 +305,7 @@ void vvi_gen_retain(struct vv_core *core, struct hist *h)
     }
 }
 
-/* True if a generation that it holds back has reached the level: then the version has. */
+/* True if a generation that `obj` has replaced has reached the level: then the version has. */
 static bool safe_behind(const struct hist *h, const struct vv_object *obj)
 {
     const struct vv_object *old = obj->old;

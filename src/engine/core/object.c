@@ -340,10 +340,10 @@ void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
 
 /* ---- classes of pages ---- */
 
-/* The only predicate for this: may the page go? No transfer reads it, and the object is discarded
- * or another tier has the same bytes complete. Under the contiguous policies that must be a slower
- * tier, except for transit pages: these policies never go back to flush a copy again. Whether the
- * page *should* go, and for which request, the policy decides. */
+/* True if the page may go; no other function decides that. It may go if no transfer reads it and
+ * the object is discarded or another tier has the same bytes complete. Under the contiguous policies
+ * that must be a slower tier, except for transit pages: these policies never flush a copy a second
+ * time. The policy decides if the page *should* go, and for which request. */
 static bool chunk_may_go(const struct vv_core *core, const struct vv_object *obj, bool pinned,
                          bool on_faster, bool on_slower, bool transit)
 {

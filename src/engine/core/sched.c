@@ -898,8 +898,9 @@ static bool may_pass(const struct vv_core *core, const struct vv_object *obj, ui
 
     if (core->disk < 0)
         return false;
-    /* This put needs the device page that it flushes, and only a lasting page on the host frees
-     * that one. While the host grows, such pages appear. */
+    /* The put of this object needs the device page that would be flushed. A copy in a transit page
+     * does not free it, only one in a page of the host cache. While the host grows, such pages
+     * become ready. */
     if (obj->writing && !obj->streams && vv_arena_growing(&core->tier[core->host].arena))
         return false;
     if (!next || core->inflight == 0)
@@ -913,9 +914,9 @@ static bool may_pass(const struct vv_core *core, const struct vv_object *obj, ui
            vvi_rank(core, next->obj, (unsigned)core->host, next->dirty_top);
 }
 
-/* True if a write may go out beside reads: that of a version that has to become durable, as long as
- * it does not delay reads. Also, after some reads, that of the file that was begun, since no other
- * file is written before that one is finished. */
+/* True if the object may be written while the disk reads. A version that has to become durable may
+ * be written as long as that does not delay reads. An object whose file was begun may also be
+ * written after a number of reads, since no other file is written before that one is finished. */
 static bool write_beside_reads(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);

@@ -42,8 +42,8 @@ static bool headroom_low(const struct vv_core *core, unsigned tier, const struct
     return above->arena.nfree + above->nevict < vvi_nchunks(core, core->largest_bytes);
 }
 
-/* If puts come between restores, each restore has the time of its put as well, and the disk writes
- * the data that it reads. */
+/* If puts come between restores, the disk has the time of a put and a restore for each version that
+ * it reads, but has to write as many bytes as it reads. */
 static bool disk_has_time(const struct vv_core *core, const struct hist *h)
 {
     double reads = core->hop[VV_HOP_F2H].rate.bytes_per_s;
@@ -298,9 +298,9 @@ static uint32_t evict_farthest(struct vv_core *core, struct vv_copy *copy, uint3
     return vvi_space_evict(core, copy, n);
 }
 
-/* While puts come between restores, each takes those pages of the device that are wanted last. True
- * if the next put will leave the pages of this object there; otherwise the host keeps its copies of
- * them. */
+/* While puts come between restores, each put takes those pages of the device that are wanted last.
+ * True if the next put will leave the pages of this object on the device. If not, the host must keep
+ * its copies of them. */
 static bool next_put_spares(const struct vv_core *core, const struct vv_object *obj)
 {
     const struct hist *h = vvi_hist(core, obj->hist);
@@ -311,7 +311,7 @@ static bool next_put_spares(const struct vv_core *core, const struct vv_object *
         return true;
     t = &core->tier[core->device];
     if (put > t->arena.npromised / 2)
-        return true; /* it takes most of the device, whatever the host keeps */
+        return true; /* the put takes most of the device, whatever the host keeps */
     later = t->arena.nfree + t->nevict;
     /* The put takes nothing that is wanted before it. The device holds few objects, so the first
      * hints are enough. */
@@ -330,8 +330,8 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     uint32_t page;
 
     if (!vv_next_blocks(purpose)) {
-        /* A flush replaces only duplicates of data wanted earlier: the faster tier releases data
-         * wanted later next. */
+        /* A flush replaces only duplicates of data that is wanted before its own. The faster tier
+         * gives up the data wanted last first, and then needs the copy here. */
         uint64_t rank = purpose == VV_FOR_PREFETCH ? UINT64_MAX : vvi_rank(core, obj, tier, chunk);
         copy = nearest_duplicate(core, tier, rank);
         /* A flush must not replace chunks that it has itself brought here. */
@@ -356,8 +356,8 @@ static uint32_t evict_some(struct vv_core *core, unsigned tier, const struct vv_
     if (same_places(core, copy, obj))
         return evict_farthest(core, copy, n);
     page = part_of(core, copy);
-    /* All parts go, or the page is not gained; a blocked request then continues with another
-     * page. */
+    /* The page is gained only if all its parts go. A blocked request evicts those that may go, and
+     * then continues with another page. */
     if (!vv_next_blocks(purpose) && !parts_may_go(core, tier, page, obj, chunk, purpose))
         return 0;
     return vvi_space_evict_parts(core, tier, page);
@@ -403,8 +403,9 @@ static uint32_t take_paged(struct vv_core *core, unsigned tier, struct vv_object
             break;
         chunk = purpose == VV_FOR_PREFETCH ? chunk0 + have : chunk0;
         most = want - have;
-        /* If chunks of one object differ in rank, each asks for its own place: otherwise two
-         * versions without hints would take pages from each other for ever. */
+        /* If chunks of one object differ in rank, one page is evicted at a time, by the rank of the
+         * chunk that will get it: otherwise two versions without hints would take pages from each
+         * other for ever. */
         if (purpose == VV_FOR_PREFETCH &&
             vv_next_use(vvi_rank(core, obj, tier, chunk)) != VV_USE_HINTED)
             most = 1;

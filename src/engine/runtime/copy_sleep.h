@@ -3,7 +3,7 @@
  * The time that a mover may sleep while the device copies for it, learnt from earlier copies.
  *
  * A mover sleeps through three quarters of the expected duration of a copy and then polls now and
- * then. It must not sleep past the end of the copy, time and again. Two rules prevent that:
+ * then. It must not sleep past the end of one copy after the other. Two rules prevent that:
  *   - A copy that has ended at the first poll shows that the sleep was too long, but not how long
  *     the copy took: the expectation shrinks.
  *   - A copy that takes far longer than expected, because the thread was not run or another process
@@ -19,7 +19,7 @@
 #include "base/util.h"
 
 struct vvi_copy_sleep {
-    uint64_t ns_per_mib; /* of a copy, including the one before it on the link */
+    uint64_t ns_per_mib; /* expected, from submission to end: waiting for the link included */
 };
 
 /* No link is much faster than this. */

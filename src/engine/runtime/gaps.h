@@ -3,11 +3,12 @@
  * Predicts the application's next call on device memory from the calls before, so that work that
  * would delay it is not begun just before.
  *
- * A program that computes between its calls makes them at about equal distances: the next one is
- * expected after the end of the last one by the shorter of the last two gaps. Work that takes `ns`
- * fits if it ends before that. Otherwise it waits for the call, which may be late by an eighth of
- * the gap; after that the program has gone on to something else, and no call is expected. If calls
- * follow one another so closely that nothing fits in between, work does not wait for them.
+ * A program that computes between its calls makes them at about equal distances. A gap is the time
+ * from the end of a call to the start of the next. After a call ends, the next one is expected when
+ * the shorter of the last two gaps has passed. Work that takes `ns` fits if it ends before that.
+ * Otherwise it waits for the call, which may be late by an eighth of the gap; after that the program
+ * has gone on to something else, and no call is expected. If a gap is shorter than twice `ns`, the
+ * work does not wait.
  *
  * Synchronization: all relaxed, and one word each. Calls of several threads mix their gaps, which
  * are short then. A stale value delays one call, or costs one wait in vain.
@@ -26,7 +27,7 @@ struct vvi_gaps {
     _Atomic uint64_t gap_ns, gap_before_ns;
 };
 
-#define VVI_GAPS_LATE 8 /* of a gap */
+#define VVI_GAPS_LATE 8 /* a call may be late by 1/8 of a gap */
 
 static inline void vvi_gaps_begin(struct vvi_gaps *p, uint64_t now_ns)
 {

@@ -102,8 +102,8 @@ int vv_engine_put(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t
 int vv_engine_get(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                   const struct vv_engine_app *app, uint64_t deadline_ns,
                   uint32_t *ret_distance) VV_WARN_UNUSED;
-/* After vv_engine_get returned -EBADMSG: the tier and the byte range of the damage. -ENOENT:
- * forgotten, because others have failed since. */
+/* After vv_engine_get returned -EBADMSG: the tier and the byte range of the damage. -ENOENT: they
+ * are no longer recorded, because other versions have failed since. */
 int vv_engine_damage(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                      int *ret_tier, uint64_t *ret_from, uint64_t *ret_to) VV_WARN_UNUSED;
 int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv_core_level level,
@@ -111,11 +111,11 @@ int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv
 
 /*
  * Ordered by a stream of the application: its driver's handle, NULL for the default stream. All
- * pieces are device memory. The calls return when every copy is in the stream. They block at most
- * until there was room for the copies, or, for a get, until the last chunk was in memory; for data
- * that does not fit memory at once they wait for the stream itself. deadline_ns 0: -EAGAIN if the
- * call would block, with nothing in the stream. -ETIMEDOUT: some copies may be in the stream, and
- * the version will never exist. -EBUSY: the stream is being captured.
+ * pieces are device memory. The calls return when every copy is in the stream. A put blocks at most
+ * until there is room for the copies, a get until the last chunk is in memory; for data that does
+ * not fit memory at once both wait for the stream itself. deadline_ns 0: -EAGAIN if the call would
+ * block, and nothing is put in the stream. -ETIMEDOUT: some copies may be in the stream, and the
+ * version of a put will never exist. -EBUSY: the stream is being captured.
  *
  * The request ends later, in the background: then the version exists, or the get counts as done.
  * Errors until then are kept for vv_engine_take_ordered_error.
@@ -154,11 +154,11 @@ int vv_engine_acquire(struct vv_engine *e, uint32_t hist, uint64_t version, uint
                       uint64_t from, uint64_t bytes, bool again, void *native, uint64_t deadline_ns,
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
 /* Gives the memory back when the stream has come to this point, or, if the device fails, before the
- * call returns its error. `consume`: the version counts as restored then. `ret_back` false: with
- * this error (-EBUSY, -EINVAL, -EXDEV, -ENOMEM) nothing has changed. */
+ * call returns its error. `consume`: the version counts as restored then. `ret_back` false: the call
+ * has failed with -EBUSY, -EINVAL, -EXDEV or -ENOMEM, and the caller still has the memory. */
 int vv_engine_release(struct vv_engine *e, struct vv_engine_lend *lend, bool consume, void *native,
                       bool *ret_back) VV_WARN_UNUSED;
-/* Memory to be written. */
+/* Lends memory for the application to write. */
 int vv_engine_reserve(struct vv_engine *e, uint32_t hist, uint64_t bytes, uint64_t deadline_ns,
                       struct vv_engine_lend **ret_lend, void **ret_ptr) VV_WARN_UNUSED;
 /* Copies within host memory, with the threads that help the engine's own copies. */
@@ -169,10 +169,10 @@ void vv_engine_lease_trim(struct vv_engine *e, struct vv_engine_lend *lend, uint
  * success `*lend` is like the result of a reserve of the version's size, and holds its bytes. */
 int vv_engine_swap(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t generation,
                    struct vv_engine_lend **lend, void **ret_ptr) VV_WARN_UNUSED;
-/* Makes a version of reserved memory, one part after the other: of the memory itself if the parts
- * can be joined, otherwise of copies. It exists when the stream has come to this point. Takes the
- * caller's reference on `user`, also on failure. On failure `ret_kept` says whether the caller
- * still has the parts. */
+/* Makes parts of reserved memory into one version, in this order. The memory itself becomes the
+ * version's pages if the parts can be joined; otherwise the parts are copied. The version exists
+ * when the stream has come to this point. Takes the caller's reference on `user`, also on failure.
+ * On failure `ret_kept` tells if the caller still has the parts. */
 int vv_engine_commit(struct vv_engine *e, uint32_t hist, uint64_t version, uint64_t user,
                      struct vv_engine_lend *const *lends, const uint64_t *bytes, size_t n,
                      void *native, uint64_t deadline_ns, bool *ret_kept) VV_WARN_UNUSED;
@@ -209,8 +209,8 @@ void vv_engine_each(struct vv_engine *e, uint32_t hist,
  * certain. */
 bool vv_engine_has_error(struct vv_engine *e, uint32_t hist);
 int vv_engine_take_error(struct vv_engine *e, uint32_t hist, uint64_t *ret_version, int *ret_tier);
-/* Returns the error once if less of the host cache could be made than configured, which is found
- * out after opening, with a text. 0: no error, or it was returned before. Cheap. */
+/* The host cache grows after opening. If less of it could be made than configured, returns the error
+ * once, with a text. 0: no error, or it was returned before. Cheap. */
 int vv_engine_take_memory_error(struct vv_engine *e, char *text, size_t text_bytes);
 void vv_engine_get_stats(struct vv_engine *e, struct vv_core_stats *ret_stats);
 /* The `host_cache_bytes` that leaves `bytes` for versions. */

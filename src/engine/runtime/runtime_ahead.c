@@ -15,9 +15,9 @@
  *   the work on the stream. The driver may block it for as long as the stream of the application is
  *   blocked: no thread that serves others waits for it. The watcher skips a group that is owned,
  *   and long lanes.
- * - An event is recorded again only after the end of its batch was reported to the core, by an
- *   owner of the same group. A thread that has found the event meanwhile waits for more of the same
- *   group than it must: of its own past, or of EARLY, which waits for nothing.
+ * - An event is recorded again only after the end of its batch was reported to the core, and only by
+ *   an owner of the same group. A thread may have looked the event up before that. It then waits for
+ *   later work of that group than it must: of its own family, or of EARLY, which waits for nothing.
  * - The end of a batch is reported to the core after the ends of all before it on its stream and of
  *   all that it has waited for.
  */
@@ -230,8 +230,9 @@ static int submission_put(struct vv_engine *e, struct submission *p)
     rc = vv_device_event_record(d, p->batch->event, p->stream);
     if (rc)
         vvi_device_settle(e, p->stream, p->batch->event, rc);
-    /* Only now: a batch with this number must exist, because it keeps the number of the stream from
-     * being given to another one until everything that it has waited for has ended. */
+    /* Recorded only after success: later batches of this stream skip these waits. This batch keeps
+     * the number of the stream from being given to another one until everything that it waits for
+     * has ended. */
     for (unsigned lane = 0; lane < VV_LANES && rc == 0; lane++)
         if (p->event[lane])
             e->ahead.waited[p->stream_number][lane] = p->wait[lane];

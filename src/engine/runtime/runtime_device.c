@@ -137,7 +137,8 @@ static struct vv_order *line_take(struct line *l, int status)
     return o;
 }
 
-/* Puts the orders in the queue on the stream. Engine lock held, but not meanwhile. */
+/* Puts the orders in the queue on the stream. Engine lock held, released while an order is put
+ * there. */
 static void queue_locked(struct line *l)
 {
     struct vvi_mover *m = l->mover;
@@ -157,7 +158,7 @@ static void queue_locked(struct line *l)
 }
 
 /* Sleeps through most of the oldest copy. False: there are more orders to queue. Engine lock held,
- * but not meanwhile. */
+ * released while sleeping. */
 static bool sleep_locked(struct line *l)
 {
     struct vvi_mover *m = l->mover;

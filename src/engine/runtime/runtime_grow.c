@@ -10,8 +10,8 @@
  *
  *   touchers   touch piece after piece for a while, with the help of the pinner, and then pause;
  *   the pinner then registers the complete slices one after the other, reports each to the core
- *              (vv_core_grow), and rests: registering delays every other call to a driver, so that
- *              a copy on the device may have to wait for one slice, with a pause behind it
+ *              (vv_core_grow), and rests after each: registering delays every other call to a
+ *              driver, and with the rests a copy on the device waits for one slice at most
  *
  * The reason for turns: a registration while memory is touched takes ten to a hundred times as
  * long, and the calls of the application wait for it. A virtual machine gets its memory from the
@@ -65,7 +65,8 @@
 /* Turns of touching: the first, and the longest. */
 #define TURN_FIRST_NS (10 * VV_NS_PER_MS)
 #define TURN_MOST_NS  (100 * VV_NS_PER_MS)
-/* A toucher takes one huge page at a time. A turn ends when the last toucher has its piece. */
+/* A toucher takes one huge page at a time. A turn ends when the last toucher has touched its
+ * piece. */
 #define PIECE_BYTES  ((size_t)2 << 20)
 #define SLICE_PIECES (VVI_SLICE_BYTES / PIECE_BYTES)
 /* Left to the rest of the system when memory runs out. */
@@ -135,8 +136,8 @@ static bool starved(const struct vv_engine *e)
     return atomic_load_explicit(&e->starved, memory_order_relaxed) > 0;
 }
 
-/* Takes the next piece and touches it. `lock` held, but not meanwhile. False: no more pieces in
- * this turn; the thread that finds its time over ends it. */
+/* Takes the next piece and touches it. `lock` held, released while touching. Ends the turn if its
+ * time is over. False: no more pieces in this turn. */
 static bool touch_next_locked(struct vv_engine *e)
 {
     struct vvi_grow *g = &e->grow;
@@ -407,7 +408,7 @@ int vvi_grow_start(struct vv_engine *e)
     while (g->ntouchers < want && vv_thread_start(&g->toucher[g->ntouchers], toucher_main, e) == 0)
         g->ntouchers++;
     vv_thread_group_enter(before);
-    /* Last: it reads the number of touchers, and they wait for its turns. */
+    /* The pinner is started last: it reads the number of touchers, and they wait for its turns. */
     int rc = vv_thread_start(&g->pinner, pinner_main, e);
     g->runs = rc == 0;
     return rc;

@@ -435,9 +435,10 @@ int vvi_finisher_start(struct vv_engine *e);
 void vvi_finisher_stop(struct vv_engine *e);
 /* A request will be finished soon: wakes the finisher. */
 void vvi_finisher_wake(struct vv_engine *e);
-/* It will not be finished this way after all: it continues under the lock. */
+/* After vvi_finisher_wake: the request will not be pushed after all, and continues under the lock. */
 void vvi_finisher_forget(struct vv_engine *e);
-/* The engine owns the request from now on. */
+/* Leaves the completion of the request to the next thread that takes the lock. The engine owns the
+ * request from now on. */
 void vvi_finish(struct vv_engine *e, struct vvi_req *r);
 
 /* ---- runtime.c ---- */

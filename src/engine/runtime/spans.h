@@ -36,7 +36,8 @@ static inline const struct vv_engine_piece *vvi_piece_at(const struct vv_engine_
 
 /* Calls `fn` for everything that an order moves between the application's pieces and a tier's
  * pages, until it returns an error. Pages that are consecutive in the tier and in the object are
- * one span; a span that continues the one before on both sides begins another piece. */
+ * one span, but every span ends at the end of a piece, even if the next one continues it on both
+ * sides. */
 static inline int vvi_order_spans(const struct vv_engine *e, const struct vv_engine_app *app,
                                   const struct vv_order *o, vvi_span_fn *fn, void *arg)
 {

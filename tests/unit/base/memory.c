@@ -57,7 +57,7 @@ static void groups_limit(void)
     put(cgroup, "job/step/memory.max", "max\n");
     put(cgroup, "job/step/memory.current", "4096\n");
     T_EQ(vvi_memory_available_in(proc, cgroup), 500 << 10);
-    /* The one around it has a limit; its page cache gives way. */
+    /* The group around it has a limit. Page cache of that group counts as available. */
     put(cgroup, "job/memory.max", "300000\n");
     put(cgroup, "job/memory.current", "250000\n");
     T_EQ(vvi_memory_available_in(proc, cgroup), 50000);

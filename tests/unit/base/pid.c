@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The number of the process is its own in every child, and in children of those. */
+/* vv_pid() returns the process's own id in every child and grandchild. */
 #include "base/pid.h"
 
 #include <pthread.h>
@@ -31,7 +31,8 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-/* Also the first time, when it has still to be found out where to keep it. */
+/* Threads call vv_pid() at the same time. These are the first calls, which make the page that keeps
+ * the id. */
 static void test_threads(void)
 {
     pthread_t t[THREADS];
@@ -58,7 +59,7 @@ static void test_children(void)
     T_EQ(vv_pid(), getpid());
 }
 
-/* Without the C library, which would call handlers. */
+/* A child made by the system call itself: the C library calls no pthread_atfork handlers. */
 static void test_child_of_the_system(void)
 {
     pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);

@@ -51,7 +51,8 @@ static void not_without_room(void)
     hand_close(&d);
 }
 
-/* In files the flush does wait: see file_waits() in object.c. */
+/* On a spill tier the flush no longer waits when a request waits for it. In files it waits all the
+ * same: see file_waits() in object.c. */
 static void not_if_a_request_waits(void)
 {
     struct drive_call put, wait;

@@ -136,7 +136,7 @@ static void a_flush_fails_beside_another(void)
     T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
     T_EQ(d.norders, 1);
     T_ERR(call.req.status, -ENOSPC);
-    /* The next one waits for that write, and then tries again. */
+    /* The next wait for the version waits for that write, and then tries again. */
     T_OK(drive_wait(&d, &call, h, 1, VV_CORE_DURABLE));
     T_OK(drive_wait_all(&d, &all, h));
     T_EQ(d.norders, 1);

@@ -421,10 +421,10 @@ static void reached(void)
     drive_reached(&d, h, 1, old); /* late: it has been replaced */
     drive_run(&d);
     T_EQ(files(1), 2);
-    /* The version has reached the level, if not with its last bytes. */
+    /* The version has reached the level, though with the bytes before the last put. */
     T_OK(vv_core_latest(d.core, h, &latest));
     T_EQ(latest, 1);
-    /* The same after they were taken back. */
+    /* The same after the last put was taken back. */
     T_OK(drive_take_back(&d, h, 1));
     T_OK(vv_core_latest(d.core, h, &latest));
     T_EQ(latest, 1);
@@ -456,8 +456,8 @@ static uint32_t with_two_generations(void)
     return h;
 }
 
-/* The previous generation returns, although it has not reached the level, and the one that has
- * stays behind it. */
+/* When a put is taken back, the generation before it returns, although that has not reached the
+ * level. The generation that has reached it stays behind. */
 static void the_one_before_comes_back(void)
 {
     uint32_t h = with_two_generations();
@@ -470,7 +470,7 @@ static void the_one_before_comes_back(void)
     replace(h, 1, 1);
     committed(h, 1);
     drive_run(&d);
-    T_EQ(files(1), 3); /* not all of them */
+    T_EQ(files(1), 3); /* of four generations: the newest, the one before it, and the oldest */
     T_OK(drive_take_back(&d, h, 1));
     T_EQ(generation(h, 1), before + GENERATION_STEP);
     T_OK(drive_take_back(&d, h, 1));

@@ -22,7 +22,7 @@ enum { EVENTS = 64, RANGES = 64, SLOTS = 3 };
 /* One direction of the link. Synchronization: gate.lock, as all of this. */
 struct way {
     size_t submitted, bytes;
-    size_t ended; /* so many of them may be seen to have ended */
+    size_t ended; /* number of copies that the gate lets the mover see as ended */
     size_t dry;   /* copies submitted when all before them had ended */
     struct vv_stream *stream;
 };
@@ -40,7 +40,7 @@ static struct {
     struct {
         struct vv_event *event;
         struct way *way;
-        size_t number; /* of the copy before it, from 1 */
+        size_t number; /* of the copy before the event, from 1 */
     } behind[EVENTS];
     struct way down, up;
 } gate;

@@ -374,14 +374,16 @@ static void test_memory_gone(void)
     size_t bytes = 180 * MIB;
     char *buf = ck_alloc(ctx, false, bytes);
     T_OK(varve_protect(h, 0, buf, bytes));
-    /* Refused at once, after a while, or late: the first call after it was found out. */
+    /* -EFBIG if the put is refused; then the next call returns the reason. -ENOMEM if the lack of
+     * memory was found out before this call. */
     int rc = varve_checkpoint_for(h, 1, CK_LIMIT_MS);
     T_CHECK(rc == -EFBIG || rc == -ENOMEM);
     if (rc == -EFBIG)
         T_ERR(varve_checkpoint_for(h, 1, CK_LIMIT_MS), -ENOMEM);
     ck_error(ctx, -ENOMEM, "of 192 MiB could be allocated by the system: memory runs out");
     T_ERR(varve_checkpoint_for(h, 1, CK_LIMIT_MS), -EFBIG);
-    /* Two slices besides the first: asked for once at opening, then for each. */
+    /* The first slice and two more: the available memory is queried once at opening, then for each
+     * slice. */
     T_EQ(stats_of(ctx).tier_bytes[0], 3 * (uint64_t)VVI_SLICE_BYTES);
     T_OK(varve_protect(h, 0, buf, 60 * MIB));
     ck_fill(buf, 60 * MIB, 2, 0);

@@ -64,12 +64,12 @@ static void free_cores(void)
     FREE("12-15", 4, "", false, 12, "0-15", "0-15");
     FREE("6-7,14-15", 2, "", true, 6, "0-15"); /* whole cores */
     FREE("", 0, "", true, 8, "0-15");
-    FREE("7", 1, "", false, 7, "0-7"); /* the process may use half of them: no more than that */
+    FREE("7", 1, "", false, 7, "0-7"); /* only processors that the process may use are chosen */
     /* Bound threads leave the other processors free. */
-    FREE("3-15", 13, "", false, 0, "0", "1", "0-15"); /* one for the third of them */
+    FREE("3-15", 13, "", false, 0, "0", "1", "0-15"); /* the third, unbound, gets core 2 */
     FREE("3-7,11-15", 5, "", true, 0, "0", "1",
-         "0-15");                              /* not beside a bound one on the same core */
-    FREE("15", 1, "", false, 15, "0", "0-15"); /* more are to come */
+         "0-15");                              /* no core with a bound thread on its other half */
+    FREE("15", 1, "", false, 15, "0", "0-15"); /* 13 more threads are to come */
     FREE("", 0, "", false, 0, "0", "1");       /* they use all known processors */
     /* All threads are bound by OpenMP: the machine shows the other processors. */
     FREE("15", 1, "0-15", false, 15, "0");

@@ -23,13 +23,13 @@ static void plenty(void)
                                     .farthest_rank = 100};
 }
 
-/* The layer that will have it first. */
+/* The layer that will finish the write sooner. */
 static void earliest(void)
 {
     plenty();
     ask(0, 0, VV_LAYER_FAST);
     ask(2 * MB - 1, 0, VV_LAYER_FAST);
-    ask(2 * MB, 0, VV_LAYER_FAST); /* 3 at 30 as 1 at 10 */
+    ask(2 * MB, 0, VV_LAYER_FAST); /* 3 MB at 30 MB/s take as long as 1 MB at 10 MB/s */
     ask(2 * MB + 1, 0, VV_LAYER_SLOW);
     ask(2 * MB + 1, 1, VV_LAYER_FAST);
     ask(20 * MB, 5 * MB, VV_LAYER_SLOW);
@@ -43,7 +43,7 @@ static void unknown_rates(void)
     plenty();
     q.layer[VV_LAYER_FAST].bytes_per_s = q.layer[VV_LAYER_SLOW].bytes_per_s = 0;
     ask(100 * MB, 0, VV_LAYER_FAST);
-    q.layer[VV_LAYER_FAST].bytes_per_s = 8 * MB; /* the other one: a quarter */
+    q.layer[VV_LAYER_FAST].bytes_per_s = 8 * MB; /* the slow one counts as a quarter of that */
     ask(2 * MB, 0, VV_LAYER_FAST);
     ask(4 * MB, 0, VV_LAYER_SLOW);
     q.layer[VV_LAYER_FAST].bytes_per_s = 0;

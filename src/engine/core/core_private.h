@@ -101,8 +101,8 @@ struct vv_copy {
     uint32_t ntransit;                  /* part of these three: in transit pages */
     uint32_t nevict, ndirty, nup, ndup; /* pages of each class */
     uint32_t evict_top, dirty_top,
-        up_low;        /* no page of the class is beyond these; bounds, not exact */
-    uint32_t held_top; /* the same for pages of any class */
+        up_low;        /* bounds: no page of the class is above its top, or below up_low */
+    uint32_t held_top; /* bound: no page is above it, of any class */
     uint32_t heap_pos[HEAP_KINDS];
     union {
         struct {                          /* contiguous policies */

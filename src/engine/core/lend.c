@@ -205,7 +205,7 @@ static bool frags_grow(struct vv_core *core, size_t n)
     return true;
 }
 
-/* Lists gaps, and runs of pages of one copy that may all go or may all not. */
+/* Lists gaps, and runs of pages of one copy: in each run either all pages may go, or none. */
 static size_t list_runs(struct vv_core *core)
 {
     const struct vv_arena *a = &core->tier[LEND_TIER].arena;
@@ -229,7 +229,7 @@ static size_t list_runs(struct vv_core *core)
             const struct hist *h = copy ? vvi_hist(core, copy->obj->hist) : core->hist;
             uint64_t first = copy ? copy->obj->hint_first : 0;
             core->frags[n].distance = first ? first - h->head : h->tail - h->head + 1;
-            core->frags[n].stamp = UINT64_MAX - core->frags[n].distance; /* gaps: before all */
+            core->frags[n].stamp = UINT64_MAX - core->frags[n].distance; /* a gap has 0 */
         }
     }
     return n;

@@ -365,7 +365,8 @@ static inline bool file_waits(const struct vv_core *core, const struct vv_object
 
 /* The properties of the page itself that its classes depend on. */
 enum { CHUNK_STATE = 3, CHUNK_PINNED = 4, CHUNK_TRANSIT = 8, CHUNK_BITS = 4 };
-/* A chunk in a file: treated like a page in transit, except when asked what it keeps. */
+/* A chunk in a file that failed has the same bit. Unlike one in a transit page, it lets faster copies
+ * go: view.passes is true for a file. */
 enum { CHUNK_OLD = CHUNK_TRANSIT };
 
 static inline uint32_t page_bits(const struct vv_page *p, bool transit)

@@ -481,7 +481,7 @@ void vv_core_enqueued(struct vv_core *core, struct vv_order *o, uint64_t seq, ui
 
 /* ---- victims ---- */
 
-/* True if a slower tier will have the bytes, by the orders on lanes now. */
+/* True if a slower tier has the bytes for good, or will have them by an order that is on a lane. */
 static bool saved(const struct vv_core *core, const struct vv_object *obj, uint32_t c)
 {
     for (unsigned t = (unsigned)core->device + 1; t < core->ntiers; t++) {

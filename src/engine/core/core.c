@@ -372,8 +372,8 @@ static uint8_t put_home(const struct vv_core *core, const struct vv_object *obj,
     return (uint8_t)core->host;
 }
 
-/* True if it is too large to stay in memory until its file is committed. Its put ends with the
- * commit. */
+/* True if the object is too large to stay in memory until its file is committed. Its put then ends
+ * with the commit. */
 static bool streams(const struct vv_core *core, const struct vv_object *obj)
 {
     uint64_t pages = core->tier[core->host].arena.npromised;
@@ -386,7 +386,7 @@ static bool streams(const struct vv_core *core, const struct vv_object *obj)
     return obj->nchunks > pages;
 }
 
-/* True if it is larger than the tier that it enters, so that transit pages have to help. */
+/* True if the object is larger than the tier that it enters, so that transit pages have to help. */
 static bool passes_through(const struct vv_core *core, const struct vv_object *obj)
 {
     return obj->home == core->host && core->disk >= 0 &&

@@ -154,7 +154,7 @@ struct vv_order {
     uint32_t edition;         /* of the object, see vv_object_info */
     uint64_t size;            /* of the object, in bytes */
     int src_tier, dst_tier;   /* VV_TIER_APP for the application's side */
-    bool whole;               /* reads all of the copy at src_tier, which is one run of pages */
+    bool whole;               /* reads all chunks of the copy at src_tier */
     bool uncommitted;         /* reads a file that was not committed when it was issued */
     uint32_t chunk0, nchunks; /* consecutive chunks of the object */
     uint64_t bytes;           /* sum of their sizes */
@@ -475,7 +475,8 @@ int vv_core_take_error(struct vv_core *core, uint32_t hist, uint64_t *ret_versio
  * the files of discarded versions are gone only after it has ended. Reads by the application do not
  * count, because they may last for any time. */
 bool vv_core_dying(const struct vv_core *core, uint32_t hist);
-/* True if anything waits for space on the disk, or takes it. */
+/* True if space on the disk may be wanted: the application is not restoring, a put or a wait is
+ * pending, or a write to the disk is in flight. */
 bool vv_core_space_wanted(const struct vv_core *core);
 /* Orders issued and not completed. */
 uint64_t vv_core_inflight(const struct vv_core *core);

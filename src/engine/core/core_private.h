@@ -533,8 +533,8 @@ void vvi_chunks_fill(struct vv_core *core, struct vv_copy *copy, uint32_t c0, ui
 void vvi_chunk_set(struct vv_core *core, struct vv_copy *copy, uint32_t c,
                    enum vv_page_state state);
 void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c);
-/* The same for chunks [c0, c0 + n), valid pages of an arena, and cheaper. After both calls the
- * classes must be derived again. */
+/* The same for chunks [c0, c0 + n), valid pages of an arena, and cheaper. After each of the two
+ * the caller must derive the classes again. */
 void vvi_chunks_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c0, uint32_t n);
 void vvi_core_reclass(struct vv_core *core, struct vv_object *obj, uint32_t c0, uint32_t n);
 /* Chunks from `c` on have come to a tier or left it: restores under way look at them again. */

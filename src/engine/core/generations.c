@@ -84,7 +84,7 @@ static void move_waits(struct vv_core *core, struct vv_object *from, struct vv_o
             }
 }
 
-/* True if it is kept when it is replaced: it needs a file and must have been confirmed. */
+/* True if the generation is kept when it is replaced: it must be committed, and not provisional. */
 static bool stays(const struct vv_object *obj)
 {
     return obj->durable && !obj->provisional;

@@ -630,7 +630,7 @@ void vvi_hint_restored(struct vv_core *core, struct vv_object *obj)
     if (h->cfg.order != VV_RESTORE_BY_HINTS)
         return;
     verdict = see_restore(h, obj, next);
-    /* The same version again, or the top of a stack. */
+    /* A version was restored again: the one restored last, or the newest (the top of a stack). */
     if (obj->restored && (verdict == VV_DETECT_SAME || obj == h->newest))
         h->reuse = REUSE_MOST;
     else if (h->reuse > 0)

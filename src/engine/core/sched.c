@@ -224,8 +224,9 @@ bool vvi_get_gives(const struct vv_core *core, const struct vv_req *req, unsigne
     return true;
 }
 
-/* If all of the object is on the device and no chunk has been issued: one order that holds the copy
- * as a whole. This is the fast path of a restore, which all prefetching aims at. */
+/* If all of the object is on the device and no chunk has been issued, issues one order for all of
+ * it. The order keeps the copy by a count of readers, without a pin on each page. This is the fast
+ * path of a restore, which all prefetching aims at. */
 static bool serve_get_whole(struct vv_core *core, struct vv_req *req, unsigned tier)
 {
     struct vv_object *obj = req->obj;

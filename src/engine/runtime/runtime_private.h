@@ -299,7 +299,8 @@ void vvi_engine_complete_at_locked(struct vv_engine *e, struct vv_order *o, int 
                                    uint64_t now_ns);
 /* Takes the engine lock, and completes the requests that have finished meanwhile. */
 void vvi_engine_lock(struct vv_engine *e);
-/* The same after a wait. Engine lock held. */
+/* Completes the requests that have finished, for a thread that holds the engine lock again after a
+ * wait. */
 void vvi_engine_drain_locked(struct vv_engine *e);
 /* Unlocks, then wakes the watcher and movers that wait inside a store, which takes system calls. */
 void vvi_engine_unlock(struct vv_engine *e);

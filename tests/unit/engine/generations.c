@@ -500,7 +500,8 @@ static void written_again_after_it_expired(void)
     hand_close(&d);
 }
 
-/* The same after a put that timed out, if its commit was under way, but not if it failed. */
+/* A put that timed out while its commit was under way: the version written again is another edition.
+ * After a commit that failed it is not. */
 static void written_again_after_it_failed(void)
 {
     uint32_t h = hand_open(&d, "H4F", VV_POLICY_NEXT, VV_CORE_DURABLE);

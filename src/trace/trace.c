@@ -43,7 +43,8 @@ struct ring {
     struct ring *next; /* immutable once listed */
     size_t mask;       /* immutable */
     bool owned;        /* Synchronization: rings.lock */
-    uint64_t drained;  /* records taken or skipped. Owner: the thread that drains, or begins to */
+    uint64_t drained;  /* records taken or skipped. Owner: the thread that drains the rings, or that
+                          begins a trace file */
     _Atomic uint64_t base; /* relaxed, under rings.lock: records before this number were reset */
     _Atomic uint64_t
         head; /* records written; stored by the owner (release), loaded by readers (acquire) */

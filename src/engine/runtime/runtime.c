@@ -393,7 +393,7 @@ void vv_engine_history_drop(struct vv_engine *e, uint32_t hist)
     vvi_on_forget_locked(e, hist);
     e->hist[hist].files = NULL;
     e->hist[hist].draining = false;
-    vv_cond_broadcast(&e->idle); /* for a new history that was given this number */
+    vv_cond_broadcast(&e->idle); /* a new history with this number may wait for it */
     vvi_engine_unlock(e);
 }
 
@@ -509,8 +509,9 @@ int vv_engine_wait(struct vv_engine *e, uint32_t hist, uint64_t version, enum vv
     return vvi_request_finish(e, r, rc, deadline_ns);
 }
 
-/* A wait for all versions clears the core's late error, because failed flushes remain recorded in
- * the versions themselves. A failed removal does not: its version is gone. */
+/* Keeps the error of a failed removal for a later call. A wait for all versions clears the core's
+ * late error, because failed flushes remain recorded in their versions. A failed removal is recorded
+ * nowhere else, because its version is gone. */
 static void keep_removal_error_locked(struct vv_engine *e, uint32_t hist)
 {
     struct vvi_engine_hist *h = &e->hist[hist];

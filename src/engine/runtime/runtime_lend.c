@@ -258,7 +258,8 @@ static int commit_join(struct vv_engine *e, struct vvi_on_args *args, bool *ret_
     return rc;
 }
 
-/* The application gives them up; copies on a stream may still use them, and then give them back. */
+/* Ends the application's use of the leases. Copies on a stream may still use them; the last of these
+ * copies then gives the pages back. */
 static void leave_to_copies(struct vv_engine *e, struct vv_engine_lend *const *lends, size_t n)
 {
     vvi_engine_lock(e);

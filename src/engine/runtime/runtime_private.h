@@ -201,9 +201,9 @@ struct vvi_pacer {
 /* Time of the pinner, by activity. */
 struct vvi_grow_spent {
     uint64_t touching_ns, passing_ns, registering_ns, resting_ns;
-    uint64_t slowest_ns;  /* registration */
-    uint64_t expected_ns; /* of the next */
-    uint64_t lap_ns;      /* when the last of these ended */
+    uint64_t slowest_ns;  /* the slowest registration */
+    uint64_t expected_ns; /* expected duration of the next registration */
+    uint64_t lap_ns;      /* time at which the last activity ended */
     unsigned turns;
 };
 
@@ -223,8 +223,8 @@ struct vvi_grow {
     struct vv_cond cond;  /* a turn has begun, the last piece of one was touched, or stop */
     bool turn;            /* of the touchers. Synchronization: lock */
     uint64_t until_ns;    /* end of that turn. Synchronization: lock */
-    size_t least;         /* minimum number of pieces in it. Synchronization: lock */
-    size_t next;          /* piece to be touched. Synchronization: lock */
+    size_t least;         /* pieces before this one belong to the turn. Synchronization: lock */
+    size_t next;          /* next piece to be touched. Synchronization: lock */
     unsigned touching;    /* pieces being touched. Synchronization: lock */
     int error;            /* the error that ended touching, or 0. Synchronization: lock */
     size_t failed;        /* with an error, the first untouched piece. Synchronization: lock */

@@ -46,7 +46,7 @@ static void a_reader_does_not_hold_up_the_disk(void)
 {
     struct drive_call wait;
 
-    static const uint64_t order[] = {1, 3, 1, 4}; /* 8 goes first, then 2, then 1 */
+    static const uint64_t order[] = {1, 3, 1, 4}; /* the device gives up 8 first, then 2, then 1 */
 
     start("D4H9F");
     for (unsigned i = 0; i < VV_ARRAY_SIZE(order); i++)

@@ -403,8 +403,8 @@ static void declared(void)
             uint64_t distance = lifo ? 6 - v : v - 1;
             T_EQ(hand_object(&d, h, v)->hint_first - hist->head, distance);
         }
-        /* Memory holds either the versions written last or those wanted first: the test can only
-         * tell in the case where the last is wanted first. */
+        /* Last in, first out: the versions written last are also wanted first, so memory holds them.
+         * First in, first out: memory may hold the ones or the others. */
         if (lifo)
             for (uint64_t v = 4; v <= 6; v++)
                 T_EQ(hand_resident(&d, h, v, 0), 1);

@@ -19,7 +19,7 @@
 #include "base/util.h"
 
 struct vvi_copy_sleep {
-    uint64_t ns_per_mib; /* expected, from submission to end: waiting for the link included */
+    uint64_t ns_per_mib; /* expected, from the time that the link is free for the copy */
 };
 
 /* No link is much faster than this. */
@@ -41,8 +41,8 @@ static inline uint64_t vvi_copy_sleep_ns(const struct vvi_copy_sleep *n, uint64_
     return n->ns_per_mib * vvi_copy_sleep_mib(bytes) / 4 * 3;
 }
 
-/* A copy has ended, `took_ns` after it was submitted; `overslept`: at the first poll it had
- * ended. */
+/* A copy has ended, `took_ns` after it was submitted, or, if others were queued before it, after the
+ * mover saw the last of these end. `overslept`: at the first poll the copy had ended. */
 static inline void vvi_copy_sleep_learn(struct vvi_copy_sleep *n, uint64_t bytes, uint64_t took_ns,
                                         bool overslept)
 {

@@ -7,8 +7,8 @@
  * from the end of a call to the start of the next. After a call ends, the next one is expected when
  * the shorter of the last two gaps has passed. Work that takes `ns` fits if it ends before that.
  * Otherwise it waits for the call, which may be late by an eighth of the gap; after that the program
- * has gone on to something else, and no call is expected. If a gap is shorter than twice `ns`, the
- * work does not wait.
+ * has gone on to something else, and no call is expected. If the expected gap is shorter than
+ * twice `ns`, the work does not wait.
  *
  * Synchronization: all relaxed, and one word each. Calls of several threads mix their gaps, which
  * are short then. A stale value delays one call, or costs one wait in vain.

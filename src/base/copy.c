@@ -9,7 +9,7 @@
  * one large piece alone uses memcpy, which handles that case as well.
  *
  * Waking a thread costs as much as copying some hundred KiB. So the caller makes small copies alone. For
- * others it wakes as many helpers as have work; it wakes only the first one, and each helper wakes the next.
+ * larger ones, as many helpers are woken as have work: the caller wakes the first, and each helper the next.
  *
  * One job runs at a time. A second caller copies by itself, without waiting for the first: memory
  * bandwidth is in use by then anyway.
@@ -37,7 +37,7 @@
 #define SLICE_MAX_BYTES ((size_t)512 << 10)
 #define SLICES_EACH     4
 
-/* One more thread for each of these. */
+/* A copy has one helper for each of these, as far as the pool has them. */
 #define HELPER_BYTES ((size_t)1 << 20)
 
 /* Caches of some hundred MiB are shared by many cores, and by other processes. */

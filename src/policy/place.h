@@ -52,7 +52,9 @@ struct vv_place_opts {
     /* ring: 0: the mean weight. A job that later adds nodes of other sizes has to set it: a node's
      * points must not depend on the other nodes. */
     uint64_t ring_unit;
-    uint32_t limit_pct; /* hrw-bounded: of the mean load, at least 100; 0: VV_PLACE_LIMIT_PCT */
+    /* hrw-bounded: limit of a node's load, in percent of its share by weight; at least 100. 0:
+     * VV_PLACE_LIMIT_PCT. */
+    uint32_t limit_pct;
 };
 
 /* Immutable once made. Any thread. */

@@ -7,7 +7,8 @@ static struct drive d;
 
 enum { DEVICE, HOST, DISK };
 
-/* Version 1 fills the host and is being written to the disk; version 2 gets the slot beside it. */
+/* Version 1 fills the host and is being written to the disk. A second write may run beside that: it
+ * is for version 2. */
 static uint32_t with_full_host(const char *tiers, enum vv_policy policy)
 {
     struct vv_core_cfg cfg;

@@ -121,7 +121,7 @@ static void writes_give_way_to_reads(void)
     restores_beside_a_write(false);
 }
 
-/* A version that need not become durable is not written before it. */
+/* A version of level cached is not written before one that has to become durable. */
 static void a_cached_version_holds_up_no_durable_one(void)
 {
     restores_beside_a_write(true);

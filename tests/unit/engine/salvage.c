@@ -23,7 +23,8 @@ static uint32_t in_memory(uint32_t h, uint64_t version)
     return hand_resident(&d, h, version, 0);
 }
 
-/* Two pages, both written; version 2 has taken one of them, and the commit fails. */
+/* Version 1 has two pages, both written to its file. Version 2 takes one of them in memory; then the
+ * commit of version 1 fails. */
 static uint32_t begin(void)
 {
     uint32_t h = hand_open(&d, "H2W", VV_POLICY_NEXT, VV_CORE_DURABLE);

@@ -242,7 +242,7 @@ uint64_t vv_core_tier_records(const struct vv_core *core, unsigned tier);
 uint64_t vv_core_page_offset(const struct vv_core *core, unsigned tier, uint32_t page);
 
 /* The page size for caches of these sizes: small caches need small pages, because the ends of
- * objects waste part of a page. 64 KiB to 1 MiB. */
+ * objects waste part of a page. 16 KiB to 1 MiB. */
 uint32_t vv_core_page_bytes(uint64_t device_cache_bytes, uint64_t host_cache_bytes);
 /* Fills in slots, batches and transit pages that are 0, from the page size and the rates. The transit
  * pages of a host cache of 16 MiB or more are taken from its capacity, a quarter at most. */

@@ -530,8 +530,9 @@ static struct vv_object *walk(struct vv_object *obj, int64_t stride)
     return obj;
 }
 
-/* The version after which predictions continue: this restore, or the last hint if the hints follow
- * the pattern. NULL: they do not, or the history ends there. */
+/* The first version to predict: the one that follows this restore in the pattern, or, if there are
+ * hints and they follow the pattern, the one that follows the last hint. NULL: the hints do not
+ * follow the pattern, or the history ends there. */
 static struct vv_object *predict_after(const struct hist *h, struct vv_object *obj)
 {
     struct vv_object *last = h->head < h->tail ? vvi_hint_at(h, h->tail - 1) : NULL;

@@ -80,8 +80,8 @@ static uint32_t in_flight(const struct vv_core_cfg *cfg)
     return VV_MAX(down, up);
 }
 
-/* The size of a host cache includes its transit pages. A cache smaller than they would be has them
- * beside it, because too little of it would be left. */
+/* The size of a host cache includes its transit pages. A cache below COUNTED_LEAST has them beside
+ * it, because too little of it would be left. */
 static void tune_transit(struct vv_core_cfg *cfg)
 {
     int host = tier_of(cfg, false);

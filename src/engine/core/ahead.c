@@ -45,7 +45,7 @@ static bool ahead_start(struct vv_core *core)
     for (unsigned f = 1; f <= VV_FAMILIES; f++)
         a->family[f].limbo = a->family[f].limbo_last = VV_PAGE_NONE;
     a->on = true;
-    /* From now on the device's copies are in the heap HELD as well. */
+    /* From now on copies on the device are also kept in the heap HELD. */
     for (uint32_t p = 0; p < vv_core_tier_records(core, (unsigned)core->device);
          p = vv_arena_next(&core->tier[core->device].arena, p)) {
         const struct vv_page *page = &core->tier[core->device].arena.page[p];

@@ -77,7 +77,8 @@ enum {
     CLASS_PASS = 16, /* may go, but is a transit page: that makes no room in the arena */
 };
 
-/* HELD: all copies with pages on the device, once something runs ahead. */
+/* HELD: once something runs ahead, the copies with pages on the device, except those in a list
+ * `recent`. */
 enum heap_kind { HEAP_EVICT, HEAP_DIRTY, HEAP_DUP, HEAP_HELD, HEAP_KINDS };
 
 /* States of a chunk in a file that is being written, kept in the copy's page table. */

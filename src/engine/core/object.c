@@ -280,7 +280,7 @@ void vvi_chunk_drop(struct vv_core *core, struct vv_copy *copy, uint32_t c)
         core->cfg.pages_gone(core->cfg.release_arg, page, 1);
 }
 
-/* True if all chunks of the object are, or will be, in another memory tier than this. */
+/* True if one other memory tier has all chunks of the object, or will have them. */
 static bool all_elsewhere(const struct vv_core *core, const struct vv_object *obj, unsigned tier)
 {
     for (unsigned t = 0; t < core->ntiers && core->tier[t].memory; t++)

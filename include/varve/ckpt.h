@@ -299,11 +299,12 @@ VARVE_API int varve_regions(struct varve_history *h, uint64_t version, int *ret_
  * version does not exist. Does not block; the answer may be out of date at once. */
 VARVE_API int varve_ready(struct varve_history *h, uint64_t version, int *ret_ready) VARVE_CHECK;
 /*
- * The run that wrote a version: `run_id` of the context that wrote it. The lower half differs if that
- * context has overwritten the version, or discarded and written it again; except in a context of one rank,
- * below level complete, that drew its run_id: no other process has versions of its run. If processes of one
- * job have the same version of the same run, these are parts of one state. Of different runs they are not,
- * even if the number is the same. -ENOENT: the version does not exist. Does not block.
+ * The run that wrote a version: `run_id` of the context that wrote it. If that context has overwritten the
+ * version, or discarded it and written it again, the lower half of the number is another one. (It stays the
+ * same in a context of one rank, below level complete, that drew its run_id: no other process has versions of
+ * that run.) If processes of one job have the same version from the same run, these are parts of one state.
+ * Versions from different runs are not, even if their numbers are equal. -ENOENT: the version does not exist.
+ * Does not block.
  */
 VARVE_API int varve_version_run(struct varve_history *h, uint64_t version,
                                 uint64_t *ret_run_id) VARVE_CHECK;

@@ -648,8 +648,8 @@ VARVE_D_FN int64_t varve_gread(struct varve_gfile *f, uint64_t off, void *dst, u
 /*
  * Maps the page of the cache that has byte `off`: `ret_ptr` points to that byte, and `ret_bytes` bytes of
  * the page can be read from there. The page stays in place until varve_gunmap. Returns 0 or a negative
- * errno. One open file can map all pages of the cache, except those that other open files have mapped and
- * up to 32 more of each of these.
+ * errno. One open file can map all pages of the cache, except those that other open files have mapped, and
+ * up to 32 more for each of those files.
  */
 VARVE_D_FN int varve_gmap(struct varve_gfile *f, uint64_t off, const void **ret_ptr,
                           uint64_t *ret_bytes)

@@ -18,8 +18,8 @@
  *
  * Exceptions. Calls that fail throw varve::error, with the negative errno of the C function and the
  * library's text; at() throws std::out_of_range. A call that throws has changed nothing, with two
- * exceptions: read(), see varve_vector_read, and assigning a range whose iterators throw or can be passed
- * only once, which leaves some of its elements. Destructors throw nothing.
+ * exceptions: read(), see varve_vector_read, and assigning a range whose iterators throw or can be traversed
+ * only once: the vector then has some elements of the range. Destructors throw nothing.
  *
  * Iterators are pointers. They, and references to elements, are invalid after the vector grows beyond its
  * capacity, and after read(), write_move() and shrink_to_fit().

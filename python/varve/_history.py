@@ -274,7 +274,7 @@ class History(_Handle):
         """Writes arrays as a new version; keyword arguments become named arrays. They may be changed when the call returns; with
         `stream`, by later work on that stream. Arrays of PyTorch on a GPU use its current stream by default."""
         looked = [_arrays.look(a) for a in (*arrays, *named.values())]
-        if not looked:  # at every level: above `cached` there is the description, but nothing that it describes
+        if not looked:  # checked here, because above `cached` the library would write a version with the description alone
             raise Error(errno.ENODATA, f"version {version}: no array is given")
         names = [None] * len(arrays) + list(named)
         layout = tuple(Region(n, a.dtype, a.shape, a.order) for n, a in zip(names, looked))
@@ -370,7 +370,7 @@ class History(_Handle):
                 raise LayoutError(f"version {version} was written by another process: restore it into host memory")
         except LayoutError:
             if self._once:
-                self._consumed[version] = layout, raw  # it exists nowhere else
+                self._consumed[version] = layout, raw  # reading has consumed the version: its bytes exist nowhere else
             raise
         if not self._once:
             self._layouts[version] = layout

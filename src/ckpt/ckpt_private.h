@@ -349,7 +349,7 @@ void vvi_helper_open(struct varve_ctx *ctx);
 void vvi_helper_stats(struct varve_ctx *ctx, struct varve_stats *stats);
 struct vv_stats_record;
 void vvi_helper_publish(const struct varve_ctx *ctx, struct vv_stats_record *record);
-/* Describes it as one more of the library's helpers. False: there is none. */
+/* Describes the helper process as one more entry of varve_helpers. False: there is none. */
 bool vvi_helper_describe(struct varve_ctx *ctx, struct varve_helper *ret_helper);
 
 /* ---- ckpt_spill.c: level cached, data beyond memory ---- */
@@ -386,13 +386,14 @@ int vvi_shared_late_error(struct varve_history *h, const char *operation);
 /* ---- ckpt_partner.c: partner copies ---- */
 
 bool vvi_transport_ok(const struct varve_transport *transport);
-/* Collective, also after an earlier failure (`status`): opens the context's part, after its folder. */
 /* The number of processes of a set that may be lost; 0: no parity. -EINVAL: the option is not off, xor or rs:K. */
 int vvi_opts_parity(const struct varve_opts *o, uint32_t *ret_lost);
+/* Collective, also after an earlier failure (`status`): opens the context's part, after its folder. */
 int vvi_partner_context(struct varve_ctx *ctx, int status, char *err, size_t err_bytes);
 /* Collective in the same way. h->files is open unless that failed (`status`). */
 int vvi_partner_history(struct varve_history *h, int status, char *err, size_t err_bytes);
-/* Called when the engine has adopted the versions that were found: it is notified of their copies from now on. */
+/* Called when the engine has adopted the versions that were found: from now on the engine is notified of
+ * their copies. */
 void vvi_partner_start(struct varve_history *h);
 /* With partner copies: notifies the other processes that this one cannot open a history that they are opening.
  * Returns `rc`. */

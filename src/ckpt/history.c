@@ -165,7 +165,7 @@ int vvi_history_engine(struct varve_history *h, const struct vv_core_hist_cfg *c
     return rc;
 }
 
-/* The same for all processes of the job together: all succeed or all fail. */
+/* Like vvi_history_engine, for all processes of the job together: all succeed or all fail. */
 static int opened_by_all(struct varve_history *h, const struct vv_core_hist_cfg *cfg, char *err,
                          size_t err_bytes)
 {

@@ -9,8 +9,8 @@
  * in the header and are compared. An application can read the steps that the previous one kept, until it stores its own.
  *
  * Trajectories with the same options share a context, so that several in one program stay within one host
- * cache. A context is closed with its last trajectory, or in PetscFinalize if that was left alive: after
- * that, PETSc may close this library, whose code must not run any more.
+ * cache. A context is closed with its last trajectory, or in PetscFinalize if a trajectory was left alive:
+ * later PETSc may close this library, whose code must not run any more.
  *
  * Threads: PETSc's, one at a time. An error of one process ends the job, like all errors of PETSc.
  */
@@ -26,8 +26,8 @@
 #include <varve/ckpt.h>
 
 /*
- * The last argument of `setfromoptions`. PETSc made PetscOptionItems a pointer between 3.18 and 3.25: it
- * is passed as it is then.
+ * The type of the last argument of `setfromoptions`: a pointer to PetscOptionItems, or PetscOptionItems itself
+ * if that is a pointer, as in newer releases of PETSc (a release between 3.18 and 3.25 changed it).
  */
 enum { CLASS_OF_POINTERS = 5 };
 #define OPTION_ITEMS                                                                       \
@@ -46,7 +46,7 @@ struct context {
 
 static struct context *contexts;
 
-/* Those that -ts_trajectory_varve_level takes, as enum varve_level counts them. */
+/* The levels that -ts_trajectory_varve_level takes, in the order of enum varve_level. */
 static const char *const levels[] = {"cached", "local", "remote"};
 enum { LEVELS = 3 };
 
@@ -65,7 +65,7 @@ struct trajectory {
     struct varve_opts opts;
     struct context *context;
     struct varve_history *history;
-    char keep[PETSC_MAX_PATH_LEN]; /* the history's name, if it is to stay */
+    char keep[PETSC_MAX_PATH_LEN]; /* name of a kept history; empty: it is not kept */
     PetscInt next;                 /* only steps below it may exist */
     PetscInt mine; /* steps from it on are of this run, those below of earlier runs */
     uint64_t run;
@@ -575,7 +575,7 @@ static PetscErrorCode check_petsc(void)
     PetscFunctionReturn(0);
 }
 
-/* At PetscFinalize, for a program that leaves a TS alive: what is kept shall be on the disk then. */
+/* Called by PetscFinalize, for a program that leaves a TS alive: its kept trajectories must then be on the disk. */
 static PetscErrorCode close_contexts(void)
 {
     PetscFunctionBegin;

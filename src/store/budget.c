@@ -8,9 +8,10 @@
  * entry sees another key and searches again. Nothing in the table is locked: numbers left by a
  * killed process expire.
  *
- *   free_ns    when everything booked at a rate will be over. A flush is booked behind it and
- *              pushes it back; a restore only pushes it back. A process that dies leaves at most
- *              the time of one booking, and no booking counts for longer than BOOKED_MAX.
+ *   free_ns    the time at which all booked transfers will be over, at their rates. A flush begins
+ *              at that time and makes it later by its own length; a restore begins at once, and also
+ *              makes it later. A process that dies leaves at most the time of one booking, and no
+ *              booking counts for longer than BOOKED_MAX.
  *   restoring  one slot for each of some processes: the time until which it counts as restoring.
  *              Every read for a restore sets it a little ahead; it expires by itself. Two processes that
  *              share a slot see each other's restores as their own, and so do not yield to them.

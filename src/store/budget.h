@@ -21,7 +21,7 @@ VV_WARN_UNUSED int vv_budget_new(const char *path, enum vv_budget_of what, const
 /* Accepts NULL. */
 void vv_budget_free(struct vv_budget *budget);
 
-/* Returns the time booked for a transfer that is not made. */
+/* Cancels the booking of a flush that is not made, so that its time is free again. */
 void vv_budget_unbook_flush(struct vv_budget *budget, uint64_t bytes, uint64_t bytes_per_s,
                             uint64_t now_ns);
 /* Books a transfer at `bytes_per_s` (0: no limit) and returns

@@ -21,8 +21,9 @@ struct budget_store {
     uint32_t page_bytes;
     uint64_t bytes_per_s;
     struct vv_store_io *held, **held_tail;
-    uint64_t due_ns; /* when the held writes go on; with a limit, when the first one does */
-    struct vv_store_io *ended; /* refused when they went on */
+    /* Time at which the held writes are submitted; with a bandwidth limit, only the first of them. */
+    uint64_t due_ns;
+    struct vv_store_io *ended; /* held writes that were given up, or that the inner store refused */
 };
 
 static uint64_t bytes_of(const struct budget_store *s, const struct vv_store_io *io)

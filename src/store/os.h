@@ -45,7 +45,6 @@ struct vv_os {
     /* Close is not enough while a forked child also has the descriptor. */
     int (*unlock)(const struct vv_os *os, int fd);
     /* Calls visit for every entry except "." and "..", until visit returns non-zero. */
-    /* Calls visit for every entry but "." and "..", until it returns non-zero. */
     int (*list)(const struct vv_os *os, int dirfd, int (*visit)(void *user, const char *name),
                 void *user);
     /* fs-verity: the file becomes read-only for ever, and the kernel verifies every read. `fd` is

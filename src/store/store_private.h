@@ -65,7 +65,6 @@ struct vvi_batch *vvi_batch_new(struct vvi_port *port, struct vv_store_io *io, u
 void vvi_batch_submit(struct vvi_port *port, struct vvi_batch *b, struct vv_aio_req *req);
 /* The same for the batch's request on device memory. */
 void vvi_batch_submit_gds(struct vvi_port *port, struct vvi_batch *b);
-/* Finishes a batch that has nothing in flight: status is set. */
 /* Finishes a batch that has nothing in flight and whose status is set. */
 void vvi_batch_end(struct vvi_port *port, struct vvi_batch *b);
 /* Reports a request that never became a batch. */

@@ -75,8 +75,8 @@ static void report_size(struct vvi_veloc *c, struct vvi_veloc_hist *hist)
         hist->size_reported = true;
 }
 
-/* True if the version can be restored now: also on its way to its level, and after failing to reach it until it is
- * reverted. */
+/* True if the version can be restored now. It may be on its way to its level, or have failed to reach it and not be
+ * reverted yet. */
 static bool counts(struct vvi_veloc *c, struct vvi_veloc_hist *hist, uint64_t version,
                    uint64_t *ret_run)
 {

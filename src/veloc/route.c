@@ -201,7 +201,8 @@ static int route(struct vvi_veloc *c, char path[VELOC_MAX_NAME])
     return 0;
 }
 
-/* Stores the original path, where the file is to appear. Some programs pass the uninitialised buffer for the result. */
+/* Stores the original path, where the file is to appear. Some programs pass the
+ * uninitialised buffer for the result as the original path: then there is none. */
 static int note_original(struct vvi_veloc *c, const char *original, const char *routed)
 {
     char folder[VARVE_PATH_BYTES];

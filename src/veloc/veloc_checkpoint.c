@@ -8,8 +8,8 @@
  * its previous content, because an overwrite is provisional until VELOC_Checkpoint_end(1).
  *
  * A failure in the background is reported once, by the next VELOC_Checkpoint or VELOC_Checkpoint_wait. Varve reports it
- * to its next call; `failed` keeps it until VELOC reports it. A version that did not reach its level is then reverted,
- * and never offered for a restart; the generation that it replaced is.
+ * to its next call; `failed` keeps it until VELOC reports it. A version that did not reach its level is then reverted
+ * and never offered for a restart; the generation that it replaced is offered instead.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -88,7 +88,8 @@ static int file_old(struct vvi_veloc *c)
     return rc == -ENOENT ? 0 : rc;
 }
 
-/* Notes the run of the last pending version, which is that of this phase; removes the entry if it was not written. */
+/* Notes the run of the last pending version, which is that of this phase. Removes its entry if the version was not
+ * written. */
 static void note_last(struct vvi_veloc *c)
 {
     struct vvi_veloc_list *list = &c->current->pending;

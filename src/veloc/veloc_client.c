@@ -657,7 +657,7 @@ bool VELOC_Next_prefetched(const char *name, int version, int region)
 
 void VELOC_Get_trf_metrics(char *text)
 {
-    /* Bytes move between A, the application, D, device, H, host, and F, file. */
+    /* Memories are named by letters: A is the application's, D the device's, H the host's, F a file. */
     static const char *const hops[VARVE_HOPS] = {"AtoD_DtoA", "AtoH_HtoA", "DtoH",
                                                  "HtoD",      "HtoF",      "FtoH"};
     struct varve_stats stats = {.stats_size = sizeof(stats)};

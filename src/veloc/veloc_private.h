@@ -112,7 +112,9 @@ struct vvi_veloc_hist {
     int *protected; /* the regions that are protected in Varve now, owned */
     size_t nprotected, cap;
     bool hinted;
-    int other_size; /* another number of processes that wrote a version, which does not count; 0: none */
+    /* Number of processes that wrote some version, if it is not the current number (such versions do not
+     * count); 0: there is no such version. */
+    int other_size;
     bool size_reported; /* the message about other_size was printed */
     int *begun;         /* versions that this run has begun to write, ascending, owned */
     size_t nbegun, begun_cap;

@@ -226,8 +226,8 @@ VARVE_D_COLD int varve_g_send(struct varve_gfile *f, uint32_t op, uint32_t part,
 /* Back-off: the pause before polling again, after having waited for `waited`. Polls cross the link, and
  * compete with the bytes that the group waits for. So the pause grows with the time waited and with the
  * number of active streams. With up to a few hundred streams the first poll comes at once, and the pause
- * is a quarter of the time waited. With thousands, which wait longer anyway, it begins at 8 ns for each stream
- * and ends at 20. */
+ * is a quarter of the time waited. With thousands, which wait longer anyway, the pause is at least 8 ns and
+ * at most 20 ns for each active stream. */
 VARVE_D_FN unsigned varve_g_rest(uint64_t waited, unsigned active)
 {
     uint64_t least = active > 256 ? 8 * active : 100, most = active > 800 ? 20 * active : 16000;

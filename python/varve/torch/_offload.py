@@ -166,9 +166,9 @@ class _Saved:
 
     def __init__(self, store: _Store, version: int, nbytes: int, low: int, weak: Any, probe: Any, state: int, tape: _Tape) -> None:
         self.store, self.version, self.nbytes, self.low = store, version, nbytes, low
-        self.weak = weak  # of the storage
-        self.probe, self.state = probe, state  # has the version counter, and what it said
-        self.uses = self.gets = 0  # times that it was packed, and unpacked
+        self.weak = weak  # reference to the storage
+        self.probe, self.state = probe, state  # probe has the version counter; state is the counter's value at packing
+        self.uses = self.gets = 0  # times that the range was packed, and unpacked
         # Restored and still needed by others: the tensor, its description, and its stream.
         self.kept: Any = None
         self.view: Optional[_View] = None
@@ -244,8 +244,8 @@ class _Learned(NamedTuple):
     """The observed behaviour of a tape of these sizes."""
 
     sizes: tuple[int, ...]
-    indices: tuple[int, ...]  # of the GPU of each
-    order: tuple[int, ...]  # in which they came back
+    indices: tuple[int, ...]  # index of each tensor's GPU
+    order: tuple[int, ...]  # order in which the tensors came back
     stayed: int  # bytes that were not written
     clocks: tuple[_Clock, ...]  # of the first passes
 
@@ -610,14 +610,14 @@ def offload(device_cache: Bytes = "1G", host_cache: Bytes = "8G", local: Optiona
     """What autograd saves in `with offload:` is kept in a device cache, a host cache and a local folder (without one, what fits
     neither cache stays in the GPU's memory), and comes back ahead of the backward pass.
 
-    tensors   "cuda" or "cpu": whose are taken; "cuda" where there is a GPU
-    minimum   smaller ones stay
-    keep      so many bytes of what the last layers save stay where they are, from the second step on; "auto": in place of that, those
-              stay for which the link to host memory is not fast enough while the forward pass computes, so that offload costs hardly
-              any time. One GPU
-    budget    of GPU memory, for what PyTorch allocates and the device cache together: in place of `keep`, as much stays as this
-              allows, of all layers alike
-    wanted    a function that says of a tensor whether it may be taken
+    tensors   "cuda" or "cpu": tensors in this memory are taken; by default "cuda" if there is a GPU
+    minimum   smallest size of a tensor that is taken
+    keep      from the second step on, this many bytes of the last layers' tensors stay where they are. "auto": instead, those tensors
+              stay that the link to host memory cannot move while the forward pass computes, so that offload costs hardly any time;
+              for one GPU
+    budget    of GPU memory, for what PyTorch allocates and the device cache together. Instead of `keep`: as many bytes stay as the
+              budget allows, of all layers alike
+    wanted    a function of a tensor that returns True if the tensor may be taken
     settings  more of docs/config.md
     """
     if tensors is None:

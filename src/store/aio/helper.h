@@ -40,7 +40,8 @@ struct vv_helper_opts {
  * -EPERM: it is another user's; with a text. May take some seconds if the helper cannot be reached. */
 VV_WARN_UNUSED int vv_helper_open(const struct vv_helper_opts *opts, char *err, size_t err_bytes,
                                   struct vv_helper **ret_helper);
-/* After everything that uses it has ended, memory included. Accepts NULL. */
+/* Call it after everything that uses the helper has ended, and all memory of vv_helper_map is unmapped.
+ * Accepts NULL. */
 void vv_helper_close(struct vv_helper *helper);
 
 /*

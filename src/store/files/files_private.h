@@ -53,7 +53,7 @@ struct vv_folder {
     /* Set if the place is not a folder; the fields below are then unused. */
     struct vv_target *target;
     bool direct;
-    /* Data is synced before a write is reported; ranges of a file can be synced. */
+    /* keeps: data is synced before a write is reported. ranges: a range of a file can be synced. */
     bool keeps, ranges;
     struct vvi_pace pace;
     struct vv_mutex lock;

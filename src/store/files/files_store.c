@@ -173,7 +173,7 @@ static void folder_sync_done(struct files_port *p, struct vvi_batch *leader)
         b->io->status = status;
         end_with_folder(&p->port, b);
     }
-    /* One write for all of them. They are reported later, when poll returns. */
+    /* One write for the index records of all these batches, which are reported later, when poll returns. */
     vvi_index_flush(&files->index);
 }
 

@@ -22,8 +22,8 @@
 #include "s3/s3.h"
 #include "store/files/files_private.h"
 
-/* Finds out at opening, not at the first checkpoint, if the library accepts files of this folder. A full
- * disk does not answer that. */
+/* Checks at opening, not at the first checkpoint, if libcufile accepts files of this folder. On a full disk
+ * no file can be created to check that: 0. */
 static int try_gds(struct vv_folder *folder, char *err, size_t err_bytes)
 {
     const struct vv_os *os = folder->opts.os;
@@ -143,8 +143,8 @@ static void obj_name(const struct vvi_obj *obj, bool temp, char name[VV_CKFILE_N
                    obj->id.version, obj->id.generation);
 }
 
-/* Takes one surplus descriptor from the least recently used object. Returns the descriptor to close,
- * *ret_gds first, or -1; *ret_drop is an object to free, or NULL. */
+/* Takes one surplus descriptor from the least recently used object. Returns the descriptor,
+ * or -1. The caller closes *ret_gds, then the descriptor, and frees *ret_drop, an object or NULL. */
 static int take_surplus_locked(struct vv_folder *folder, struct vvi_gds_file **ret_gds,
                                struct vvi_obj **ret_drop)
 {

@@ -11,8 +11,8 @@
  * which record is later. No record ever replaces another, so a late one, written by a slow rank or one whose life
  * has ended, undoes nothing.
  *
- * The last rank to leave its marker finds all the others: each looks after its own marker is durable. If a rank
- * dies in between, all markers exist; the next rank that looks, or opens the history, writes the record.
+ * The last rank to leave its marker finds all the others, because each rank looks for markers when its own is
+ * durable. If that rank dies before it looks, all markers exist; the next rank that looks, or opens the history, writes the record.
  *
  * A rank that removes its file first announces that, by an empty file (`gone`): from then on no record of that
  * version and run counts. Without it, another rank that has seen all markers could write a record afterwards that
@@ -397,7 +397,7 @@ int vv_group_retract(struct vv_group *g, uint64_t version, uint64_t run_id, uint
     if (rc == 0)
         rc = run_id != 0 ? drop_record(g, version, run_id, generation)
                          : drop_records(g, version, generation);
-    /* Also if neither existed: an earlier try may have failed here. */
+    /* Sync even if neither marker nor record existed: an earlier try may have deleted them and failed here. */
     if (rc == 0)
         rc = g->at->ops->sync(g->at);
     if (rc == 0 && g->gone >= TIDY_EVERY)

@@ -54,7 +54,7 @@ static int count_life(void *user, const char *name, uint64_t bytes)
     return 0;
 }
 
-/* Records and markers have the number; and every rank has a life. */
+/* Takes the number of ranks from a record or marker, or else counts the life files: every rank has one. */
 static void count_ranks(struct check *c)
 {
     for (size_t i = 0; i < c->list.n && c->ranks == 0; i++) {
@@ -189,7 +189,8 @@ static void check_record(struct check *c, const struct vvi_group_name *n, const 
 
 /* ---- markers ---- */
 
-/* Rewritten from its file, the highest generation of its run; without one the marker is deleted. */
+/* A damaged marker is written again from the rank's file of that version and run with the highest generation. If
+ * there is no such file, the marker is deleted. */
 struct owner {
     struct check *check;
     const struct vvi_group_name *name;

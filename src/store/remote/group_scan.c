@@ -109,7 +109,7 @@ static void tidy(struct vv_group *g, const struct vvi_group_list *l)
         else
             (void)vvi_group_unlink(g, VVI_GROUP_GONE, n->version, n->run_id, n->rank);
     }
-    /* Those that have to stay are checked again when the same number have been added. */
+    /* Each file that has to stay counts half towards the next check, which comes at TIDY_EVERY (group.c). */
     g->gone = left / 2;
 }
 
@@ -181,7 +181,8 @@ int vvi_group_rebuild(const struct vv_group *g, uint64_t version, uint64_t run_i
 
 /* ---- scanning ---- */
 
-/* All markers without a record: the rank that saw the last marker was interrupted. */
+/* Writes the missing records of versions that have the markers of all ranks: the rank that saw the last marker was
+ * interrupted. */
 static int finish_records(const struct vv_group *g, const struct vvi_group_list *l)
 {
     int rc = 0;

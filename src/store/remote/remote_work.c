@@ -17,8 +17,8 @@
  *
  * Polling: rank (version mod ranks) looks for all markers each time. The others look only for the
  * record, and for the markers if that takes long. So the load on the shared folder grows with the
- * number of ranks and not with its square, and any rank may die. Each rank looks once after its own
- * marker, so that the last one always finds all of them.
+ * number of ranks and not with its square, and any rank may die. Each rank looks for all markers
+ * once when its own is durable, so that the last rank always finds all of them.
  *
  * An error is kept in the entry. It is reported once, and the job is tried again when a thread waits
  * for the version. Failed polls are repeated a few times first. */
@@ -401,7 +401,8 @@ static bool is_hopeless(const struct vv_remote_hist *h, const struct vvi_rentry 
                -ENOENT;
 }
 
-/* Its commit was slow, and a later generation is complete: not an error. */
+/* True if a later generation of the entry's version is complete. The entry itself never will be: its commit
+ * was slow, and that is not an error. */
 static bool passed(struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
     vv_mutex_lock(&h->remote->lock);
@@ -479,7 +480,7 @@ static int remove_shared(struct vv_remote_hist *h, uint64_t version, uint64_t ge
         return rc;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, version, generation);
     rc = vv_target_remove(h->there, name);
-    /* Also if it did not exist: an earlier try may have failed here. */
+    /* Sync even if the file did not exist: an earlier try may have deleted it and failed here. */
     if (rc == 0)
         rc = h->there->ops->sync(h->there);
     if (rc == -ENOENT)

@@ -51,7 +51,8 @@ def _sweep() -> None:
 class Lease:
     """One region of a version in the fastest cache, read-only. NumPy, CuPy, JAX and PyTorch import it
     by `from_dlpack(lease)`, NumPy also by `asarray`. The region is given back when the lease has been released or deleted, and
-    all arrays made from it by DLPack have been deleted. Arrays made by `asarray` keep the lease, which must then not be released explicitly.
+    all arrays made from it by DLPack have been deleted. Arrays made by `asarray` keep the lease, which must then not be released
+    explicitly.
 
     `with h.acquire(v) as lease:` releases it at the end."""
 

@@ -3,8 +3,8 @@
  * Traces: a context's description of itself in the trace, and the application's own events.
  *
  * A context with a trace file joins it after all its other parts were made, so that a failed opening leaves no
- * file. It leaves the file after its engine has ended, so that the file has all of its events. The description serves only
- * the reading of traces: if there is no memory for a part of it, that part is left out.
+ * file. It leaves the file after its engine has ended, so that the file has all of its events. The
+ * description serves only the reading of traces: if there is no memory for a part of it, that part is left out.
  */
 #include <varve/trace.h>
 

@@ -395,8 +395,9 @@ static int say_unremoved(const struct varve_history *h, const struct lost *unrem
     return unremoved->err;
 }
 
-/* Everything has reached the level: removes older generations and versions. Calls of this run can no longer
- * overwrite versions of earlier runs, so these count now. A failed removal is tried once more. */
+/* Called when every version has reached the level: removes older generations and versions. Calls of this run can no
+ * longer overwrite versions of earlier runs, so `keep` counts the versions of earlier runs now. A failed removal is
+ * tried once more. */
 static int let_go(struct varve_history *h, uint64_t deadline_ns, char *text, size_t text_bytes)
 {
     struct vv_engine *e = h->ctx->engine;

@@ -2,8 +2,8 @@
 /* Signatures, version 4 (AWS4-HMAC-SHA256), as the stores document them.
  *
  * Computed here and not by libcurl, whose older versions neither sort queries nor take session tokens. The
- * signature covers the host, the date, the hash of the body and the session token. For bodies above SMALL_BODY the hash is
- * UNSIGNED-PAYLOAD: their contents have checksums of their own. */
+ * signature covers the host, the date, the hash of the body and the session token. For bodies above SMALL_BODY the
+ * hash is UNSIGNED-PAYLOAD: their contents have checksums of their own. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>

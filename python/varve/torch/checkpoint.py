@@ -8,9 +8,9 @@
     dcp.load(state, checkpoint_id=step, storage_reader=StorageReader("/scratch/run"))
 
 Invariants:
-- Each rank writes a history of its own, `NAME.RANK`. A save has a serial number there; each of its versions is numbered by that and a count. The
-  coordinator's index, the history `NAME.index`, has one version for each checkpoint, written last: a save that it does not list
-  never happened, and its versions are removed by the next save.
+- Each rank writes a history of its own, `NAME.RANK`. A save has a serial number there; the numbers of its versions are made of the
+  serial number and a count. The coordinator's index, the history `NAME.index`, has one version for each checkpoint, written last: a
+  save that it does not list never happened, and its versions are removed by the next save.
 - Staging writes: the bytes go to the host cache on the training stream, and from there to disk. The stager's result has
   tensors without memory (device "meta") in the place of the real ones; `write_data` knows them by their storages, and waits.
 - A history is locked only while a save or a load works on it, so that other ranks can read it at other times.

@@ -16,7 +16,7 @@
  * request; the event that follows shows if the kernel failed.
  *
  * Possible failures: the library refuses a file or a transfer. The request fails with the nearest
- * errno, and the caller treats it as a failed read or write. The device is lost: likewise. Nothing
+ * errno, and the caller treats it as a failed read or write. The same if the device is lost. Nothing
  * here touches device memory from the host.
  */
 #define _GNU_SOURCE

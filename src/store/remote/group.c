@@ -12,7 +12,8 @@
  * has ended, undoes nothing.
  *
  * The last rank to leave its marker finds all the others, because each rank looks for markers when its own is
- * durable. If that rank dies before it looks, all markers exist; the next rank that looks, or opens the history, writes the record.
+ * durable. If that rank dies before it looks, all markers exist; the next rank that looks, or opens the history,
+ * writes the record.
  *
  * A rank that removes its file first announces that, by an empty file (`gone`): from then on no record of that
  * version and run counts. Without it, another rank that has seen all markers could write a record afterwards that

@@ -201,7 +201,7 @@ static int read_one(const struct vv_group *g, enum vv_group_scan how,
                     const struct vvi_group_list *l, const struct vvi_group_name *n,
                     struct vv_group_record *ret_record)
 {
-    /* All markers without a record. A marker beside its record has the same information. */
+    /* Without a record, the markers of all ranks give one. A marker beside its record has no further information. */
     if (n->kind == VVI_GROUP_MARKER && n->rank == 0 && how == VV_GROUP_DEDUCE &&
         vvi_group_count(l, VVI_GROUP_RECORD, n->version, n->run_id) == 0) {
         int rc = vvi_group_gather(g, l, n->version, n->run_id, ret_record);

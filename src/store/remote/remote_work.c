@@ -508,8 +508,9 @@ static bool take_left(struct vv_remote_hist *h, uint64_t version, struct vvi_rle
     return any;
 }
 
-/* A version of an earlier life is removed together with its other files. These go first: otherwise an interrupted
- * removal would leave older bytes as the version. Not for files that this life began and gave up. */
+/* A version of an earlier life is removed together with its other files. The other files go first: otherwise an
+ * interrupted removal would leave older bytes as the version. Not called for files that this life began and gave
+ * up. */
 static int remove_left(struct vv_remote_hist *h, uint64_t version)
 {
     struct vv_remote *r = h->remote;
@@ -571,7 +572,8 @@ static bool find_unreported_locked(const struct vv_remote_hist *h, size_t *at,
     return false;
 }
 
-/* The engine may remove entries in reaction: the search begins again for those behind. */
+/* The engine may remove entries when it is notified, so the search goes on at this entry, or at the first one if
+ * this entry was removed. */
 static void run_report(const struct job *job)
 {
     struct vv_remote_hist *h = job->hist;
@@ -609,7 +611,7 @@ static void run_sweep(const struct job *job)
             return;
         vv_ckfile_name(name, VV_CKFILE_COMMITTED, r->opts.rank, left.version, left.generation);
         if (left.remote && remove_shared(h, left.version, left.generation, left.run_id, true) < 0)
-            left.local = false; /* removed with its copy, or not at all */
+            left.local = false; /* the local file is removed only after its shared copy */
         if (left.local && h->here)
             (void)vv_target_remove(h->here, name);
         vv_mutex_lock(&r->lock);
@@ -653,8 +655,8 @@ static void run_repair(const struct job *job)
     if (p->to > 0)
         rc = vvi_copy_repair(good, bad, name, p->from, p->to, &repaired);
     atomic_fetch_add_explicit(&r->repaired_chunks, repaired, memory_order_relaxed);
-    /* More than chunks is wrong with it, so the whole file is copied. With a limit on local disk, a removed
-     * local copy is not restored. */
+    /* The bad copy has other faults than wrong chunks, so the whole file is copied. With a limit on local disk, a
+     * removed local copy is not restored. */
     vv_mutex_lock(&r->lock);
     const struct vvi_rentry *e = vvi_remote_find(h, p->version, p->generation);
     bool room = e && (p->to_remote || r->opts.local_bytes == 0 || e->local_bytes > 0);
@@ -673,7 +675,7 @@ static void run(const struct job *job)
     case JOB_REMOVE:
         run_remove(job);
         break;
-    case JOB_SPACE: /* concerns all histories: the thread does it */
+    case JOB_SPACE: /* it concerns all histories: the worker's loop does it */
         break;
     case JOB_MARK:
         run_mark(job);

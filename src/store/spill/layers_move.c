@@ -209,7 +209,8 @@ static void trace_move(const struct vvi_lmover *m, const struct vvi_move *move,
               move->io.key.version, move->io.chunk0, last);
 }
 
-/* The page is now on both layers; on a move down it leaves the fast one. */
+/* Records that the page is now on both layers; on a move down its slot on the fast layer is freed, unless that
+ * slot is being read. */
 static void arrive_locked(struct vvi_lmover *m, const struct vvi_move *move, uint32_t i)
 {
     struct vv_layers *l = m->layers;

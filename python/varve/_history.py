@@ -503,7 +503,7 @@ class History(_Handle):
             self._check(lib.varve_discard(h, version))
 
     def resume(self, version: Version) -> None:
-        """Declares that the program continues with this version: it and later ones of earlier runs are overwritten."""
+        """Declares that the program continues with this version: checkpoints overwrite it and later ones that earlier runs left."""
         with self._using() as h:
             self._check(lib.varve_resume(h, version))
 

@@ -164,7 +164,8 @@ static PetscErrorCode trajectory_reset(TSTrajectory tj)
     PetscCall(PetscFree2(t->regions, t->vectors));
     t->room = t->next = t->stored = t->loaded = 0;
     t->stored_bytes = 0;
-    tj->setupcalled = PETSC_FALSE; /* of the type that may take our place, too */
+    tj->setupcalled =
+        PETSC_FALSE; /* PETSc then sets up again, also a type that replaces this one */
     PetscFunctionReturn(0);
 }
 
@@ -254,8 +255,8 @@ static PetscErrorCode view_with_trajectory(TS ts, PetscViewer viewer)
     PetscFunctionReturn(0);
 }
 
-/* Hooks into the view of a TS. Each TS has its own table of functions, which TSSetType fills again, and which
- * TSClone copies, but not the objects composed with the TS. */
+/* Hooks into the view of a TS. Each TS has its own table of functions. TSSetType fills the table again; TSClone
+ * copies it, but not the objects composed with the TS. */
 static PetscErrorCode join_view(TSTrajectory tj, TS ts)
 {
     PetscFunctionBegin;

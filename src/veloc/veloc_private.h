@@ -91,7 +91,7 @@ const struct vvi_veloc_set *vvi_veloc_set_for(const struct vvi_veloc_set *sets, 
 /* A few versions, in the order in which they were added. */
 struct vvi_veloc_noted {
     int version;
-    uint64_t run; /* run of the version, which differs each time this run writes it; 0: not known */
+    uint64_t run; /* run id of the version, another one each time it is written; 0: not known */
 };
 
 struct vvi_veloc_list {

@@ -5,7 +5,8 @@
 
 #include "store/aio/aio.h"
 
-/* For sync_file_range, for RANGE. Also waits for writes that were under way before, and reports errors. */
+/* Flags of sync_file_range for RANGE: the call also waits for writes that were under way before, and reports
+ * their errors. */
 #define VVI_AIO_RANGE_FLAGS \
     (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 

@@ -30,9 +30,9 @@ struct uring_aio {
     int event_fd;
     uint64_t event_value;
     bool kicked;
-    /* Synchronization: atomic. Set by kick, cleared when its event is taken, so that kicks in
-     * between cost no system call and wake once. It is cleared before the owner looks for the reason
-     * of the kick; a kick after that writes again. */
+    /* Synchronization: atomic. Set by kick, cleared when the owner takes the event of that kick.
+     * Kicks while it is set make no system call: the owner wakes once for all of them. It is cleared
+     * before the owner looks for the reason of the kick; a kick after that writes again. */
     atomic_bool kick_pending;
 };
 

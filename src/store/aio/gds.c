@@ -297,7 +297,8 @@ void vvi_gds_file_remove(struct vvi_gds_file *file)
     if (!file)
         return;
     struct vv_device *device = file->gds->device;
-    /* Also on a lost device: the descriptor is closed next, and its number may be reused. */
+    /* Deregister the file even if the device is lost and cannot be entered: the caller closes the
+     * descriptor next, and its number may be reused. */
     bool entered = vv_device_enter(device) == 0;
     file->gds->lib.handle_deregister(file->handle);
     if (entered)

@@ -214,7 +214,7 @@ static struct call *call_new(struct vv_helper *h, const struct iovec *iov, unsig
 
 /* File systems on which a killed process stays until its direct transfer has ended. On others it may
  * end first; the transfer could then collide with its repetition on the same memory or the same place
- * in the file. Buffered I/O no longer touches the caller's memory then, on any file system. */
+ * in the file. With buffered I/O no file system touches the caller's memory after the process has ended. */
 static bool stays(long type)
 {
     switch ((unsigned long)type) {

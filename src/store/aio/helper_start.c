@@ -3,8 +3,8 @@
  * Starting the helper of a node: its name, its program.
  *
  * All processes of a job find at about the same time that no helper runs, and each starts one. Only one
- * program gets the name; the others end at once, with success. A program returns when it, or another, listens.
- * It leaves a process behind that is no child of the application, which therefore never sees its exit.
+ * program gets the name; the others end at once, with success. A program exits when it, or another
+ * one, listens. The process that serves is no child of the application, which therefore never sees its exit.
  *
  * fork alone is not enough: a child of a process with threads may call very little, and in a process with a
  * GPU or a network adapter fork has more to copy than memory.
@@ -88,7 +88,8 @@ static int spawn(const char *program, char *const argv[], pid_t *ret_pid)
     return -rc;
 }
 
-/* 0: it listens, or its exit status is not known, because the application waits for all children. */
+/* Waits for the program's exit. 0: a helper listens, or the exit status is not known, because the application has
+ * waited for all of its children itself. */
 static int wait_for(pid_t pid)
 {
     int status = 0;

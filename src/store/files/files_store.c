@@ -10,7 +10,7 @@
  *         that covers whole ones. For device memory both are requests to gds.c instead, except the
  *         header of a write; they return checksums. Data that must go through a bounce buffer is
  *         verified there and then copied to the device: UPLOAD.
- * SALVAGE read chunks of another file of the object, verify them, then continue as WRITE.
+ * SALVAGE read chunks of the version's file of another generation, verify them, then continue as WRITE.
  * COMMIT  TAIL: write tables and footer -> SYNC: fsync the file -> rename -> FOLDER: fsync the folder ->
  *         index record. Before the rename a later open does not see the object; after the folder's
  *         fsync it is durable. If that fsync fails, the rename is undone.

@@ -156,7 +156,7 @@ static struct vvi_rdamage *find_damage(const struct opening *o, uint64_t version
     return NULL;
 }
 
-/* Bytes that a local file counts for. */
+/* Bytes for which a local file counts against the limit of local disk; 0: there is no file or no limit. */
 static uint64_t local_bytes(const struct vv_remote_hist *h, const struct vvi_rfound *f)
 {
     struct vv_target_file *file;

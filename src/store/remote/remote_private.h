@@ -84,7 +84,7 @@ struct vv_remote_hist {
     struct vv_group group;
     struct vvi_opened *opened;
     uint64_t run_id, first_generation;
-    /* Local files below it that never came to the shared folder are outdated. */
+    /* Local files of a lower generation that never came to the shared folder are outdated. */
     uint64_t known_first;
     struct vvi_rdamage *damaged;
     size_t ndamaged;

@@ -760,7 +760,7 @@ VARVE_D_COLD int64_t varve_gwrite(struct varve_gfile *f, uint64_t off, const voi
         varve_g_sync(&t);
         if (f->rank == 0) {
             rc = varve_g_call(f, VARVE_G_WRITE, off + done, (uint32_t)n);
-            /* Also after an error: some of it may have been written. */
+            /* Invalidate even after an error: some bytes may have been written. */
             varve_g_touch(f->fs, f->file, off + done, n);
             if (f->fs->streams[f->stream].stuck & 1)
                 varve_g_late_write(f, off + done, (uint32_t)n);

@@ -100,7 +100,7 @@ static int emulated_open(struct varve_ctx *ctx, const uint64_t rate[VV_HOP_COUNT
 {
     struct vv_device_host_opts o;
     vv_device_host_opts_init(&o);
-    /* As much as the machine has, because the application allocates from it too. */
+    /* The emulated device gets as much memory as the machine has: the application allocates from it too. */
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     o.capacity_bytes = (uint64_t)pages * (uint64_t)page;
     o.engine[VV_DEVICE_HOST_D2D].bytes_per_s = rate[VV_HOP_D2D];

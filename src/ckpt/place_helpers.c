@@ -30,7 +30,7 @@
 #define STALE_NS (5000 * VV_NS_PER_MS)
 
 struct vvi_cores {
-    bool automatic;   /* immutable once open, like the next five fields */
+    bool automatic;   /* immutable once open, like all fields down to core_of */
     cpu_set_t *masks; /* of the threads at opening */
     size_t nmasks;
     struct vv_job job;

@@ -52,7 +52,7 @@ VV_WARN_UNUSED int vv_s3_url_parse(const char *url, char **ret_bucket, char **re
 
 VV_WARN_UNUSED int vv_s3_new(const struct vv_s3_opts *opts, char *err, size_t err_bytes,
                              struct vv_s3 **ret_s3);
-/* When all requests have ended. Accepts NULL. */
+/* Call it when all requests have ended. Accepts NULL. */
 void vv_s3_free(struct vv_s3 *s3);
 
 /* ---- single requests ---- */

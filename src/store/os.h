@@ -23,7 +23,7 @@ struct vv_os {
                   bool may_replace);
     /* Allocates blocks and sets the size. -EOPNOTSUPP where the file system cannot. */
     int (*fallocate)(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes);
-    /* Frees blocks; they read as zeros. -EOPNOTSUPP as before. NULL: not supported. */
+    /* Frees blocks; they read as zeros. -EOPNOTSUPP where the file system cannot. NULL: not supported. */
     int (*punch)(const struct vv_os *os, int fd, uint64_t offset, uint64_t bytes);
     int (*ftruncate)(const struct vv_os *os, int fd, uint64_t bytes);
     int (*fsync)(const struct vv_os *os, int fd);

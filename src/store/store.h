@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Storage tiers as the file movers use them: one table of operations, two implementations.
+/* Storage tiers as the file movers use them: one table of operations. Two implementations hold bytes;
+ * others combine or wrap these.
  *
  * `spill` keeps pages in one unlinked file that is never synced; it ends with the process.
  * `files` keeps one file per version, committed by rename; a committed version survives the
@@ -210,7 +211,7 @@ struct vv_store {
 VV_WARN_UNUSED int vv_spill_new(const char *folder, uint64_t capacity_bytes,
                                 const struct vv_store_opts *opts, char *err, size_t err_bytes,
                                 struct vv_spill **ret_spill);
-/* After its stores were closed. Accepts NULL. */
+/* Call it after its stores were closed. Accepts NULL. */
 void vv_spill_free(struct vv_spill *spill);
 uint32_t vv_spill_pages(const struct vv_spill *spill);
 VV_WARN_UNUSED int vv_spill_store(struct vv_spill *spill, struct vv_store **ret_store);
@@ -220,7 +221,7 @@ VV_WARN_UNUSED int vv_spill_store(struct vv_spill *spill, struct vv_store **ret_
 /* The folder is created if missing (not its parents). */
 VV_WARN_UNUSED int vv_folder_new(const char *path, const struct vv_store_opts *opts, char *err,
                                  size_t err_bytes, struct vv_folder **ret_folder);
-/* After its stores and histories were closed. Accepts NULL. */
+/* Call it after its stores and histories were closed. Accepts NULL. */
 void vv_folder_free(struct vv_folder *folder);
 VV_WARN_UNUSED int vv_folder_store(struct vv_folder *folder, struct vv_store **ret_store);
 

@@ -204,7 +204,7 @@ int vvi_veloc_drain(struct vvi_veloc *c, int timeout_ms);
 
 /* ---- restart.c ---- */
 
-/* Size of a region of a version, which may be empty. -ENOENT: no such version; -ESRCH: no such region. */
+/* Size of a version's region, which may be empty. -ENOENT: no such version; -ESRCH: no such region. */
 VV_WARN_UNUSED int vvi_veloc_stored(struct vvi_veloc *c, struct vvi_veloc_hist *hist, int version,
                                     int id, uint64_t *ret_bytes);
 

@@ -20,7 +20,7 @@ VV_WARN_UNUSED int vvi_gds_file_add(struct vv_gds *gds, int fd, struct vvi_gds_f
  * -ENOTSUP, and the reason in `err`. */
 VV_WARN_UNUSED int vvi_gds_file_first(struct vv_gds *gds, int fd, bool direct, const char *folder,
                                       char *err, size_t err_bytes, struct vvi_gds_file **ret_file);
-/* With no request on it in flight. Accepts NULL. */
+/* Call it with no request on the file in flight. Accepts NULL. */
 void vvi_gds_file_remove(struct vvi_gds_file *file);
 
 /* A range of device memory and its place in the file. */

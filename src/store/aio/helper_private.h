@@ -79,7 +79,7 @@ struct vvi_helper_port {
 };
 
 void vvi_helper_attach(struct vv_helper *h, struct vvi_helper_port *port);
-/* With none of its requests in flight. */
+/* Call it with none of the port's requests in flight. */
 void vvi_helper_detach(struct vv_helper *h, struct vvi_helper_port *port);
 /* Takes the requests that have come back for the port. */
 void vvi_helper_collect(struct vv_helper *h, struct vvi_helper_port *port,

@@ -87,12 +87,12 @@ struct server {
     int listen_fd, wake_fd;
     const struct vv_helper_serve_opts *opts;
     struct vv_thread_group *group;
-    struct conn *conns; /* owner: the main thread, as the next */
+    struct conn *conns; /* owner: the main thread, as the next two */
     unsigned nconns;
     uint64_t processes;
     struct vv_mutex lock;
     struct vv_cond work;
-    /* Synchronization: lock, all below. */
+    /* Synchronization: lock, down to `stop`. */
     struct conn *ready, **ready_tail;
     uint64_t requests, bytes;
     bool stop;

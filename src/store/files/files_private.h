@@ -47,7 +47,7 @@ struct vvi_obj {
 };
 
 struct vv_folder {
-    struct vv_store_opts opts; /* immutable, down to pace */
+    struct vv_store_opts opts; /* immutable, down to ranges */
     char *path;
     int dirfd;
     /* Set if the place is not a folder; the fields below are then unused. */

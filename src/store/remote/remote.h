@@ -40,7 +40,7 @@ struct vv_remote_opts {
 
 VV_WARN_UNUSED int vv_remote_new(const struct vv_remote_opts *opts, char *err, size_t err_bytes,
                                  struct vv_remote **ret_remote);
-/* After its stores and histories were closed. Accepts NULL. */
+/* Call it after its stores and histories were closed. Accepts NULL. */
 void vv_remote_free(struct vv_remote *remote);
 /* The shared folder. With `direct` the engine uses it. */
 struct vv_folder *vv_remote_folder(struct vv_remote *remote);
@@ -70,8 +70,8 @@ VV_WARN_UNUSED int vv_remote_open(struct vv_remote *remote, const char *history,
                                   char *err, size_t err_bytes, struct vv_remote_hist **ret_hist);
 /*
  * Opens the files of one rank of any job for reading: nothing is written, locked or repaired, and later writes of
- * others are not seen. `ranks`: of the job that wrote it. `local`: opened likewise, or NULL if direct. It does
- * nothing in the background, started or not.
+ * others are not seen. `ranks`: of the job that wrote it. `local`: also opened for reading, or NULL if direct. The
+ * history does nothing in the background, with or without vv_remote_start.
  *   -ENOENT  the history does not exist
  */
 VV_WARN_UNUSED int vv_remote_open_part(struct vv_remote *remote, const char *history, uint32_t rank,
@@ -83,7 +83,7 @@ void vv_remote_start(struct vv_remote_hist *hist, uint64_t trace_history);
 /* Begins no more copies and expires nothing; removals go on. Call it before the engine drops the
  * history. */
 void vv_remote_stop(struct vv_remote_hist *hist);
-/* With no request on it in flight, and before `local` is closed. Accepts NULL. */
+/* Call it with no request on the history in flight, and before `local` is closed. Accepts NULL. */
 void vv_remote_close(struct vv_remote_hist *hist);
 /* The handle that the engine writes to, with `direct`. */
 struct vv_files *vv_remote_files(struct vv_remote_hist *hist);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the files of the remote folder: remote.c (contexts, entries, waiting), remote_open.c (opening),
- * remote_work.c (the worker), remote_store.c (the stores). */
+ * remote_work.c (the worker), remote_store.c (the stores), remote_space.c (the limit of local disk). */
 #ifndef VV_STORE_REMOTE_PRIVATE_H
 #define VV_STORE_REMOTE_PRIVATE_H
 
@@ -163,7 +163,7 @@ struct vv_remote {
 
     struct vv_mutex lock;
     struct vv_cond work, changed, idle, reads_come; /* worker; waiters; closers; reader */
-    /* Synchronization: lock, all below but the counters. */
+    /* Synchronization: lock, all below that do not say otherwise. */
     struct vv_remote_hist *hists;
     struct vvi_opened *opened;
     struct vvi_rremove *removals, **removals_tail;
@@ -176,7 +176,7 @@ struct vv_remote {
     bool alone;     /* only held writes are in flight in the engine, so it makes no room */
 
     struct vv_aio *aio; /* owner: the worker; for the current copy */
-    /* Owner: the worker. The current copy. */
+    /* The current copy. Owner: the worker, down to `yielded`. */
     struct {
         bool on, to_local;
         struct vv_remote_hist *hist;
@@ -225,17 +225,17 @@ void vvi_remote_repair_locked(struct vv_remote_hist *hist, const struct vvi_repa
 
 /* True if this write may begin, or continue, its file. False: it is held, or *ret_error is set. */
 bool vvi_space_admit(struct vvi_rstore *s, struct vv_store_io *io, int *ret_error);
-/* The file is committed with this length. Returns the bytes that it counts for from now on. */
+/* Called when a file was committed with this length. Returns the bytes that it counts for from now on. */
 uint64_t vvi_space_committed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
                                     uint64_t bytes);
-/* A file that was never committed is removed, or could not be removed. */
+/* Called when a file that was never committed was removed, or could not be removed. */
 void vvi_space_removed_locked(struct vv_remote_hist *h, uint64_t version, uint64_t generation,
                               bool gone);
-/* Only held writes are in flight in the engine. */
+/* Called when only held writes are in flight in the engine. */
 void vvi_space_alone(struct vv_store *store);
-/* The history is closed. */
+/* Called when the history is closed. */
 void vvi_space_forget_locked(struct vv_remote_hist *h);
-/* Room may have come, or none will come: held writes are checked again. */
+/* Called when room may have come, or none will come any more: held writes are checked again. */
 void vvi_space_wake_locked(struct vv_remote *r);
 /* One step of making room for held writes. Worker's thread. */
 void vvi_space_make(struct vv_remote *r);
@@ -243,7 +243,7 @@ void vvi_space_make(struct vv_remote *r);
 /* ---- remote_store.c ---- */
 
 void *vvi_remote_reader(void *arg);
-/* The removal in the shared folder has ended. Any thread, lock not held. */
+/* Called when the removal in the shared folder has ended. Any thread, lock not held. */
 void vvi_rstore_removed(struct vvi_rremove *removal, int status);
 
 #endif

@@ -242,7 +242,7 @@ static void index_add(struct vv_files *files, const struct vv_ckfile_info *info)
     vvi_index_flush(&files->index);
 }
 
-/* The shared copy is intact again: the local one may be removed. */
+/* Records that the shared copy is intact again: the local one may be removed. */
 static void repaired(struct vv_remote_hist *h, uint64_t version, uint64_t generation)
 {
     vv_mutex_lock(&h->remote->lock);

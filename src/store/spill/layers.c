@@ -365,7 +365,7 @@ void vv_layers_stop(struct vv_layers *l)
         vvi_lmover_stop(&l->mover[i]);
 }
 
-/* Also for layers that are opened in part. */
+/* Accepts layers that were opened only in part. */
 void vv_layers_free(struct vv_layers *l)
 {
     if (!l)

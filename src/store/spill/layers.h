@@ -60,14 +60,14 @@ VV_WARN_UNUSED int vv_layers_new(const struct vv_layers_opts *opts, char *err, s
                                  struct vv_layers **ret_layers);
 /* Stops moves and calls of next_use. Call it before the data that next_use reads is freed. */
 void vv_layers_stop(struct vv_layers *layers);
-/* After its stores were closed. Accepts NULL. */
+/* Call it after its stores were closed. Accepts NULL. */
 void vv_layers_free(struct vv_layers *layers);
 
 uint32_t vv_layers_pages(const struct vv_layers *layers);
 /* As vv_spill_store. */
 VV_WARN_UNUSED int vv_layers_store(struct vv_layers *layers, struct vv_store **ret_store);
-/* These pages are free again, with no request on them in flight. Any thread; makes no system call except to
- * wake a thread. */
+/* Notifies the layers that these pages are free again, with no request on them in flight. Any thread; makes no
+ * system call except to wake a thread. */
 void vv_layers_gone(struct vv_layers *layers, uint32_t first, uint32_t n);
 
 struct vv_layers_stats {

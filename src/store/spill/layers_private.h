@@ -96,7 +96,7 @@ struct vv_layers {
     size_t page_map_bytes;
 
     struct vv_mutex lock;
-    /* Synchronization: lock, all below. */
+    /* Synchronization: lock, all below that do not say otherwise. */
     struct vvi_lslots slots[VV_LAYERS];
     struct vv_table versions;                 /* by generation */
     uint32_t clean_first, clean_last, nclean; /* pages with two copies, the oldest first */

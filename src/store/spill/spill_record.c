@@ -46,7 +46,7 @@ struct owner {
 };
 
 struct vvi_records {
-    struct vv_store_opts opts; /* immutable, as the next three */
+    struct vv_store_opts opts; /* immutable, down to owner_bytes */
     int dirfd, lock_fd;
     bool direct;
     uint64_t id;

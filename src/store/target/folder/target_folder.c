@@ -61,7 +61,7 @@ static int folder_below(struct vv_target *t, const char *name, const char *temp,
     int rc = 0;
     if (temp) {
         rc = os->mkdirat(os, above->dirfd, name, 0777);
-        /* Also if it existed: the process that made it may have lost power before it synced. */
+        /* Sync even if the folder existed: the process that made it may have lost power before it synced. */
         if (rc == 0 || rc == -EEXIST)
             rc = os->fsync(os, above->dirfd);
     }

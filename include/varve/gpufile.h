@@ -16,7 +16,7 @@
  * answer. Servers make no driver call while they answer, because such a call could wait for the kernel that
  * waits for the answer. They run from varve_gpufs_open to varve_gpufs_close, unless they are stopped in
  * between. A server opens each file that it reads in small pieces again, for a descriptor of its own. The
- * servers together use up to a quarter of the descriptors that the process may have for this.
+ * descriptors of all servers are at most a quarter of those that the process may have.
  *
  * Mapping. A file that is in the page cache and read more than once needs no server: after
  * varve_gpufs_map the GPU reads the page cache itself, at the speed of the link. Mapping costs time

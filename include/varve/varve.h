@@ -330,8 +330,8 @@ struct varve_stats {
     /* The library's threads: their number, the processor time of these and of those that have ended,
      * and the number of processors that they are bound to, 0: not bound. */
     uint64_t helper_threads, helper_cpu_ns, helper_cores;
-    /* Three layers: how often the local folder was found slower than the remote one, and 1 if writes
-     * currently bypass it, until a trial shows that it has recovered. */
+    /* Level cached with two layers: how often the local folder was found slower than the remote one,
+     * and 1 if writes currently bypass it, until a trial shows that it has recovered. */
     uint64_t layer_skips, layer_skipped;
     /* The helper process of the node: its process id, 0: none; 1 if it is alive; requests and bytes
      * that it has handled for this context, its processor time for them, and requests that this

@@ -26,7 +26,7 @@ VV_WARN_UNUSED int vv_gds_find(const char *library, char *err, size_t err_bytes)
  * its checksums. */
 VV_WARN_UNUSED int vv_gds_open(struct vv_device *device, const char *library, char *err,
                                size_t err_bytes, struct vv_gds **ret_gds);
-/* Call it after its stores were closed and vv_gds_memory_remove was called. Accepts NULL. */
+/* Call it after its stores were closed and its buffer was removed (vv_gds_memory_remove). Accepts NULL. */
 void vv_gds_close(struct vv_gds *gds);
 
 /* Registers the buffer that requests may lie in; one at a time. Call vv_gds_memory_remove before the

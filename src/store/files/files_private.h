@@ -146,7 +146,7 @@ struct vvi_index_view {
     uint64_t nrecords;
 };
 
-/* True if most of the records are about removed versions. */
+/* True if there are more records than 64 plus two for each version: most are then about removed versions. */
 static inline bool vvi_index_stale(uint64_t nrecords, uint64_t nlive)
 {
     return nrecords > 2 * nlive + 64;

@@ -14,8 +14,8 @@
 VV_WARN_UNUSED int vv_files_ranks(struct vv_folder *folder, const char *history,
                                   uint32_t *ret_ranks);
 
-/* The same, but a history without a recorded number also has one: the number of its life files, or 1 if it has only
- * committed files. -ENOENT: it has no files. */
+/* The same, but for a history without a recorded number: the number of its life files, or 1 if it has other files
+ * only. -ENOENT: it has no files. */
 VV_WARN_UNUSED int vv_files_parts(struct vv_folder *folder, const char *history,
                                   uint32_t *ret_ranks);
 

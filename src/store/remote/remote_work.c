@@ -401,8 +401,8 @@ static bool is_hopeless(const struct vv_remote_hist *h, const struct vvi_rentry 
                -ENOENT;
 }
 
-/* True if a later generation of the entry's version is complete. The entry itself never will be: its commit
- * was slow, and that is not an error. */
+/* True if a later generation of the entry's version has reached the level. The entry's commit was then only slow,
+ * which is not an error. */
 static bool passed(struct vv_remote_hist *h, const struct vvi_rentry *e)
 {
     vv_mutex_lock(&h->remote->lock);

@@ -15,7 +15,7 @@
  * with the given view. The items of a run are independent of one another, and an item that is begun
  * again does the same again.
  *
- * Progress. The blocks that a round used are not evicted before the next round. If a round completes no
+ * Progress. The blocks that a round requested are not evicted before the next round. If a round completes no
  * item, each following one does fewer items, down to one. If cells are in host memory that kernels can
  * read, items that are left after `rounds` rounds read them from there. Kernels can read the memory unless
  * it is pinned in pieces, cannot be pinned, or begins at an address that is not a multiple of `cell_bytes`.

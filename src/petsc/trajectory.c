@@ -164,8 +164,8 @@ static PetscErrorCode trajectory_reset(TSTrajectory tj)
     PetscCall(PetscFree2(t->regions, t->vectors));
     t->room = t->next = t->stored = t->loaded = 0;
     t->stored_bytes = 0;
-    tj->setupcalled =
-        PETSC_FALSE; /* PETSc then sets up again, also a type that replaces this one */
+    /* PETSc then sets up again, also a type that replaces this one. */
+    tj->setupcalled = PETSC_FALSE;
     PetscFunctionReturn(0);
 }
 

@@ -323,8 +323,9 @@ void vvi_publisher_stop(struct varve_ctx *ctx);
 /* Fills in the list, before other threads have the history. -ENOMEM. */
 int vvi_damage_find(struct varve_history *h);
 void vvi_damage_free(struct varve_history *h);
-/* Returns 0, or for a version of the list `refusal` (if that is 0, the error of its file), recorded with a text.
- * A call with a `refusal` is about to write the version: if it may be replaced, a damaged file is removed. */
+/* Returns 0 if the version is not in the list. Otherwise returns `refusal` or, if that is 0, the error of its file,
+ * recorded with a text. A call with a `refusal` is about to write the version: if the version may be replaced, a
+ * damaged file is removed first. */
 int vvi_damage_check(struct varve_history *h, const char *operation, uint64_t version, int refusal);
 /* Removes the file; waits for the disk. -ENOENT: not in the list. */
 int vvi_damage_discard(struct varve_history *h, uint64_t version);

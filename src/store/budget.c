@@ -12,8 +12,8 @@
  *              at that time and makes it later by its own length; a restore begins at once, and also
  *              makes it later. A process that dies leaves at most the time of one booking, and no
  *              booking counts for longer than BOOKED_MAX.
- *   restoring  one slot for each of some processes: the time until which it counts as restoring.
- *              Every read for a restore sets it a little ahead; it expires by itself. Two processes that
+ *   restoring  slots, of which each process uses one: the time until which the process counts as
+ *              restoring. Every read for a restore sets that time a little ahead. Two processes that
  *              share a slot see each other's restores as their own, and so do not yield to them.
  *
  * Flushes yield to restores of other processes; the engine of a process orders its own transfers.

@@ -67,9 +67,10 @@ int vvi_store_openat(const struct vv_os *os, int dirfd, const char *name, int fl
     return vv_os_open_regular(os, dirfd, name, flags);
 }
 
-/* A committed file lasts only if its folder does. That includes a folder that existed before: the
- * process that made it may have lost power before it synced. But then the folder above may belong to
- * another user, be unreachable or not support sync, which is no reason to refuse. */
+/* Syncs the folder above, since a committed file survives only if its folder does. This is done even
+ * for a folder that existed before: the process that made it may have lost power before it synced. In
+ * that case the folder above may belong to another user, be inaccessible or not support sync; this
+ * is not an error. */
 static int sync_parent(const struct vv_os *os, int fd, bool fresh)
 {
     int parent = os->openat(os, fd, "..", O_RDONLY | O_DIRECTORY, 0);

@@ -16,8 +16,8 @@
  *     transfer nothing after they return. So requests not answered when the connection ends can be
  *     repeated at once. Some file systems let a killed process go while direct I/O is under way: such
  *     files are not given to the helper (may_leave).
- *   - fsync is not given to it: the kernel reports an error of earlier writes once, and a helper that dies
- *     with the report would lose it.
+ *   - A helper gets no fsync: the kernel reports an error of earlier writes once, and if the helper died with
+ *     that report, the error would be lost.
  *   - An address belongs to an area only while the area is mapped here.
  *
  * Threads: movers call, each for its own port; a receiver thread takes answers and kicks movers. `lock`

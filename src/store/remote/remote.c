@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The remote folder: contexts, and the state of every version there.
  *
- * Each version that the engine has committed, now or in an earlier life, has an entry: is it in the local folder, in
- * the shared one, marked and complete, and which error occurred. Entries are ordered by generation, the order of
+ * Each version that the engine has committed, now or in an earlier life, has an entry, which says if the version is
+ * in the local folder, in the shared one, marked and complete, and which error occurred. Entries are ordered by generation, the order of
  * writing. One lock protects all of them; it is never held across a system call.
  *
  * Two threads: the worker (remote_work.c) copies, marks, polls, removes and repairs; the reader
@@ -10,10 +10,10 @@
  * wrapped stores. Application threads wait here.
  *
  * Invariants:
- *   - a version counts as stored once its file is durable in the shared folder, never before; as marked once its
- *     marker is durable, which comes after; as complete once the group record is durable;
- *   - a removal deletes marker and record before the shared file, and that before the local one: a record never
- *     names a file that was removed on purpose;
+ *   - a version counts as stored once its file is durable in the shared folder, never before; later as marked, once
+ *     its marker is durable; and then as complete, once the group record is durable;
+ *   - a removal deletes marker and record first, then the shared file, then the local one: a record never names a file
+ *     that was removed on purpose;
  *   - generations grow from life to life, on whichever node a life runs. They are drawn from the life file in the
  *     shared folder, so that a node that was away cannot have used the same ones. */
 #include <errno.h>

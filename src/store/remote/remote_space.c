@@ -7,12 +7,12 @@
  *
  *   - every local file counts from its first write until it is removed (`used`);
  *   - a write that begins a file is admitted if the file fits, and held otherwise;
- *   - while one is held, the worker removes local files: leftovers of earlier lives first, then the oldest that the
- *     shared folder has intact, as far as known;
- *   - if there is none to remove, and none will come, the write fails with -ENOSPC. One will come while a version is
- *     on its way to the shared folder. One may also come while the engine does anything and has local files to commit
- *     or remove. Only the engine knows if it will: a failed file may wait for its caller, and one removal for
- *     another. So the engine calls `alone` when it has nothing in flight but held writes.
+ *   - while a write is held, the worker removes local files: leftovers of earlier lives first, then the oldest that
+ *     the shared folder has intact, as far as known;
+ *   - if no local file can be removed now or later, the write fails with -ENOSPC. A version on its way to the shared
+ *     folder is a file that can be removed later. Files that the engine is about to commit or remove may be, too, but
+ *     only the engine knows if it will do so: a failed file may wait for its caller, and one removal for another. So
+ *     the engine calls `alone` when it has nothing in flight but held writes.
  *
  * Later reads go to the shared folder; reads that have begun keep the file they opened. */
 #include <errno.h>

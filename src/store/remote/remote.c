@@ -2,8 +2,8 @@
 /* The remote folder: contexts, and the state of every version there.
  *
  * Each version that the engine has committed, now or in an earlier life, has an entry, which says if the version is
- * in the local folder, in the shared one, marked and complete, and which error occurred. Entries are ordered by generation, the order of
- * writing. One lock protects all of them; it is never held across a system call.
+ * in the local folder, in the shared one, marked and complete, and which error occurred. Entries are ordered by
+ * generation, the order of writing. One lock protects all of them; it is never held across a system call.
  *
  * Two threads: the worker (remote_work.c) copies, marks, polls, removes and repairs; the reader
  * (remote_store.c) owns a store on the shared folder for reads. The movers of the engine call the

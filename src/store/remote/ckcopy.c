@@ -240,14 +240,28 @@ int vvi_copy_repair(struct vv_target *good, struct vv_target *bad, const char *n
 
 /* ---- each chunk from the better of two copies ---- */
 
+static bool is_copy(const struct vv_ckfile_id *file, const struct vv_ckfile_id *id)
+{
+    return file->version == id->version && file->generation == id->generation &&
+           file->run_id == id->run_id && file->size == id->size && file->rank == id->rank;
+}
+
 /* Opens the copies that exist; the tables are those of the first intact one. */
-static int open_both(struct vv_target *const target[2], const char *name,
+static int open_both(struct vv_target *const target[2], const struct vv_ckfile_id *id,
                      struct vv_target_file *file[2], struct vv_ckfile_info *ret_info)
 {
+    char name[VV_CKFILE_NAME_MAX];
     int rc = -ENOENT;
-    for (int i = 0; i < 2; i++)
-        if (target[i]->ops->open(target[i], name, VV_TARGET_READ, &file[i]) == 0 && rc < 0)
-            rc = vv_ckfile_read_from(file[i], false, NULL, 0, ret_info);
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, id->rank, id->version, id->generation);
+    for (int i = 0; i < 2; i++) {
+        if (target[i]->ops->open(target[i], name, VV_TARGET_READ, &file[i]) < 0 || rc == 0)
+            continue;
+        rc = vv_ckfile_read_from(file[i], false, NULL, 0, ret_info);
+        if (rc == 0 && !is_copy(&ret_info->id, id)) {
+            vv_ckfile_info_fini(ret_info);
+            rc = -ENOENT;
+        }
+    }
     return rc;
 }
 
@@ -272,15 +286,15 @@ static int gather_chunk(struct vv_target_file *const file[2], const struct vv_ck
     return -EBADMSG;
 }
 
-int vvi_copy_gather(struct vv_target *const target[2], const char *name, uint64_t from, uint64_t to,
-                    void *const *pages, uint32_t page_bytes, uint64_t *ret_bad)
+int vvi_copy_gather(struct vv_target *const target[2], const struct vv_ckfile_id *id, uint64_t from,
+                    uint64_t to, void *const *pages, uint32_t page_bytes, uint64_t *ret_bad)
 {
     struct vv_ckfile_info info = {0};
     struct vv_target_file *file[2] = {NULL, NULL};
-    int rc = open_both(target, name, file, &info);
+    int rc = open_both(target, id, file, &info);
     char *mem = rc == 0 ? malloc(info.id.chunk_bytes) : NULL;
-    if (rc == 0 && (!mem || to > info.id.size))
-        rc = mem ? -EBADMSG : -ENOMEM;
+    if (rc == 0 && !mem)
+        rc = -ENOMEM;
     for (uint64_t at = from; rc == 0 && at < to;) {
         uint32_t unit = info.id.chunk_bytes, chunk = (uint32_t)(at / unit);
         uint64_t begin = (uint64_t)chunk * unit, end = VV_MIN(begin + unit, to);

@@ -42,8 +42,9 @@ int vvi_copy_repair(struct vv_target *good, struct vv_target *bad, const char *n
                     uint64_t to, uint64_t *ret_repaired);
 
 /* Reads bytes [from, to) of the data to pages of page_bytes each, each chunk from the copy that has it
- * intact. -EBADMSG: a chunk is wrong in both; *ret_bad is a byte of it. */
-int vvi_copy_gather(struct vv_target *const target[2], const char *name, uint64_t from, uint64_t to,
-                    void *const *pages, uint32_t page_bytes, uint64_t *ret_bad);
+ * intact. A file of that name that differs from `id` (but for chunk_bytes) is not a copy. -EBADMSG: a chunk is
+ * wrong in both; *ret_bad is a byte of it. */
+int vvi_copy_gather(struct vv_target *const target[2], const struct vv_ckfile_id *id, uint64_t from,
+                    uint64_t to, void *const *pages, uint32_t page_bytes, uint64_t *ret_bad);
 
 #endif

@@ -123,6 +123,7 @@ struct vvi_rread {
     struct vv_store_io io; /* the request for the store on the shared folder */
     struct vv_store_io *orig;
     struct vv_remote_hist *hist;
+    uint64_t run_id;  /* of the version */
     int local_status; /* error of the local copy; 0: there is none */
     uint32_t local_bad;
     bool both; /* chunks of both folders were combined */

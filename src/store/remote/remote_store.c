@@ -70,12 +70,15 @@ static void gather(struct vv_remote *r, struct vvi_rread *read, uint64_t from, u
     struct vv_remote_hist *h = read->hist;
     const struct vv_store_io *io = read->orig;
     struct vv_target *const both[2] = {h->here, h->there};
-    char name[VV_CKFILE_NAME_MAX];
+    const struct vv_ckfile_id id = {.version = io->key.version,
+                                    .generation = io->key.generation,
+                                    .run_id = read->run_id,
+                                    .size = io->size,
+                                    .rank = h->rank};
     uint64_t bad = from;
     if (!h->here)
         return;
-    vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->rank, io->key.version, io->key.generation);
-    int rc = vvi_copy_gather(both, name, from, to, io->mem, r->opts.store.page_bytes, &bad);
+    int rc = vvi_copy_gather(both, &id, from, to, io->mem, r->opts.store.page_bytes, &bad);
     if (rc == 0) {
         read->io.status = 0;
         read->both = true;
@@ -216,6 +219,7 @@ static bool read_there(struct vvi_rstore *s, struct vv_store_io *io, int local_s
     bool there = e && e->stored && (local_status < 0 || !e->local);
     bool kick = false;
     if (there) {
+        read->run_id = e->run_id;
         *r->reads_tail = read;
         r->reads_tail = &read->next;
         h->busy++;

@@ -469,20 +469,28 @@ static void test_gone(void)
 }
 
 /* The same after everything was removed by hand: generations begin again, and so do the names of files. */
-static void test_same_names(void)
+static void same_names(bool local)
 {
-    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, false);
+    struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, local);
     struct varve_history *part;
     old_job(&cfg, "first", 1);
     uint64_t names = names_in(cfg.remote, "h");
     struct varve_ctx *ctx = open_as(cfg, 0, 1, "reader");
     T_OK(varve_part_open(ctx, "h", 1, &part));
     shell("rm -rf %s/h/*", cfg.remote);
+    if (local)
+        shell("rm -rf %s/h/*", cfg.local);
     old_job(&cfg, "second", 2);
     T_CHECK(names_in(cfg.remote, "h") == names);
     for (uint64_t v = 0; v < VERSIONS; v++)
         T_ERR(try_get(part, v, 1), -EIDRM);
     T_OK(varve_close(ctx));
+}
+
+static void test_same_names(void)
+{
+    same_names(false);
+    same_names(true);
 }
 
 /* Opens a part and reads a version. Returns its run, or the error. */

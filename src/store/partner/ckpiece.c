@@ -65,7 +65,7 @@ int vvi_outfile_tables(struct vvi_outfile *f, size_t lead, void **ret_mem, size_
     struct vv_ckfile_header *header = (void *)((char *)mem + lead);
     vv_ckfile_header_fill(header, &info->id, info->history);
     vv_ckfile_tail_fill((char *)header + VV_CKFILE_HEADER_BYTES, &info->id, &meta, info->sums,
-                        header->sum, info->commit_time_ns, 0);
+                        header->sum, info->commit_time_ns, info->unsynced_boot);
     *ret_mem = mem;
     *ret_bytes = bytes;
     return 0;

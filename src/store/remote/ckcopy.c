@@ -107,7 +107,8 @@ static int write_tables(struct vvi_copy *c, struct vv_group_file *ret_file)
     void *tail;
     if (posix_memalign(&tail, VV_STORE_ALIGN, tail_bytes) != 0)
         return -ENOMEM;
-    vv_ckfile_tail_fill(tail, &info->id, &meta, info->sums, c->header_sum, info->commit_time_ns, 0);
+    vv_ckfile_tail_fill(tail, &info->id, &meta, info->sums, c->header_sum, info->commit_time_ns,
+                        info->unsynced_boot);
     *ret_file =
         (struct vv_group_file){.generation = info->id.generation, .file_bytes = at + tail_bytes};
     memcpy(&ret_file->tail_sum, (char *)tail + tail_bytes - sizeof(uint64_t), sizeof(uint64_t));

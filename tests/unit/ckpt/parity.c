@@ -351,6 +351,21 @@ static void nodes_change_places(void)
     all_have_parity(&job, VERSIONS);
 }
 
+/* Parity covers whole files, which say if they were synced: moving a file does not change that. */
+static void unsynced_files_change_places(void)
+{
+    struct job job;
+    job_init(&job, 3, "xor", true);
+    job.unsynced = true;
+    run(&job, write_all);
+    for (int i = 0; i < job.ranks; i++)
+        job.node[i] = (i + 1) % job.ranks;
+    run(&job, read_gap); /* all are there */
+    lose(&job, 2, -1); /* it has the longest file */
+    run(&job, read_all);
+    all_have_parity(&job, VERSIONS);
+}
+
 static void refused(struct process *p)
 {
     T_ERR(try_begin(p), p->job->want);
@@ -665,6 +680,7 @@ int main(void)
     T_RUN(two_are_too_many);
     T_RUN(nodes_of_many);
     T_RUN(nodes_change_places);
+    T_RUN(unsynced_files_change_places);
     T_RUN(what_cannot_be);
     T_RUN(flipped_bits);
     T_RUN(what_a_power_cut_took);

@@ -264,13 +264,19 @@ static int fetch_all(struct opening *o)
 
 /* With parity: fetches files that this process has left elsewhere, all generations, and the parity there. */
 
+/* True if the file is here as well, and not known to be damaged. */
 static bool here(const struct opening *o, const struct offer *offer)
 {
-    char name[VV_CKFILE_NAME_MAX];
-    uint64_t bytes;
-    const struct vv_os *os = o->p->os;
-    vv_ckfile_name(name, VV_CKFILE_COMMITTED, o->files->rank, offer->version, offer->generation);
-    return os->stat(os, offer->home ? o->files->dirfd : o->held_fd, name, &bytes) == 0;
+    const struct vv_files *f = o->files;
+    struct vv_parity_in in;
+    if (offer->home && vvi_files_state(f, offer->version, offer->generation) == VVI_FILES_BROKEN)
+        return false;
+    int rc =
+        vv_parity_in_begin(&in, o->p->os, offer->home ? f->dirfd : o->held_fd, f->folder->direct,
+                           true, f->rank, offer->version, offer->generation);
+    if (rc == 0)
+        vv_parity_in_end(&in);
+    return rc == 0;
 }
 
 static int fetch_left(struct opening *o)

@@ -351,6 +351,27 @@ static void nodes_change_places(void)
     all_have_parity(&job, VERSIONS);
 }
 
+/* A process ran on a node, left a damaged file there, and an intact one where it ran before. With one more file lost,
+ * parity does not suffice: the intact one comes, and then makes the lost one. */
+static void intact_files_come_before_damaged_ones(void)
+{
+    struct job job;
+    char path[1024], command[1600];
+    job_init(&job, 3, "xor", true);
+    run(&job, write_all);
+    snprintf(command, sizeof(command), "cp %s/disk0/h/r0.v*.ckpt %s/disk1/h", job.base, job.base);
+    T_EQ(system(command), 0);
+    T_EQ(files_in(&job, 1, "h", "r0.v1.", path), 1);
+    flip(path, file_bytes(path) - 40);
+    T_EQ(files_in(&job, 1, "h", "r1.v1.", path), 1);
+    T_EQ(unlink(path), 0);
+    for (int i = 0; i < job.ranks; i++)
+        job.node[i] = (i + 1) % job.ranks;
+    run(&job, read_gap); /* all are there */
+    all_have_parity(&job, VERSIONS);
+    T_EQ(files_in(&job, 0, "h", "r0.", NULL), 0); /* moved */
+}
+
 /* Parity covers whole files, which say if they were synced: moving a file does not change that. */
 static void unsynced_files_change_places(void)
 {
@@ -361,7 +382,7 @@ static void unsynced_files_change_places(void)
     for (int i = 0; i < job.ranks; i++)
         job.node[i] = (i + 1) % job.ranks;
     run(&job, read_gap); /* all are there */
-    lose(&job, 2, -1); /* it has the longest file */
+    lose(&job, 2, -1);   /* it has the longest file */
     run(&job, read_all);
     all_have_parity(&job, VERSIONS);
 }
@@ -681,6 +702,7 @@ int main(void)
     T_RUN(nodes_of_many);
     T_RUN(nodes_change_places);
     T_RUN(unsynced_files_change_places);
+    T_RUN(intact_files_come_before_damaged_ones);
     T_RUN(what_cannot_be);
     T_RUN(flipped_bits);
     T_RUN(what_a_power_cut_took);

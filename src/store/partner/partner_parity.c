@@ -254,6 +254,7 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
     struct vv_partner *p = h->partner;
     const struct vv_os *os = p->os;
     char name[VV_CKFILE_NAME_MAX], to[2 * VV_CKFILE_NAME_MAX + VV_CKFILE_HISTORY_MAX];
+    uint64_t bytes;
     bool aside = false;
     vvi_partner_removed(h, version, generation);
     vv_mutex_lock(&p->lock);
@@ -284,15 +285,22 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->files->rank, version, generation);
     snprintf(to, sizeof(to), "../%s/%s/%s", VV_PARITY_FOLDER, h->files->history, name);
     int rc = os->rename(os, h->files->dirfd, name, to, true);
-    if (rc == 0)
+    /* The file is missing if an earlier attempt has moved it. Or the folder of the parity is. */
+    if (rc == -ENOENT && os->stat(os, h->files->dirfd, name, &bytes) == -ENOENT)
+        rc = 0;
+    if (rc == 0) {
+        atomic_store(&h->files->removal_unsynced, true); /* the inner store finds no file */
         rc = os->fsync(os, h->held_fd);
+    }
     vv_mutex_lock(&p->lock); /* it may have become superfluous meanwhile */
     v = find_locked(h, version);
     aside = v && aside_locked(v, generation);
     vv_mutex_unlock(&p->lock);
-    if (rc == 0 && !aside)
+    if (rc == 0 && !aside) {
         rc = os->unlinkat(os, h->held_fd, name);
-    return rc == -ENOENT ? 0 : rc;
+        rc = rc == -ENOENT ? 0 : rc;
+    }
+    return rc;
 }
 
 static int keep_locked(struct vvi_pver *v, const struct vvi_pkept *kept)

@@ -615,6 +615,30 @@ static void a_removed_file_serves_others(void)
         }
 }
 
+/* The folder where the file is to be put aside was deleted from outside. */
+static void discard_without_folder(struct process *p)
+{
+    char command[1024];
+    begin(p);
+    for (uint64_t v = 1; v <= VERSIONS; v++)
+        put_safe(p, v, 1);
+    if (p->rank == 0) {
+        snprintf(command, sizeof(command), "rm -r %s/disk0/.parity/h", p->job->base);
+        T_EQ(system(command), 0);
+        T_OK(varve_discard(p->h, 2));
+    }
+    T_ERR(varve_flush(p->h, CK_LIMIT_MS), p->rank == 0 ? -ENOTDIR : 0);
+    T_ERR(varve_close(p->ctx), p->rank == 0 ? -ENOTDIR : 0);
+}
+
+static void a_file_that_cannot_be_put_aside_stays(void)
+{
+    struct job job;
+    job_init(&job, 3, "xor", true);
+    run(&job, discard_without_folder);
+    T_EQ(files_in(&job, 0, "h", "r0.v2.", NULL), 1);
+}
+
 static void nothing_there(struct process *p)
 {
     begin(p);
@@ -708,6 +732,7 @@ int main(void)
     T_RUN(what_a_power_cut_took);
     T_RUN(written_again_and_discarded);
     T_RUN(a_removed_file_serves_others);
+    T_RUN(a_file_that_cannot_be_put_aside_stays);
     T_RUN(removed_histories_stay_away);
     T_RUN(retention);
     T_RUN(others_are_not_waited_for_without_end);

@@ -80,6 +80,9 @@ void vvi_obj_unname(struct vvi_obj *obj);
 /* Deletes all files of the object. ret_sync: the folder must be synced to make it durable. After a
  * failure the object is unchanged, and is removed before any later generation of its version is. */
 int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_sync);
+/* Deletes what must go before the object: older files of its version that are hidden by it, or whose removal has
+ * failed. *ret_any, always set: there were some. */
+int vvi_obj_remove_older(struct vv_files *files, const struct vv_store_key *key, bool *ret_any);
 /* Drops every object of a history, deleting uncommitted files. */
 void vvi_obj_drop_all(struct vv_files *files);
 

@@ -557,11 +557,18 @@ static int remove_left(struct vv_files *files, const struct vv_store_key *key, b
     return rc;
 }
 
+int vvi_obj_remove_older(struct vv_files *files, const struct vv_store_key *key, bool *ret_any)
+{
+    *ret_any = false;
+    int rc = remove_hidden(files, key, ret_any);
+    return rc == 0 ? remove_left(files, key, ret_any) : rc;
+}
+
 int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool *ret_sync)
 {
     struct vv_folder *folder = files->folder;
     struct vvi_obj *gone = NULL;
-    bool temp = false, renamed = false, before = false, committed = false;
+    bool temp = false, renamed = false, before, committed = false;
     vv_mutex_lock(&folder->lock);
     struct vvi_obj *obj = find_locked(folder, files, key);
     bool known = obj && obj->spoiled == 0;
@@ -570,9 +577,7 @@ int vvi_obj_remove(struct vv_files *files, const struct vv_store_key *key, bool 
         renamed = obj->renamed;
     }
     vv_mutex_unlock(&folder->lock);
-    int rc = remove_hidden(files, key, &before);
-    if (rc == 0)
-        rc = remove_left(files, key, &before);
+    int rc = vvi_obj_remove_older(files, key, &before);
     if (rc == 0)
         rc = remove_names(files, key, known, temp, &committed);
     /* Dropped only if its file is deleted: a spoiled object stays spoiled. */

@@ -255,7 +255,7 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
     const struct vv_os *os = p->os;
     char name[VV_CKFILE_NAME_MAX], to[2 * VV_CKFILE_NAME_MAX + VV_CKFILE_HISTORY_MAX];
     uint64_t bytes;
-    bool aside = false;
+    bool aside = false, older;
     vvi_partner_removed(h, version, generation);
     vv_mutex_lock(&p->lock);
     struct vvi_pver *v = find_locked(h, version);
@@ -284,7 +284,11 @@ int vvi_parity_removing(struct vv_partner_hist *h, uint64_t version, uint64_t ge
         return 0;
     vv_ckfile_name(name, VV_CKFILE_COMMITTED, h->files->rank, version, generation);
     snprintf(to, sizeof(to), "../%s/%s/%s", VV_PARITY_FOLDER, h->files->history, name);
-    int rc = os->rename(os, h->files->dirfd, name, to, true);
+    const struct vv_store_key key = {h->files, version, generation};
+    /* As for every removal: while an older file of the version stays, this one stays. */
+    int rc = vvi_obj_remove_older(h->files, &key, &older);
+    if (rc == 0)
+        rc = os->rename(os, h->files->dirfd, name, to, true);
     /* The file is missing if an earlier attempt has moved it. Or the folder of the parity is. */
     if (rc == -ENOENT && os->stat(os, h->files->dirfd, name, &bytes) == -ENOENT)
         rc = 0;

@@ -141,7 +141,8 @@ VV_WARN_UNUSED int vv_s3_upload_begin(struct vv_s3 *s3, const char *bucket, cons
 void vv_s3_upload_part(struct vv_s3_req *req, const char *bucket, const char *key, const char *id,
                        const char *number, const void *body, size_t bytes);
 /* Creates the object from all parts, or not at all. If an answer is lost, the repeated request may fail
- * because the upload has ended already: an object of `bytes` bytes under the key then counts as success. */
+ * because the upload has ended already: an object of `bytes` bytes under the key then counts as success,
+ * unless it has the ETag that the key had before. */
 VV_WARN_UNUSED int vv_s3_upload_commit(struct vv_s3 *s3, const char *bucket, const char *key,
                                        const char *id, char (*etags)[VV_S3_ETAG_MAX],
                                        unsigned nparts, uint64_t bytes);

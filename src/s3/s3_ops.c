@@ -279,12 +279,32 @@ void vv_s3_upload_part(struct vv_s3_req *req, const char *bucket, const char *ke
                               .body_bytes = bytes};
 }
 
-static bool has_object(struct vv_s3 *s3, const char *bucket, const char *key, uint64_t bytes)
+/* What a key names. */
+struct state {
+    int rc;
+    uint64_t bytes;
+    char etag[VV_S3_ETAG_MAX];
+};
+
+static struct state look_at_object(struct vv_s3 *s3, const char *bucket, const char *key)
 {
     struct vv_s3_req req = {.method = VV_S3_HEAD, .bucket = bucket, .key = key};
-    int rc = vv_s3_perform(s3, &req);
+    struct state state = {.rc = vv_s3_perform(s3, &req), .bytes = req.object_bytes};
+    memcpy(state.etag, req.etag, sizeof(state.etag));
     free(req.buf);
-    return rc == 0 && req.object_bytes == bytes;
+    return state;
+}
+
+/* True if the key has got an object of that length since `before`. An object that was there already, as when a
+ * damaged one is replaced, must have another ETag: its length is the same. */
+static bool has_new_object(struct vv_s3 *s3, const char *bucket, const char *key, uint64_t bytes,
+                           const struct state *before)
+{
+    if (before->rc != 0 && before->rc != -ENOENT)
+        return false;
+    struct state now = look_at_object(s3, bucket, key);
+    return now.rc == 0 && now.bytes == bytes &&
+           (before->rc == -ENOENT || strcmp(now.etag, before->etag) != 0);
 }
 
 int vv_s3_upload_commit(struct vv_s3 *s3, const char *bucket, const char *key, const char *id,
@@ -303,12 +323,14 @@ int vv_s3_upload_commit(struct vv_s3 *s3, const char *bucket, const char *key, c
                             .nquery = 1,
                             .body = text.s,
                             .body_bytes = text.n};
+    struct state before = look_at_object(s3, bucket, key);
     int rc = text.failed ? -ENOMEM : vv_s3_perform(s3, &req);
     /* The store sends status 200 before it has joined the parts; the text has the result. */
     if (rc == 0 && (!req.buf || !memmem(req.buf, req.got, "CompleteMultipartUploadResult", 29)))
         rc = -EIO;
     /* In a retry after a lost answer the upload no longer exists, but the object does. */
-    if ((rc == -ENOENT || rc == -EIO || rc == -ETIMEDOUT) && has_object(s3, bucket, key, bytes))
+    if ((rc == -ENOENT || rc == -EIO || rc == -ETIMEDOUT) &&
+        has_new_object(s3, bucket, key, bytes, &before))
         rc = 0;
     free(req.buf);
     free(text.s);

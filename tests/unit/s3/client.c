@@ -223,6 +223,35 @@ static int abort_upload(void *user, const struct vv_s3_entry *e)
     return vv_s3_upload_abort(client, BUCKET, e->key, e->upload_id);
 }
 
+/* An upload under the key of an object of the same length. A completion that failed leaves that object, and must
+ * not be taken for one whose answer was lost. */
+static void replaced(const char *bytes, size_t part, char *back)
+{
+    static const char *const faults[] = {"\"late-error\"", "503", "\"lost\""};
+    char id[VV_S3_UPLOAD_ID_MAX], etags[1][VV_S3_ETAG_MAX], json[128];
+    char *old = calloc(1, part);
+    for (size_t i = 0; i < VV_ARRAY_SIZE(faults); i++) {
+        struct vv_s3_req req;
+        bool lost = i == 2;
+        T_OK(vv_s3_put(client, BUCKET, "up/again", old, part));
+        T_OK(vv_s3_upload_begin(client, BUCKET, "up/again", id));
+        vv_s3_upload_part(&req, BUCKET, "up/again", id, "1", bytes, part);
+        T_OK(vv_s3_perform(client, &req));
+        memcpy(etags[0], req.etag, sizeof(etags[0]));
+        free(req.buf);
+        snprintf(json, sizeof(json), "{\"what\": %s, \"method\": \"POST\", \"count\": %d}",
+                 faults[i], lost ? 1 : 1000);
+        t_s3_fault(json);
+        int rc = vv_s3_upload_commit(client, BUCKET, "up/again", id, etags, 1, part);
+        T_EQ(rc, lost ? 0 : -EIO);
+        reset();
+        T_OK(get("up/again", back, part, 0, 0, &req));
+        T_CHECK(memcmp(back, lost ? bytes : old, part) == 0);
+        T_EQ(vv_s3_upload_abort(client, BUCKET, "up/again", id), 0);
+    }
+    free(old);
+}
+
 static void uploads(void)
 {
     enum { PARTS = 3 };
@@ -258,6 +287,9 @@ static void uploads(void)
     T_OK(vv_s3_upload_begin(client, BUCKET, "up/two", id));
     t_s3_fault("{\"what\": \"late-error\", \"method\": \"POST\"}");
     T_ERR(vv_s3_upload_commit(client, BUCKET, "up/two", id, etags, 0, total), -EIO);
+    T_EQ(vv_s3_upload_abort(client, BUCKET, "up/two", id), 0);
+    replaced(bytes, part, back);
+    T_OK(vv_s3_upload_begin(client, BUCKET, "up/two", id));
     for (int i = 0; i < 4; i++)
         T_OK(vv_s3_upload_begin(client, BUCKET, "up/three", id));
     T_OK(vv_s3_list_uploads(client, BUCKET, "up/", abort_upload, &n));

@@ -9,7 +9,7 @@ testid, testsecret, or the pair last set by /_keys. Listens on loopback only.
                   W: a status; cut (half of the body, then the connection ends), reset (no answer), slow (byte by byte),
                   stall (no byte for 1.5 s), wrong (other bytes than the object's), expired, lost (done, but not answered),
                   late-error (status 200 with an error in its text), whole (the range is ignored), short, long (a byte less,
-                  or more, than requested), hold (until /_release)
+                  or more, than requested), hold (until /_release), huge (the length of the object is almost 2^64)
   POST /_put/B/K  stores an object, without a signature
   POST /_drop/B/K removes it
   POST /_keys     "id secret token": the key pair from now on
@@ -285,6 +285,10 @@ class Handler(BaseHTTPRequestHandler):
     def get(self, key, data):
         headers = [("ETag", etag(data)), ("Last-Modified", formatdate(1700000000, usegmt=True))]
         m = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        if m and self.fault == "huge":
+            total = (1 << 64) - 1
+            part = b"?" * int(m.group(2))
+            return self.send_object(206, key, part, headers + [("Content-Range", f"bytes {total - len(part)}-{total - 1}/{total}")])
         if not m or self.fault == "whole":
             return self.send_object(200, key, data, headers)
         if m.group(1) == "":

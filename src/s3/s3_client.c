@@ -549,10 +549,14 @@ static struct verdict of_refusal(const struct vvi_s3_call *c)
     return (struct verdict){-EIO, again || is_one_of(code, passing)};
 }
 
-/* Checks if an answer of 2xx has the range that was requested. */
+/* Checks if an answer of 2xx has a possible length and the range that was requested. */
 static struct verdict of_answer(const struct vvi_s3_call *c)
 {
     struct vv_s3_req *req = c->req;
+    if ((req->method == VV_S3_GET || req->method == VV_S3_HEAD) && req->object_bytes > INT64_MAX) {
+        snprintf(req->why, sizeof(req->why), "the answer has an impossible length");
+        return (struct verdict){-EIO, false};
+    }
     if (req->method != VV_S3_GET || req->bytes == 0)
         return (struct verdict){0, false};
     /* Stores without ranges send the whole object. That is fine if the range is in it. */

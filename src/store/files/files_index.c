@@ -25,6 +25,7 @@
 #include "store/files/files_private.h"
 
 enum { LACKING_ONE_IN = 256 };
+#define INDEX_MOST (UINT64_C(1) << 30) /* a longer one is treated as missing */
 
 void vvi_index_init(struct vvi_index *ix, const struct vv_os *os, int dirfd, uint32_t rank)
 {
@@ -132,8 +133,10 @@ static int read_target(struct vvi_index *ix, struct vvi_index_view *view)
     if (rc < 0)
         return rc;
     view->bytes = ix->whole ? ix->used : file->bytes;
-    view->text = malloc(view->bytes + 1);
-    if (!view->text)
+    view->text = view->bytes > INDEX_MOST ? NULL : malloc(view->bytes + 1);
+    if (view->bytes > INDEX_MOST)
+        rc = -EFBIG;
+    else if (!view->text)
         rc = -ENOMEM;
     else if (!ix->whole)
         rc = ops->get(file, view->text, view->bytes, 0);
@@ -150,6 +153,8 @@ static int read_folder(struct vvi_index *ix, struct vvi_index_view *view)
     if (fd < 0)
         return -ENOENT;
     int rc = os->file_bytes(os, fd, &view->bytes);
+    if (rc == 0 && view->bytes > INDEX_MOST)
+        rc = -EFBIG;
     if (rc == 0)
         view->text = malloc(view->bytes + 1);
     if (rc == 0 && !view->text)

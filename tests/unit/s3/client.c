@@ -344,6 +344,11 @@ static void lasting_faults(void)
     T_OK(get("faulty", back, 10, 0, 10, &req));
     T_ERR(get("faulty", back, sizeof(back), 2, 5, &req), -EIO);
     reset();
+    /* Lengths that would overflow in the caller. */
+    t_s3_fault("{\"what\": \"huge\"}");
+    T_ERR(get("faulty", back, sizeof(back), VV_S3_SUFFIX, sizeof(back), &req), -EIO);
+    T_STREQ(req.why, "the answer has an impossible length");
+    reset();
 }
 
 /* Refused credentials are read again, and appear in no message. */

@@ -551,17 +551,23 @@ static void ranks_name(uint32_t rank, bool temp, char name[32])
     snprintf(name, 32, "ranks.%" PRIu32 "%s", rank, temp ? ".tmp" : "");
 }
 
-uint32_t vvi_recorded_ranks(struct vv_target *at, uint32_t rank)
+int vvi_recorded_ranks(struct vv_target *at, uint32_t rank, uint32_t *ret_ranks)
 {
     char name[32], text[32] = "", *end = text;
     struct vv_target_file *file;
     ranks_name(rank, false, name);
-    if (at->ops->open(at, name, VV_TARGET_READ, &file) < 0)
-        return 0;
-    int rc = at->ops->get(file, text, VV_MIN(sizeof(text) - 1, (size_t)file->bytes), 0);
+    int rc = at->ops->open(at, name, VV_TARGET_READ, &file);
+    if (rc < 0)
+        return rc;
+    rc = at->ops->get(file, text, VV_MIN(sizeof(text) - 1, (size_t)file->bytes), 0);
     vv_target_end(file);
-    unsigned long long ranks = rc == 0 ? strtoull(text, &end, 10) : 0;
-    return end > text && *end == '\n' && ranks <= INT32_MAX ? (uint32_t)ranks : 0;
+    if (rc < 0)
+        return rc;
+    unsigned long long ranks = strtoull(text, &end, 10);
+    if (end == text || *end != '\n' || ranks == 0 || ranks > INT32_MAX)
+        return -EBADMSG;
+    *ret_ranks = (uint32_t)ranks;
+    return 0;
 }
 
 /* Errors are ignored: a full disk must not prevent reading a history, and without the record nothing is
@@ -590,10 +596,19 @@ static void record_ranks(struct vv_files *f, uint32_t ranks)
 
 static int check_ranks(struct vv_files *f, uint32_t ranks, char *err, size_t err_bytes)
 {
-    uint32_t recorded = ranks != 0 ? vvi_recorded_ranks(f->at, f->rank) : 0;
-    if (ranks == 0 || recorded == ranks || (recorded == 0 && ranks == 1))
+    uint32_t recorded = 0;
+    bool empty = f->nfound + f->ndamaged == 0;
+    int rc = ranks == 0 ? 0 : vvi_recorded_ranks(f->at, f->rank, &recorded);
+    /* A number that cannot be read may be another one. */
+    if (rc < 0 && rc != -ENOENT && !empty)
+        return vvi_error(
+            rc, err, err_bytes, "cannot read ranks.%" PRIu32 " of history %.60s in %.60s: %s",
+            f->rank, f->history, f->folder->path,
+            rc == -EBADMSG ? "it must hold the number of ranks; write it there, or remove the file"
+                           : strerror(-rc));
+    if (ranks == 0 || recorded == ranks || (rc == -ENOENT && ranks == 1))
         return 0;
-    if (recorded != 0 && f->nfound + f->ndamaged > 0)
+    if (recorded != 0 && !empty)
         return vvi_error(-EINVAL, err, err_bytes,
                          "history %.60s in %.60s was written by %" PRIu32
                          " ranks, and this run has %" PRIu32

@@ -230,9 +230,9 @@ enum vvi_files_state {
 };
 enum vvi_files_state vvi_files_state(const struct vv_files *files, uint64_t version,
                                      uint64_t generation);
-/* Number of ranks in the job's last life, as this rank recorded it in the folder of its history; 0: no
- * valid record. */
-uint32_t vvi_recorded_ranks(struct vv_target *at, uint32_t rank);
+/* Number of ranks in the job's last life, as this rank recorded it in the folder of its history. -ENOENT: there is
+ * no record; -EBADMSG: it has no valid number. */
+VV_WARN_UNUSED int vvi_recorded_ranks(struct vv_target *at, uint32_t rank, uint32_t *ret_ranks);
 /* For a read-only history: checks that this is the file found at opening. `rc` and `run_id`: result of opening it
  * now. Returns 0, -EIDRM or rc. */
 int vvi_files_same(const struct vv_files *files, uint64_t version, uint64_t generation, int rc,

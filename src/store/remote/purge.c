@@ -215,9 +215,10 @@ static int see_note(void *user, const char *name, uint64_t bytes)
     (void)bytes;
     if (sscanf(name, "ranks.%" SCNu32 "%n", &rank, &end) != 1 || name[end] != '\0')
         return 0;
-    ranks = vvi_recorded_ranks(n->at, rank);
-    n->ranks = ranks != 0 ? ranks : n->ranks;
-    return 0;
+    int rc = vvi_recorded_ranks(n->at, rank, &ranks);
+    if (rc == 0)
+        n->ranks = ranks;
+    return rc == -ENOENT || rc == -EBADMSG ? 0 : rc; /* other ranks may have recorded it too */
 }
 
 static int see_first_rank(void *user, const char *name, uint64_t bytes)

@@ -217,6 +217,30 @@ static void test_higher_ranks(void)
     T_OK(varve_close(ctx));
 }
 
+/* The recorded number is damaged: it may have been another one. */
+static void test_damaged_number(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_LOCAL);
+    struct varve_ctx *ctx;
+    struct varve_history *h;
+    char path[512];
+    job(&cfg, 2, NULL, 1);
+    snprintf(path, sizeof(path), "%s/h/ranks.0", cfg.local);
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        FILE *f = fopen(path, "w");
+        fprintf(f, "two\n");
+        fclose(f);
+        ctx = other_open(cfg, 0, ranks, NULL);
+        T_ERR(varve_history_open(ctx, "h", &h), -EBADMSG);
+        ck_error(ctx, -EBADMSG, "ranks.0");
+        T_OK(varve_close(ctx));
+    }
+    remove(path);
+    ctx = other_open(cfg, 0, 2, NULL);
+    T_EQ(ck_count(ck_history(ctx, "h")), 1);
+    T_OK(varve_close(ctx));
+}
+
 static void test_bad(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE);
@@ -243,6 +267,7 @@ int main(void)
     T_RUN(test_discarded_at_remote);
     T_RUN(test_late_process);
     T_RUN(test_higher_ranks);
+    T_RUN(test_damaged_number);
     T_RUN(test_bad);
     return t_done();
 }

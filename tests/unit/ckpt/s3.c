@@ -3,6 +3,7 @@
  * there when the local disk is lost or damaged, failures and wrong bytes of the store, kills of a
  * process during an upload, and an earlier run of the job that continues to write. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -225,6 +226,28 @@ static void test_former_life(void)
     T_OK(varve_close(ctx));
 }
 
+/* The number of ranks that wrote a history cannot be read: a job of one rank must not take a half for the whole. */
+static void test_ranks_unread(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, 16 * PAGE);
+    cfg.ranks = 2;
+    struct varve_ctx *ctx = ck_open(&cfg);
+    struct varve_history *h = ck_history(ctx, "two");
+    put(h, 0, BYTES);
+    T_OK(varve_close(ctx));
+    cfg.ranks = 1;
+    cfg.local = t_tmpdir();
+    ctx = ck_open(&cfg);
+    reset();
+    t_s3_fault("{\"what\": 400, \"method\": \"GET\", \"match\": \"ranks.0\", \"count\": 1000}");
+    T_ERR(varve_history_open(ctx, "two", &h), -EIO);
+    ck_error(ctx, -EIO, "ranks.0");
+    reset();
+    T_ERR(varve_history_open(ctx, "two", &h), -EINVAL);
+    ck_error(ctx, -EINVAL, "written by 2 ranks");
+    T_OK(varve_close(ctx));
+}
+
 /* Versions of several parts: `n` of them, or until it is killed. */
 static void write_large(const struct ck_cfg *cfg, uint64_t first, uint64_t n)
 {
@@ -305,6 +328,7 @@ int main(void)
     T_RUN(test_wrong_bytes);
     T_RUN(test_two_histories);
     T_RUN(test_former_life);
+    T_RUN(test_ranks_unread);
     T_RUN(test_killed);
     free(buf);
     return t_done();

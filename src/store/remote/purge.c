@@ -63,7 +63,11 @@ static int see_file(void *user, const struct vv_files_found *f)
     if (f->kind != VV_CKFILE_COMMITTED || f->rank < p->first_rank ||
         (list->only && f->rank != *list->only))
         return 0;
-    if (f->rank != p->rank && f->rank < p->ranks && of_this_run(p, v.run_id))
+    bool of_others = f->rank != p->rank && f->rank < p->ranks;
+    /* Its rank may have written it in this run. */
+    if (of_others && f->status < 0 && f->status != -EBADMSG)
+        return f->status;
+    if (of_others && of_this_run(p, v.run_id))
         return 0;
     return victims_add(list, &v);
 }

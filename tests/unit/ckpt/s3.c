@@ -248,6 +248,30 @@ static void test_ranks_unread(void)
     T_OK(varve_close(ctx));
 }
 
+/* A file of another rank of the job cannot be read while the history is removed: it may be a new one. */
+static void test_removal_unread(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, 16 * PAGE), other;
+    cfg.ranks = 2;
+    cfg.run = "a";
+    other = cfg;
+    other.rank = 1;
+    struct varve_ctx *ctx = ck_open(&cfg), *ctx1 = ck_open(&other);
+    put(ck_history(ctx, "gone"), 0, BYTES);
+    T_OK(varve_close(ctx));
+    reset();
+    t_s3_fault("{\"what\": 400, \"method\": \"GET\", \"match\": \"r0.v0\", \"count\": 1000}");
+    T_ERR(varve_history_remove(ctx1, "gone", 0), -EIO);
+    reset();
+    T_OK(varve_history_remove(ctx1, "gone", 0));
+    T_OK(varve_close(ctx1));
+    cfg.local = t_tmpdir();
+    cfg.run = "b";
+    ctx = ck_open(&cfg);
+    T_OK(try_get(ck_history(ctx, "gone"), 0, BYTES));
+    T_OK(varve_close(ctx));
+}
+
 /* Versions of several parts: `n` of them, or until it is killed. */
 static void write_large(const struct ck_cfg *cfg, uint64_t first, uint64_t n)
 {
@@ -329,6 +353,7 @@ int main(void)
     T_RUN(test_two_histories);
     T_RUN(test_former_life);
     T_RUN(test_ranks_unread);
+    T_RUN(test_removal_unread);
     T_RUN(test_killed);
     free(buf);
     return t_done();

@@ -123,22 +123,10 @@ static int compare_found(const void *a, const void *b)
     return (x->generation > y->generation) - (x->generation < y->generation);
 }
 
-static bool is_ours(void *user, const char *name)
-{
-    const struct vv_files *f = user;
-    enum vv_ckfile_kind kind;
-    uint32_t rank;
-    uint64_t version, generation;
-    return vv_ckfile_parse_name(name, &kind, &rank, &version, &generation) && rank == f->rank;
-}
-
 static int list_folder(struct vv_files *f)
 {
     struct listing l = {.files = f};
     int rc = f->at->ops->list(f->at, list_name, &l);
-    /* Uploads that cannot be ended now are ended at a later open. */
-    if (rc == 0 && f->at->ops->sweep && !f->read_only)
-        (void)f->at->ops->sweep(f->at, is_ours, f);
     for (size_t i = 0; rc == 0 && i < l.ntemps && !f->read_only; i++) {
         rc = f->at->ops->remove(f->at, l.temps[i]);
         /* A folder of that name is not ours. New files have other names, so it can stay. */
@@ -149,6 +137,21 @@ static int list_folder(struct vv_files *f)
     if (f->nfound > 0)
         qsort(f->found, f->nfound, sizeof(*f->found), compare_found);
     return rc;
+}
+
+static bool is_ours(void *user, const char *name)
+{
+    const struct vv_files *f = user;
+    enum vv_ckfile_kind kind;
+    uint32_t rank;
+    uint64_t version, generation;
+    return vv_ckfile_parse_name(name, &kind, &rank, &version, &generation) && rank == f->rank;
+}
+
+void vvi_files_sweep(struct vv_files *f)
+{
+    if (f->at->ops->sweep)
+        (void)f->at->ops->sweep(f->at, is_ours, f);
 }
 
 /* ---- contents of the files ---- */

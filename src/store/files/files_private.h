@@ -237,6 +237,9 @@ VV_WARN_UNUSED int vvi_recorded_ranks(struct vv_target *at, uint32_t rank, uint3
  * now. Returns 0, -EIDRM or rc. */
 int vvi_files_same(const struct vv_files *files, uint64_t version, uint64_t generation, int rc,
                    uint64_t run_id);
+/* Ends uploads of the rank's files that were begun and never committed. The caller must own the rank: the uploads of
+ * a running job are ended too. Those that cannot be ended now are ended next time. */
+void vvi_files_sweep(struct vv_files *files);
 /* The store of a folder that is a target: only reads and removals. */
 VV_WARN_UNUSED int vvi_target_store(struct vv_folder *folder, struct vv_store **ret_store);
 /* Lists the folder again, after files were put there. */

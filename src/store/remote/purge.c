@@ -41,6 +41,12 @@ static bool of_this_run(const struct vv_purge *p, uint64_t run_id)
     return run_id >> 32 == p->run_id >> 32;
 }
 
+/* True for the other ranks of the job, which may be using the history again. */
+static bool is_of_others(const struct vv_purge *p, uint32_t rank)
+{
+    return rank != p->rank && rank < p->ranks;
+}
+
 static int victims_add(struct victims *list, const struct victim *v)
 {
     if (list->n == list->room) {
@@ -63,7 +69,7 @@ static int see_file(void *user, const struct vv_files_found *f)
     if (f->kind != VV_CKFILE_COMMITTED || f->rank < p->first_rank ||
         (list->only && f->rank != *list->only))
         return 0;
-    bool of_others = f->rank != p->rank && f->rank < p->ranks;
+    bool of_others = is_of_others(p, f->rank);
     /* Its rank may have written it in this run. */
     if (of_others && f->status < 0 && f->status != -EBADMSG)
         return f->status;
@@ -137,7 +143,15 @@ static int drop_records(struct vv_folder *folder, const struct vv_purge *p)
 
 /* ---- files ---- */
 
-/* With the rank's lock held. */
+/* Without locks, another rank of the job may have opened the history again, and recorded its number of ranks. */
+static bool number_may_be_new(const struct vv_purge *p, const struct vv_files *files)
+{
+    uint32_t ranks;
+    return files->folder->target && is_of_others(p, files->rank) &&
+           (vvi_recorded_ranks(files->at, files->rank, &ranks) < 0 || ranks == p->ranks);
+}
+
+/* With the rank's lock held, if the folder has locks. */
 static int unlink_files(struct vv_folder *folder, struct vv_files *files, struct victims *list)
 {
     char name[VV_CKFILE_NAME_MAX];
@@ -151,8 +165,10 @@ static int unlink_files(struct vv_folder *folder, struct vv_files *files, struct
     }
     /* The recorded number of ranks goes with them. */
     snprintf(name, sizeof(name), "ranks.%" PRIu32, files->rank);
-    if (rc == 0)
+    if (rc == 0 && !number_may_be_new(list->purge, files))
         (void)files->at->ops->remove(files->at, name);
+    if (rc == 0 && !is_of_others(list->purge, files->rank))
+        vvi_files_sweep(files);
     return rc == 0 ? files->at->ops->sync(files->at) : rc;
 }
 
@@ -162,7 +178,7 @@ static int purge_rank(struct vv_folder *folder, const struct vv_purge *p, uint32
     struct vv_files_opts opts = {.all_generations = true};
     struct victims list = {.purge = p, .only = &rank};
     struct vv_files *files = NULL;
-    bool of_others = rank != p->rank && rank < p->ranks;
+    bool of_others = is_of_others(p, rank);
     uint64_t deadline_ns = vv_now_ns() + (of_others ? 0 : BUSY_NS);
     int rc;
     do {

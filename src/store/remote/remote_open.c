@@ -586,9 +586,11 @@ static int begin_life(struct vv_remote_hist *h, const char *history, char *err, 
     h->opened->begun = true;
     vv_mutex_unlock(&h->remote->lock);
     rc = vv_group_write_life(&h->group, h->run_id, h->first_generation);
-    return rc == 0 ? 0
-                   : vvi_error(rc, err, err_bytes, "cannot write the life file of history %s: %s",
-                               history, strerror(-rc));
+    if (rc < 0)
+        return vvi_error(rc, err, err_bytes, "cannot write the life file of history %s: %s",
+                         history, strerror(-rc));
+    vvi_files_sweep(h->files); /* not before: if the opening is refused, another life goes on */
+    return 0;
 }
 
 static int find_versions(struct vv_remote_hist *h, char *err, size_t err_bytes)

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/util.h"
+#include "store/files/ckfile.h"
 #include "store/target/s3/target_s3.h"
 #include "t.h"
 #include "t_s3.h"
@@ -272,6 +273,68 @@ static void test_removal_unread(void)
     T_OK(varve_close(ctx));
 }
 
+/* Begins an upload of rank 0, as another process would. */
+static void begin_upload(const char *remote, const char *history)
+{
+    const struct vv_s3_opts none = {0};
+    char *bucket, *prefix, key[512], name[VV_CKFILE_NAME_MAX], id[VV_S3_UPLOAD_ID_MAX];
+    struct vv_s3 *s3;
+    T_OK(vv_s3_url_parse(remote, &bucket, &prefix));
+    T_OK(vv_s3_new(&none, NULL, 0, &s3));
+    vv_ckfile_name(name, VV_CKFILE_COMMITTED, 0, 50, 60);
+    snprintf(key, sizeof(key), "%s/%s/%s", prefix, history, name);
+    T_OK(vv_s3_upload_begin(s3, bucket, key, id));
+    vv_s3_free(s3);
+    free(bucket);
+    free(prefix);
+}
+
+/* Uploads of a running job go on while another opening is refused, and while another rank removes old files. They
+ * end when a later life has begun. */
+static void test_uploads_of_others(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, 16 * PAGE), other;
+    struct varve_history *h;
+    int ranks = 0;
+    cfg.ranks = 2;
+    cfg.run = "a";
+    struct varve_ctx *ctx = ck_open(&cfg), *ctx1;
+    put(ck_history(ctx, "up"), 0, BYTES);
+    T_OK(varve_close(ctx));
+    cfg.run = "b";
+    cfg.local = t_tmpdir();
+    ctx = ck_open(&cfg);
+    h = ck_history(ctx, "up");
+    begin_upload(cfg.remote, "up");
+
+    other = cfg;
+    other.ranks = 1;
+    other.run = "c";
+    other.local = t_tmpdir();
+    ctx1 = ck_open(&other);
+    T_ERR(varve_history_open(ctx1, "up", &h), -EINVAL);
+    T_OK(varve_close(ctx1));
+    T_CHECK(t_s3_admin("/_uploads", "")[0] != '\0');
+
+    other = cfg;
+    other.rank = 1;
+    other.local = t_tmpdir();
+    ctx1 = ck_open(&other);
+    T_OK(varve_history_remove(ctx1, "up", 0));
+    T_CHECK(t_s3_admin("/_uploads", "")[0] != '\0');
+    T_OK(varve_history_ranks(ctx1, "up", &ranks));
+    T_EQ(ranks, 2);
+    T_OK(varve_close(ctx1));
+    T_OK(varve_close(ctx));
+
+    cfg.run = "d";
+    cfg.local = t_tmpdir();
+    ctx = ck_open(&cfg);
+    T_EQ(ck_count(ck_history(ctx, "up")), 0);
+    T_STREQ(t_s3_admin("/_uploads", ""), "");
+    T_OK(varve_close(ctx));
+}
+
 /* Versions of several parts: `n` of them, or until it is killed. */
 static void write_large(const struct ck_cfg *cfg, uint64_t first, uint64_t n)
 {
@@ -354,6 +417,7 @@ int main(void)
     T_RUN(test_former_life);
     T_RUN(test_ranks_unread);
     T_RUN(test_removal_unread);
+    T_RUN(test_uploads_of_others);
     T_RUN(test_killed);
     free(buf);
     return t_done();

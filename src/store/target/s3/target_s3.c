@@ -9,8 +9,8 @@
  * There are neither locks nor conditional writes, because most stores have none. Two lives of a rank are kept
  * apart by the life marker, which is read between settle and commit, and by names that are never reused.
  *
- * An interrupted upload leaves its parts, invisible, and charged for. `sweep` ends the uploads of a name; opening
- * a history does that for its rank.
+ * An interrupted upload leaves its parts, invisible, and charged for. `sweep` ends the uploads of a name; a
+ * life does that for its rank when it begins.
  *
  * Opening a file requests its last bytes: the answer has the length too, and small files and the tables of
  * checkpoints fit in it. So a life or a marker takes one request. Some stores return the first bytes instead of

@@ -9,7 +9,8 @@ testid, testsecret, or the pair last set by /_keys. Listens on loopback only.
                   W: a status; cut (half of the body, then the connection ends), reset (no answer), slow (byte by byte),
                   stall (no byte for 1.5 s), wrong (other bytes than the object's), expired, lost (done, but not answered),
                   late-error (status 200 with an error in its text), whole (the range is ignored), short, long (a byte less,
-                  or more, than requested), hold (until /_release), huge (the length of the object is almost 2^64)
+                  or more, than requested), hold (until /_release), huge (the length of the object is almost 2^64),
+                  every (the prefix of a listing is ignored)
   POST /_put/B/K  stores an object, without a signature
   POST /_drop/B/K removes it
   POST /_keys     "id secret token": the key pair from now on
@@ -194,7 +195,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_request
 
     def bucket(self, bucket, _, query, __):
-        prefix = query.get("prefix", "")
+        prefix = "" if self.fault == "every" else query.get("prefix", "")
         if "uploads" in query:
             with lock:
                 rows = sorted((u[1], i) for i, u in uploads.items() if u[0] == bucket and u[1].startswith(prefix))

@@ -132,6 +132,7 @@ int vv_s3_delete(struct vv_s3 *s3, const char *bucket, const char *key)
 
 struct page {
     const char *text, *end;
+    const char *prefix; /* what was requested */
     bool encoded;
     int (*visit)(void *user, const struct vv_s3_entry *entry);
     void *user;
@@ -161,6 +162,8 @@ static int visit_elements(const struct page *p, const char *tag, const char *key
         /* Cut off, it would be the name of another object. */
         if (p->encoded && !percent_decode(key))
             continue;
+        if (strncmp(key, p->prefix, strlen(p->prefix)) != 0)
+            continue; /* callers skip the prefix */
         e.bytes = strtoull(number, NULL, 10);
         e.modified_s = vvi_s3_time(when);
         rc = p->visit(p->user, &e);
@@ -175,10 +178,11 @@ static bool tag_is(const struct page *p, const char *tag, const char *value)
     return vvi_xml_text(p->text, p->end, tag, text, sizeof(text)) && strcmp(text, value) == 0;
 }
 
-static struct page page_of(const struct vv_s3_req *req,
+static struct page page_of(const struct vv_s3_req *req, const char *prefix,
                            int (*visit)(void *user, const struct vv_s3_entry *entry), void *user)
 {
-    struct page p = {.text = req->buf ? req->buf : "", .visit = visit, .user = user};
+    struct page p = {
+        .text = req->buf ? req->buf : "", .prefix = prefix, .visit = visit, .user = user};
     p.end = p.text + req->got;
     p.encoded = tag_is(&p, "EncodingType", "url");
     return p;
@@ -203,7 +207,7 @@ int vv_s3_list(struct vv_s3 *s3, const char *bucket, const char *prefix, bool fl
         if (token[0] != '\0')
             req.query[req.nquery++] = (struct vv_s3_param){"continuation-token", token};
         rc = vv_s3_perform(s3, &req);
-        struct page p = page_of(&req, visit, user);
+        struct page p = page_of(&req, prefix, visit, user);
         if (rc == 0)
             rc = visit_elements(&p, "Contents", "Key", false);
         if (rc == 0 && !flat)
@@ -234,7 +238,7 @@ int vv_s3_list_uploads(struct vv_s3 *s3, const char *bucket, const char *prefix,
         if (id[0] != '\0')
             req.query[req.nquery++] = (struct vv_s3_param){"upload-id-marker", id};
         rc = vv_s3_perform(s3, &req);
-        struct page p = page_of(&req, visit, user);
+        struct page p = page_of(&req, prefix, visit, user);
         if (rc == 0)
             rc = visit_elements(&p, "Upload", "Key", false);
         more = tag_is(&p, "IsTruncated", "true");

@@ -187,6 +187,9 @@ static void listings(void)
     seen = (struct seen){0};
     T_OK(vv_s3_list(client, BUCKET, "nothing", true, see, &seen));
     T_EQ(seen.n, 0);
+    t_s3_fault("{\"what\": \"every\"}");
+    T_OK(vv_s3_list(client, BUCKET, "l/a longer prefix than some keys", true, see, &seen));
+    T_EQ(seen.n, 0);
 }
 
 /* 2,500 keys in pages of 1,000. */

@@ -71,9 +71,19 @@ static int save(struct vvi_index *ix)
     return rc;
 }
 
+bool vvi_index_unsaved(const struct vvi_index *ix)
+{
+    return ix->whole && ix->unsaved > 0;
+}
+
+void vvi_index_leave(struct vvi_index *ix)
+{
+    ix->unsaved = 0;
+}
+
 void vvi_index_fini(struct vvi_index *ix)
 {
-    if (ix->whole && ix->unsaved > 0)
+    if (vvi_index_unsaved(ix))
         (void)save(ix);
     close_fd(ix);
     free(ix->buf);

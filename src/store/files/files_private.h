@@ -174,6 +174,9 @@ int vvi_index_publish(struct vvi_index *ix);
 void vvi_index_add(struct vvi_index *ix, enum vvi_record_kind kind,
                    const struct vv_files_entry *entry);
 void vvi_index_flush(struct vvi_index *ix);
+/* True if vvi_index_fini will write the index to its target. vvi_index_leave: it will not. */
+bool vvi_index_unsaved(const struct vvi_index *ix);
+void vvi_index_leave(struct vvi_index *ix);
 
 /* ---- one history ---- */
 

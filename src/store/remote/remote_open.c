@@ -754,6 +754,10 @@ void vv_remote_close(struct vv_remote_hist *h)
     vv_mutex_unlock(&r->lock);
     if (h->local)
         h->local->remote = NULL;
+    /* The index belongs to the later life then. */
+    if (h->files && vvi_index_unsaved(&h->files->index) &&
+        (h->group.life_run == 0 || vv_group_alive(&h->group) < 0))
+        vvi_index_leave(&h->files->index);
     vv_group_close(&h->group);
     vv_files_close(h->files);
     for (struct vvi_repair *p = h->repairs, *next; p; p = next) {

@@ -227,6 +227,26 @@ static void test_former_life(void)
     T_OK(varve_close(ctx));
 }
 
+/* A former life leaves the index to the later one. */
+static void test_former_index(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, 64 * PAGE), later = cfg;
+    struct varve_ctx *before = ck_open(&cfg);
+    struct varve_history *h = ck_history(before, "i");
+    uint64_t n = 256; /* from here on the index in the store may lack one */
+    for (uint64_t v = 0; v < n; v++) {
+        put(h, v, 100);
+        T_OK(varve_wait(h, v, VARVE_LEVEL_REMOTE, CK_LIMIT_MS));
+    }
+    later.local = t_tmpdir();
+    struct varve_ctx *ctx = ck_open(&later);
+    T_EQ(ck_count(ck_history(ctx, "i")), n);
+    reset();
+    T_OK(varve_close(before));
+    T_EQ(t_s3_requests("PUT"), 0);
+    T_OK(varve_close(ctx));
+}
+
 /* The number of ranks that wrote a history cannot be read: a job of one rank must not take a half for the whole. */
 static void test_ranks_unread(void)
 {
@@ -415,6 +435,7 @@ int main(void)
     T_RUN(test_wrong_bytes);
     T_RUN(test_two_histories);
     T_RUN(test_former_life);
+    T_RUN(test_former_index);
     T_RUN(test_ranks_unread);
     T_RUN(test_removal_unread);
     T_RUN(test_uploads_of_others);

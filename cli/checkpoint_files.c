@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "s3/s3.h"
 #include "store/files/ckfile.h"
 #include "store/target/folder/target_folder.h"
 
@@ -162,7 +163,7 @@ int files_complain(const char *command, const char *folder, const char *history,
     else if (rc == -ENOENT && history && files_is_folder(folder))
         fprintf(stderr, "no history '%s' in %s", history, folder);
     else if (rc == -EINVAL && strncmp(folder, "s3://", 5) == 0)
-        fprintf(stderr, "'%s' is not s3://BUCKET/PREFIX", folder);
+        fprintf(stderr, "'%s' is not s3://BUCKET/PREFIX", vv_s3_url_shown(folder));
     else if (rc == -ENOTDIR)
         fprintf(stderr, "%s is not a folder; for a single file: varve verify %s", folder, folder);
     else

@@ -64,7 +64,8 @@ static int parse_address(const char *text, struct vv_root *r, char *err, size_t 
     int rc;
 
     if (!path || path[1] != '/') {
-        snprintf(err, err_bytes, "roots: %s: expected s3://BUCKET/PREFIX=/FOLDER", text);
+        snprintf(err, err_bytes, "roots: %s: expected s3://BUCKET/PREFIX=/FOLDER",
+                 vv_s3_url_shown(text));
         return -EINVAL;
     }
     r->url = strndup(text, (size_t)(path - text));
@@ -78,7 +79,8 @@ static int parse_address(const char *text, struct vv_root *r, char *err, size_t 
         free(prefix);
     }
     if (rc == -EINVAL || strcmp(r->path, "/") == 0) {
-        snprintf(err, err_bytes, "roots: %s: expected s3://BUCKET/PREFIX=/FOLDER", text);
+        snprintf(err, err_bytes, "roots: %s: expected s3://BUCKET/PREFIX=/FOLDER",
+                 vv_s3_url_shown(text));
         rc = -EINVAL;
     }
     return rc;

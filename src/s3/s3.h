@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/util.h"
 
@@ -41,6 +42,12 @@ struct vv_s3_opts {
 static inline bool vv_s3_is_url(const char *text)
 {
     return text[0] == 's' && text[1] == '3' && text[2] == ':' && text[3] == '/' && text[4] == '/';
+}
+
+/* The address for a message: one with an '@' may hold credentials. */
+static inline const char *vv_s3_url_shown(const char *url)
+{
+    return strchr(url, '@') ? "s3:// (not shown, as it has an '@')" : url;
 }
 
 /* True if this build supports libcurl and it can be loaded. The text is its version, or the reason why not. */

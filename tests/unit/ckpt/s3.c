@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -227,6 +228,19 @@ static void test_former_life(void)
     T_OK(varve_close(ctx));
 }
 
+/* Addresses that hold credentials are refused, and not shown. */
+static void test_credentials_in_address(void)
+{
+    struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, 16 * PAGE);
+    struct varve_opts opts;
+    struct varve_ctx *ctx;
+    cfg.remote = "s3://KEY:SECRET@bucket/x";
+    ck_opts(&cfg, &opts);
+    T_ERR(varve_open(&opts, &ctx), -EINVAL);
+    T_CHECK(strstr(varve_error(NULL), "BUCKET/PREFIX"));
+    T_CHECK(!strstr(varve_error(NULL), "SECRET"));
+}
+
 /* A former life leaves the index to the later one. */
 static void test_former_index(void)
 {
@@ -435,6 +449,7 @@ int main(void)
     T_RUN(test_wrong_bytes);
     T_RUN(test_two_histories);
     T_RUN(test_former_life);
+    T_RUN(test_credentials_in_address);
     T_RUN(test_former_index);
     T_RUN(test_ranks_unread);
     T_RUN(test_removal_unread);

@@ -127,7 +127,7 @@ int vv_target_s3_open(const char *url, const struct vv_s3_opts *opts, char *err,
     atomic_init(&root->refs, 1);
     int rc = vv_s3_url_parse(url, &root->bucket, &prefix);
     if (rc == -EINVAL && err_bytes > 0)
-        snprintf(err, err_bytes, "'%.200s' is not s3://BUCKET/PREFIX", url);
+        snprintf(err, err_bytes, "'%.200s' is not s3://BUCKET/PREFIX", vv_s3_url_shown(url));
     if (rc == 0)
         rc = vv_s3_new(opts, err, err_bytes, &root->s3);
     if (rc == 0)

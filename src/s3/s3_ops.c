@@ -283,7 +283,7 @@ void vv_s3_upload_part(struct vv_s3_req *req, const char *bucket, const char *ke
                               .body_bytes = bytes};
 }
 
-/* What a key names. */
+/* The object that has a key, or why there is none. */
 struct state {
     int rc;
     uint64_t bytes;

@@ -24,8 +24,9 @@ int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **
 int cached_meet_tell(const struct vv_cached *c, const char *addr);
 /* Adds the others to a node. */
 int cached_meet_look(const struct vv_cached *c, struct vv_node *n);
-/* False: another node has since written its address under this one's name, which is logged. The file has this
- * node's address again, so that the other node finds out too. Call it no more then. */
+/* False: another node has replaced the address in this node's file with its own, because both have the same name. The
+ * function then logs this and writes this node's address again, so that the other node detects it too. Do not call it
+ * again after that. */
 bool cached_meet_check(const struct vv_cached *c, const char *addr);
 /* Removes the file of another node that has ended. */
 void cached_meet_forget(const struct vv_cached *c, const char *name);
@@ -46,7 +47,7 @@ struct cached_figures {
     const struct vv_cached *config;
     struct vv_node_status *node; /* freed with free() */
     struct vv_server_stats server;
-    struct cached_sample minute, hour; /* or since the start if that is shorter */
+    struct cached_sample minute, hour; /* or since the start, if the daemon is younger */
 };
 
 void cached_print_text(FILE *f, const struct cached_figures *s);
@@ -62,7 +63,7 @@ struct cached_past *cached_past_new(void);
 /* Accepts NULL. */
 void cached_past_free(struct cached_past *p);
 struct cached_sample cached_sample(const struct vv_node_status *s, uint64_t now_ns);
-/* Stores it if the last one is five seconds old. Any thread. */
+/* Stores the sample if the latest stored one is at least five seconds old. Any thread. */
 void cached_past_add(struct cached_past *p, const struct cached_sample *now);
 /* The increase in a window that ends now. Any thread. */
 struct cached_sample cached_past_over(struct cached_past *p, const struct cached_sample *now,

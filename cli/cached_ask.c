@@ -155,7 +155,7 @@ struct preload {
     uint64_t seed, epoch, epochs;
 };
 
-/* Prints why a file is not brought, for the first few. */
+/* Counts a file that is left out. Prints the reason for the first few of them. */
 static void leave_out(struct preload *p, const char *path, const char *why)
 {
     if (p->left++ < LEFT_MAX)

@@ -224,7 +224,7 @@ static int bring_batch(struct bring *b, size_t nr)
     if (nr == 0)
         return 0;
     if (b->order) {
-        /* Orders of former lives of this daemon are older. */
+        /* The time makes these numbers larger than those that a daemon gave out here before it was restarted. */
         uint64_t now = (uint64_t)time(NULL) << PLACE_SHIFT;
 
         vv_mutex_lock(&b->c->lock);
@@ -406,7 +406,7 @@ static int listen_at(struct cached_control *c)
     c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (c->fd < 0)
         return -errno;
-    /* The socket for programs belongs to this daemon, so this one does too. */
+    /* This daemon owns the socket for programs, so a file at this path is left from a daemon that has ended. */
     unlink(c->path);
     mask = umask(0177);
     rc = bind(c->fd, (struct sockaddr *)&sun, sizeof(sun)) < 0 ? -errno : 0;

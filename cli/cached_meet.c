@@ -25,8 +25,8 @@
 
 /* ---- the token ---- */
 
-/* No other user can know the token. In a folder that others may write to, another user could have put it there; so
- * even root takes only its own. */
+/* True if no other user can know the token. In a folder that others may write to, another user could have put the file
+ * there; so even root takes only a file of its own. */
 static bool is_private(int fd, char *err, size_t err_bytes, const char *path)
 {
     struct stat st;
@@ -120,7 +120,7 @@ int cached_token(const struct vv_cached *c, char *err, size_t err_bytes, void **
         rc = read_token(path, O_NOFOLLOW, err, err_bytes, ret_token, ret_bytes);
         if (rc == -ENOENT)
             rc = draw_token(path);
-        /* On some file systems other nodes see it a moment later. */
+        /* On some file systems a node sees the file of another node only a moment later. */
         for (int i = 0; rc == 0 && i < TOKEN_TRIES; i++) {
             rc = read_token(path, O_NOFOLLOW, err, err_bytes, ret_token, ret_bytes);
             if (rc != -ENOENT)

@@ -167,7 +167,7 @@ static int open_node(struct run *r, char *err, size_t err_bytes)
     uint64_t until_ns = vv_now_ns() + BUSY_NS;
     int rc;
 
-    /* The kernel releases the folder of a daemon that was just killed a moment later. */
+    /* After a daemon is killed, the kernel takes a moment to release its folder. */
     do
         rc = vv_node_open(&o, err, err_bytes, &r->node);
     while (rc == -EBUSY && vv_now_ns() < until_ns && usleep(BUSY_STEP_US) == 0);
@@ -238,7 +238,7 @@ static int open_all(struct run *r, char *err, size_t err_bytes)
 
 /* ---- what has to be done ---- */
 
-/* So many bytes a second read everything once within the period. */
+/* Reads so many bytes in each step that all files are read once in each period. */
 static void *scrub(void *arg)
 {
     struct run *r = arg;
@@ -303,14 +303,14 @@ static bool take_signal(struct run *r)
 static void serve(struct run *r)
 {
     uint64_t metrics_ns = vv_now_ns(), meet_ns = metrics_ns, pause_ns = MEET_NS;
-    bool only_one = true; /* under this name */
+    bool only_one = true; /* no other node has this name */
 
     for (;;) {
         struct pollfd p[2] = {{r->signals, POLLIN, 0}, {r->stop[0], POLLIN, 0}};
         uint64_t now_ns = vv_now_ns(), next_ns = now_ns + METRICS_NS;
 
         if (now_ns >= metrics_ns) {
-            write_metrics(r); /* even without a file: the samples of the past */
+            write_metrics(r); /* also without a file: it stores a sample for cached_past */
             metrics_ns = now_ns + METRICS_NS;
         }
         if (r->c->meet[0] && now_ns >= meet_ns) {

@@ -121,7 +121,8 @@ static void enter_history(struct files_levels *l, const char *folder, const char
         l->group.at = NULL;
 }
 
-/* A local folder may have life files, too: of ranks that could not copy a file, with another range (docs/format/group.md). */
+/* True if the folder is a local one. A local folder may have life files, too: ranks that could not copy a file write
+ * them, with a range of another length (docs/format/group.md). */
 static bool is_local(struct vv_group *group, uint32_t rank)
 {
     struct vv_group_life life;
@@ -144,7 +145,7 @@ const char *files_level(struct files_levels *l, const char *folder, const struct
     return complete ? "complete" : "remote";
 }
 
-/* Opening an object store says more than a number. */
+/* The reason for `rc`. For an object store: the message of another attempt to open it, which says more. */
 static const char *why_not(const char *folder, int rc, char *err, size_t err_bytes)
 {
     struct vv_target *t = NULL;

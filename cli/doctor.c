@@ -58,7 +58,7 @@ struct doctor {
 static VV_PRINTF(4, 5) struct finding *add(struct doctor *d, const char *name, enum status status,
                                            const char *fmt, ...)
 {
-    /* A machine with more findings than rows loses its last ones into the last row. */
+    /* If there are more findings than rows, the last row is overwritten. */
     struct finding *f = &d->list[d->count < FINDINGS_MAX ? d->count++ : FINDINGS_MAX - 1];
     va_list ap;
 
@@ -201,7 +201,7 @@ static void look_at_gpus(struct doctor *d)
     int rc = vv_device_cuda_list(NULL, err, sizeof(err), gpu, GPUS_MAX, &report);
 
     if (rc) {
-        /* A driver that cannot be used has a reason to show; a machine without a driver has none. */
+        /* A driver that is there and cannot be used is a warning; a missing driver is not. */
         const char *name;
         bool none = rc == -ENODEV && vv_device_cuda_open_code(&name) == 0;
 
@@ -244,7 +244,7 @@ static void look_at_gds(struct doctor *d)
                "no GPUDirect Storage: 'gds = on' is refused", "libcufile0", NULL);
 }
 
-/* True if a block written past the page cache arrives. */
+/* Writes a block past the page cache. Returns 0 or a negative errno. */
 static int try_direct(const char *folder)
 {
     int fd = open(folder, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600), rc = 0;

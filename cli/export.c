@@ -77,7 +77,7 @@ static int collect(void *user, const struct vv_files_found *f)
     i.complete = strcmp(level, "complete") == 0;
     i.history = strdup(f->history);
     i.path = strdup(f->path);
-    e->v[e->n++] = i; /* Frees it, even if half of it is missing. */
+    e->v[e->n++] = i; /* The item is freed with the list, even if a string is missing. */
     if (!i.history || !i.path)
         return -ENOMEM;
     if (!i.sound)
@@ -134,7 +134,7 @@ static int put_table(int to, const struct vv_ckfile_info *info, uint64_t *ret_at
     size_t n = info->nregions;
     bool raw = n == 1 && info->regions[0].id == VELOC_FILE;
     *ret_bytes = info->id.size;
-    /* The list has the highest number but one, so its bytes are the last. */
+    /* Regions are sorted by number. No region beside the list has a higher number, so its bytes are the last. */
     if (n > 0 && info->regions[n - 1].id == VELOC_LIST)
         *ret_bytes -= info->regions[--n].bytes;
     *ret_at = raw ? 0 : sizeof(n) + n * ENTRY;

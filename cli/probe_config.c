@@ -78,7 +78,7 @@ static int settle_local_io(const struct probe_facts *f)
                                                                        : VV_CONFIG_LOCAL_IO_DIRECT;
 }
 
-/* The time of a byte down and up again. It needs direct I/O. */
+/* True if a byte goes down and up again faster with GPUDirect Storage, which needs direct I/O. */
 static bool settle_gds(const struct probe_facts *f, int local_io)
 {
     double through = 0, past = 0;

@@ -25,7 +25,8 @@ static void explain(const struct probe_facts *f, const struct vv_config *cfg, st
             (double)f->copy_bytes / r->value * 1e6);
         break;
     case PROBE_NOTE_DOWN:
-        SAY(r, "device_cache is emptied at this rate: who writes faster waits once it is full");
+        SAY(r, "device_cache is emptied at this rate: a program that writes faster waits once it "
+               "is full");
         break;
     case PROBE_NOTE_UP:
         SAY(r, "device_cache is filled at this rate before restores");

@@ -163,10 +163,11 @@ static int remove_rank(struct removal *r, struct vv_folder *folder, struct vv_st
 {
     char err[512] = "";
     struct vv_files *files;
-    /* This code cannot choose the generation that counts: in a shared folder it may be a lower one. */
+    /* List all generations: in a shared folder the one that counts may not be the highest, and this code does not know
+     * which one it is. */
     struct vv_files_opts opts = {.all_generations = true};
     int rc = vv_files_open(folder, r->history, r->rank, &opts, err, sizeof(err), &files);
-    if (rc == -EBUSY) { /* what programs should do is no help here */
+    if (rc == -EBUSY) { /* The text after ';' is advice for programs. */
         fprintf(stderr, "varve rm: %.*s; end it first\n", (int)strcspn(err, ";"), err);
         return CLI_FAILED;
     }

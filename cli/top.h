@@ -23,7 +23,7 @@ struct top_pages {
 };
 
 /* Scans again. -ENOMEM, or the folder cannot be read. Calls `tell` for each page that is removed or cannot be
- * read; may be NULL. */
+ * read; `tell` may be NULL. */
 int top_look(struct top_pages *pages, void (*tell)(const struct vv_stats_page *page));
 void top_pages_free(struct top_pages *pages);
 

@@ -181,7 +181,8 @@ if(NOT VARVE_WITH_FORTRAN STREQUAL "OFF")
     endif()
 endif()
 
-# Both: its module passes communicators as C's int. An MPI made for Fortran integers of 64 bits has another MPI_Fint.
+# libvarve-fortran-mpi needs both. Its module passes communicators as C's int: an MPI made for Fortran integers of 64 bits has
+# another MPI_Fint and cannot be used.
 set(HAVE_FORTRAN_MPI 0)
 if(HAVE_FORTRAN AND HAVE_MPI)
     include(CheckCSourceCompiles)

@@ -2,8 +2,8 @@
 #
 # Libraries on top of libvarve.so, which use its public API alone: libvarve-mpi.so, where there is an MPI;
 # libveloc-client.so, VELOC's interface; libvarve-petsc.so, where there is PETSc; libvarve-fortran.so, where there is a Fortran compiler; and
-# libvarve-fortran-mpi.so, where there are both. The second is not linked with MPI: it loads libvarve-mpi.so when it is
-# given a communicator. Each is a component of the CMake package, and its target carries what a program needs; the MPI
+# libvarve-fortran-mpi.so, where there are both. libveloc-client.so is not linked with MPI: it loads libvarve-mpi.so
+# when it is given a communicator. Each but libvarve-petsc.so is a component of the CMake package, and its target carries what a program needs; the MPI
 # is that of the program's language, which varveConfig.cmake finds.
 
 function(varve_on_top target name map)

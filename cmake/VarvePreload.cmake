@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # libvarve-preload.so goes into programs of others: it needs libc and nothing else, and is never built with a
-# sanitizer, which those programs would have to be as well. Hooks are functions of libc's names, so that nothing may
-# be checked or renamed by libc's headers.
+# sanitizer, which those programs would have to be as well. Hooks have the names of libc's functions, so libc's
+# headers must not add checks to these functions or rename them.
 
 file(GLOB varve_preload_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/preload/*.c)
 add_library(varve_preload SHARED ${varve_preload_sources})

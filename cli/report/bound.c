@@ -38,11 +38,11 @@
  *
  * Several streams make calls at the same time; nodes are in the order in which the calls returned, and
  * beta(n) is what the stream of call n has stalled so far. The window j..i opens when the first of its
- * calls starts, whichever stream makes it, which is not known but for its lower bounds: the least of
- * those of each stream's first call in the window. A call of another stream may have begun by then or
+ * calls starts, whichever stream makes it. That time is not known. Its lower bound is used: the least of
+ * the lower bounds for each stream's first call in the window. A call of another stream may have begun by then or
  * at a cut, and have part of its object: a byte that a call has been given, or has still to give, is in
  * the application's memory, so what fits above a hop grows by the largest object for each further
- * stream. With one stream all of this is what stands above.
+ * stream. With one stream this is the same as the above.
  *
  * A window never spans a fence: the time of the fence counts for no call. Leaving edges out only
  * lowers the bound, so very long scripts are handled by taking fewer start nodes and cuts.
@@ -62,7 +62,7 @@
 
 #define NONE SIZE_MAX
 
-/* A fraction of a second's worth of edges. */
+/* So many edges take a fraction of a second. */
 static const double max_edges = 2e8;
 
 enum edge { EDGE_COPY, EDGE_WRITE, EDGE_RESTORE, EDGE_CROSS };

@@ -307,8 +307,8 @@ static void explain(struct trace_view *view, const struct machine *m)
     }
     if (p < end)
         p += snprintf(p, (size_t)(end - p),
-                      "%s. Where nothing pressed a way it could do more than it "
-                      "showed, and the bound would be lower.",
+                      "%s. A way that was never under full load can do more than "
+                      "that; the bound would then be lower.",
                       m->params.nr_hops ? "" : ")");
     view->page.bound.how = view->bound_how;
 }

@@ -4,8 +4,8 @@
  * without overlaps, and spans that are too short to be seen are combined: short spans of one
  * kind that begin within the same slice of time become one, which remembers how many there were and
  * for how long they were busy. The slice is doubled until all rows together hold few enough spans.
- * Longer spans are kept as they are, so the number falls with every doubling and reaches any limit
- * above 0 but for one span a row and kind.
+ * Longer spans are kept as they are, so the number falls with every doubling, at last to one span
+ * for each kind in each row; a limit below that is not reached.
  *
  * Drawing never asks how long a span is in pixels. It adds up, for each column, the share of the
  * time that each kind was busy, and stacks these shares: from afar a row shows how busy it was, from
@@ -28,7 +28,7 @@
 
 /* ---- rows ---- */
 
-/* The row that is free at `start`, or the one that is free first. */
+/* A row that is free at `start`; if there is none, the row that becomes free first. */
 static unsigned find_row(const uint64_t *end_ns, unsigned nr, uint64_t start)
 {
     unsigned first = 0;

@@ -250,8 +250,8 @@ static struct trace_call *call_at(const struct trace_view *view, uint32_t thread
     return NULL;
 }
 
-/* The call that a stretch belongs to which is not a call itself: the wait of a reservation belongs
- * to the commit that follows it on the same thread. */
+/* Finds the call of a stretch that is not a call itself: the wait of a reservation belongs to the
+ * commit that follows it on the same thread. */
 static struct trace_call *partner(const struct vv_lane *lane, size_t i,
                                   struct trace_call *const *call_of)
 {

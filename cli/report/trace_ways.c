@@ -186,8 +186,9 @@ static double most_in_flight(const struct vv_span *const *copies, size_t nr)
     double flying = 0, most = 0;
     size_t first = 0;
 
-    /* By end: copies behind the first that ends after this one starts were still under way, or had ended; the
-     * latter only make the result larger. */
+    /* Copies are in the order of their ends. `first` is the first copy that ends after this one starts. All copies
+     * from there up to this one are counted. Some of them may not overlap each other; they only make the result
+     * larger. */
     for (size_t i = 0; i < nr; i++) {
         flying += (double)copies[i]->bytes;
         while (copies[first]->end_ns <= copies[i]->start_ns && first < i)

@@ -107,8 +107,8 @@ KIR_FN int kir_inside(const struct kir_grid *g, const struct kir_table *t, const
     return 1;
 }
 
-/* Moves a ray by a step, from the eight velocities around it: first half of the step, where the caller looks velocities up
- * again, then all of it from there. */
+/* Two functions that together move a ray by a step. kir_ray_half moves it half a step by the eight velocities around
+ * it. The caller looks up the velocities there; with these, kir_ray_whole makes the whole step. */
 KIR_FN void kir_ray_half(const struct kir_grid *g, const float c[8], const float f[KIR_AXES],
                          struct kir_ray *r, float ret_at[KIR_AXES], float ret_p[KIR_AXES])
 {

@@ -5,7 +5,7 @@
  * direction is the same, so it is stored once.
  *
  * Traces are modelled: every cell whose velocity differs from the smooth one sends back a wavelet of
- * that size, at the sum of the two times that the tables have. The image is where they came from.
+ * that size, at the sum of the two times that the tables have. The image shows where they came from.
  */
 #include <errno.h>
 #include <stdlib.h>

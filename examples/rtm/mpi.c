@@ -59,7 +59,7 @@ int main(int argc, char **argv)
     part.rank = rank;
     part.ranks = ranks;
     status = rtm_main(argc, argv, &part);
-    /* The others would wait for this one's images. */
+    /* Without an abort, the other ranks would wait for the images of this rank. */
     if (status != 0)
         MPI_Abort(MPI_COMM_WORLD, status);
     MPI_Finalize();

@@ -548,7 +548,7 @@ int rtm_prop_cpu_new(const struct rtm_setup *setup, struct rtm_prop **ret_prop)
     c->chunk = c->g.m[RTM_X] * c->g.m[RTM_Y] / (16 * (c->threads > 0 ? c->threads : 1));
     c->chunk = c->chunk < 1 ? 1 : c->chunk;
     flush_tiny();
-    TEAM flush_tiny(); /* those that were there already */
+    TEAM flush_tiny(); /* the threads that were started before */
     if (!allocate(c, setup)) {
         cpu_free(&c->prop);
         return rtm_error(-ENOMEM, "not enough memory for the wavefields: make the grid smaller "

@@ -109,7 +109,7 @@ static int choose_time(struct job *j)
     const struct rtm_params *p = j->p;
     long points = rtm_grid_points(&j->g);
     float min, max, smooth_min, smooth_max;
-    double limit, steps, every, top = 2.5 * p->frequency; /* hardly any of the wavelet is above */
+    double limit, steps, every, top = 2.5 * p->frequency; /* hardly any energy is above it */
 
     rtm_model_range(j->out->model, points, &min, &max);
     rtm_model_range(j->out->migration, points, &smooth_min, &smooth_max);
@@ -685,7 +685,7 @@ static void finish_summary(struct job *j)
 static int finish_image(struct job *j)
 {
     long points = rtm_grid_points(&j->g);
-    /* Half a wavelength of water, at least beyond sources and receivers. */
+    /* Mute half a wavelength of water, and at least twice the depth of sources and receivers. */
     int mute = (int)ceil(0.5 * j->out->migration[0] / j->p->frequency / j->p->spacing);
 
     j->out->raw = floats((size_t)points);

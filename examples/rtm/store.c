@@ -415,8 +415,8 @@ int rtm_measure_disk(const char *folder, uint64_t bytes, double *ret_write, doub
     if (rc == 0) {
         for (size_t i = 0; i < (size_t)MEASURE_THREADS * MEASURE_BLOCK; i++)
             buffers[i] = (char)(i * 2654435761u >> 13);
-        /* The first time over, blocks are allocated; a history is written to fresh blocks too, but
-         * by Varve allocated ahead. Both shall be compared with the disk itself. */
+        /* Allocate the blocks before the clock starts, so that the disk itself is measured. Varve
+         * allocates the fresh blocks of a history ahead, too. */
         (void)posix_fallocate(fd, 0, (off_t)(blocks * MEASURE_BLOCK));
         rc = measure_pass(fd, true, blocks, buffers, &write_bps);
     }

@@ -3,8 +3,9 @@
  * Calls whose cost must not grow with what there is already:
  *
  *   - protecting 50,000 regions, in ascending and in descending order (bar: 0.2 s ascending);
- *   - discarding VERSIONS versions (20,000) at level local, last first and first first (bar: 2 times
- *     as long), and the memory that is left of each (bar: 4 bytes);
+ *   - discarding VERSIONS versions (20,000) at level local, newest first and oldest first (bar:
+ *     newest first takes at most 2 times as long), and the memory that stays allocated for each
+ *     discarded version (bar: 4 bytes);
  *   - the size of the index after that, with 5 versions left (bar: 16 KiB).
  *
  * Exit status 1 when a bar is missed.

@@ -5,12 +5,12 @@
  *   - a put that must evict among 1,000 fragments, each policy: the time in the core from the
  *     request until its last byte has a place (bar: 20 us, median);
  *   - each operation at histories of 1e3 to 1e6 versions (bar: the cost at 1e6 is no more than 3
- *     times that at 1e3 and a microsecond: the processor's caches do not hold the tables of a
+ *     times that at 1e3, plus a microsecond: the processor's caches do not hold the tables of a
  *     million versions);
  *   - memory for one version of one region at rest on disk, with and without a hint (bar: 256
  *     bytes);
- *   - a put, in the same history and in another one, while 40,000 hints stand in the queue that no
- *     restore takes out (bar: 1.5 times a put without them and half a microsecond).
+ *   - a put, in the same history and in another one, while the queue has 40,000 hints that no restore
+ *     takes out (bar: 1.5 times a put without these hints, plus half a microsecond).
  *
  * Prints a table; exit status 1 when a bar is missed. With --json one object. With --quick the same
  * runs are short, and no bar is judged.
@@ -245,7 +245,7 @@ static void at_length(uint64_t length, struct cost *ret)
     struct vv_object_info info;
 
     open_core(&b, VV_POLICY_NEXT, 512);
-    before = heap_bytes(); /* the tables of the pages are there, however long the history is */
+    before = heap_bytes(); /* open_core made the tables of the pages, which do not grow */
     *ret = (struct cost){.length = length};
     for (uint64_t v = 0; v < length; v++)
         stop_if(vv_core_adopt(b.core, b.hist, v, v + 1, PAGE, 0, true) < 0, "adopt");
@@ -329,7 +329,7 @@ static void lengths(void)
             fprintf(stderr, "MISSED: %s grows with the history, %.2f to %.2f us\n", op_names[k],
                     cost[0].us[k], cost[N - 1].us[k]);
         }
-    /* Small histories carry the tables of an empty one. */
+    /* The shortest history is not judged: its figure consists mostly of tables that an empty history has, too. */
     for (int i = 1; i < N; i++)
         if (cost[i].bytes > 256 || cost[i].hinted_bytes > 256) {
             failed = 1;
@@ -371,7 +371,7 @@ static void with_hints(enum stay stay, double ret_us[2])
     stop_if(vv_core_history_new(b.core, &hist, &other) < 0, "no history");
     for (uint64_t v = 0; stay != STAY_NONE && v < size.hints; v++)
         stop_if(vv_core_hint(b.core, b.hist, v, b.now_ns) < 0, "hint");
-    /* The last one is always there: a history with nothing to restore does not prefetch. */
+    /* The last hinted version is always put: a history with nothing to restore does not prefetch. */
     for (uint64_t v = stay == STAY_FIRST || stay == STAY_DISCARDED ? 1 : size.hints - 1;
          v < size.hints; v++) {
         put(&b, v, 1);

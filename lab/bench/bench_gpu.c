@@ -7,10 +7,10 @@
  *               [--open-cache BYTES] [--rounds N] [--only hit|calls|scattered|link|open]
  *
  * Every buffer is filled by a kernel before it is written, filled with something else before it is
- * restored, and checked by a kernel afterwards, all outside of the times; but for the hits while the
- * host cache is being pinned, where only one more after the last is checked. A row that misses its bar ends in
- * `!`; bars are those of an H200 and hold for the default sizes only, so that on other GPUs the table is to be
- * read without them; the emulated device has none. Exit status: 1 a row missed its bar, 77 there is no GPU.
+ * restored, and checked by a kernel afterwards, all outside of the times. The exception are the hits while the
+ * host cache is being pinned: they are not checked, but one more restore after the last is. A row that misses
+ * its bar ends in `!`. Bars are those of an H200 and hold for the default sizes only: ignore them on other
+ * GPUs. The emulated device has none. Exit status: 1 a row missed its bar, 77 there is no GPU.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -501,7 +501,7 @@ static void stream_calls(void)
         check(varve_restore_on(hist, 500 + v, app_stream), "restore_on");
         get[v] = us_since(start);
         gap();
-        wait_for(app); /* what checks it is on another stream */
+        wait_for(app); /* the kernel that checks it is on another stream */
         verify(0, 500 + v, opt.size);
         check(varve_discard(hist, 500 + v), "discard");
     }
@@ -534,7 +534,7 @@ static void scattered(void)
         put[i] = us_since(start);
         for (int k = 0; k < 3; k++)
             gap();              /* it is flushed meanwhile */
-        wipe(0, 900, opt.size); /* just before, as it is where the rate is compared with */
+        wipe(0, 900, opt.size); /* directly before the restore, as for contiguous_get */
         start = vv_now_ns();
         check(varve_restore(hist, 900), "restore");
         get[i] = us_since(start);
@@ -563,7 +563,7 @@ static struct window window_open(void)
     return (struct window){vv_now_ns(), s.moved_bytes[VARVE_HOP_D2H], s.moved_bytes[VARVE_HOP_H2D]};
 }
 
-/* GB/s of the two directions since then. */
+/* GB/s of the two directions since the window was opened. */
 static void window_rates(const struct window *w, double *ret_down, double *ret_up)
 {
     struct varve_stats s = stats();
@@ -584,7 +584,7 @@ static void get_next(uint64_t version)
     inspect(0, version, opt.size);
 }
 
-/* One that writes checkpoints of its own as fast as it can, and keeps the last few of them. */
+/* A thread that writes checkpoints of its own as fast as it can, and keeps the last few of them. */
 struct writer {
     struct varve_history *h;
     uint64_t kept;
@@ -653,7 +653,7 @@ static void link_rates(void)
     row("flush alone, sustained", down, "GB/s", 52);
     settle();
 
-    /* Restores in the order of writing: what was written first is on the host. */
+    /* Restore in the order of writing: the versions that were written first are on the host. */
     for (uint64_t i = 0; i < all; i++)
         check(varve_hint(hist, i), "hint");
     check(varve_prefetch_start(hist), "prefetch");

@@ -8,7 +8,7 @@
  *     process    the same with a helper process on that core
  *     none       every core computes, and the library's threads run where the system puts them
  *
- * The two runs of a round take turns, who comes first alternating, so that both see the same machine; a round's
+ * The two runs of a round take turns, and which one is first alternates, so that both see the same machine; a round's
  * figure is the ratio of its two medians, and the median of the rounds counts. In both, the array is copied every
  * few sweeps: by a write of the vector, or by the same copy to other memory, so that what the copy itself
  * does to the caches is in both. The copy is not part of a sweep.
@@ -16,8 +16,8 @@
  *     bench_kernel [--array SIZE] [--record SIZE] [--sweeps N] [--rounds N] [--dir FOLDER] [--gate] [--json]
  *
  * On a machine with several hardware threads in a core, a core is left whole. --array: of each thread. --gate:
- * exit status 1 if a sweep is slowed down by 3% or more with a spare core, by more than a round of nothing against
- * nothing is here; on 8 cores or more, which is what the figure is about.
+ * exit status 1 if a sweep with a spare core is slowed down by 3% or more, and by more than the noise: what a quarter
+ * of rounds without any write exceed. Fewer than 8 processors are not judged.
  */
 #include <errno.h>
 #include <math.h>
@@ -221,7 +221,7 @@ static double run(struct crowd *c, struct written *w, bool writes)
             memcpy(w->copy, w->v->data, record_bytes);
         s[i] = one_sweep(c);
     }
-    if (writes) /* nothing is left for the other run */
+    if (writes) /* no write goes on during the next run */
         (void)!varve_flush(w->h, -1);
     return samples_median(s, (size_t)sweeps);
 }
@@ -335,8 +335,8 @@ static const struct opts command = {
     OPT_LIST(options),
 };
 
-/* All that may be used, those of the last core last, which are given as a list too. Returns how many are not of
- * that core. */
+/* The processors that this process may use; those of the last core come last. `last` gets these as a list. Returns the
+ * number of the others. */
 static unsigned processors(int *ret_cpus, unsigned *ret_n, char *last, size_t size)
 {
     static uint16_t core_of[CPU_SETSIZE];

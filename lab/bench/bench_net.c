@@ -6,11 +6,13 @@
  *   bench_net --serve HOST:PORT   one half of it
  *   bench_net --ask HOST:PORT     the other half, perhaps on another machine
  *
- * Ranges of a file in memory are asked for, several at a time, with checksums at both ends and looked at, as the
- * dataset cache does it; before the clock starts, every byte of some is compared. ucx_perftest (package ucx-utils), where it is found, sends as much by active messages; it
- * computes no checksums. Both are held to TCP unless UCX_TLS says otherwise: within one machine UCX
- * would not use the link at all. scripts/bench-net has a link of its own between two network namespaces, and
- * lets all of them take turns. One JSON object for each transport; the ratio is ours to ucx_perftest's.
+ * The asking process requests ranges of a file in memory, several at a time, as the dataset cache does. Both ends
+ * compute checksums, and the program reads a word of every answer. Before the clock starts, every byte of some
+ * answers is compared.
+ * ucx_perftest (package ucx-utils), where it is found, sends as much by active messages; it computes no checksums.
+ * Both use TCP unless UCX_TLS says otherwise: within one machine UCX would not use the link at all.
+ * scripts/bench-net makes a link between two network namespaces, and all transports take turns on it.
+ * One JSON object for each transport; the ratio is ours to ucx_perftest's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +56,7 @@ static uint64_t word_at(uint64_t i)
     return i * UINT64_C(0x9E3779B97F4A7C15);
 }
 
-/* ---- who answers ---- */
+/* ---- the process that answers ---- */
 
 struct job {
     struct vv_net_req *req;
@@ -153,7 +155,7 @@ static void serve(const struct conf *conf, const char *listen, int out)
         pause();
 }
 
-/* ---- who asks ---- */
+/* ---- the process that asks ---- */
 
 static uint64_t offset_of(const struct conf *conf, unsigned i)
 {
@@ -178,7 +180,7 @@ static struct vv_net_call *start(struct vv_net *net, const struct conf *conf, un
     return call;
 }
 
-/* True if it has the bytes of the server. */
+/* Ends the program if the data are not the bytes that the server sends for request i. */
 static void compare(const struct conf *conf, const uint64_t *data, unsigned i)
 {
     uint64_t first = offset_of(conf, i) / 8;
@@ -189,7 +191,7 @@ static void compare(const struct conf *conf, const uint64_t *data, unsigned i)
     }
 }
 
-/* Seconds that `count` transfers take; verified by checksums or, to warm up, looked at as well. */
+/* Seconds that `count` transfers take. Checksums verify them; with `look`, to warm up, every byte is compared too. */
 static double transfer(struct vv_net *net, const struct conf *conf, unsigned count, bool look)
 {
     struct vv_net_call *calls[DEPTH_MAX];
@@ -210,7 +212,7 @@ static double transfer(struct vv_net *net, const struct conf *conf, unsigned cou
         vv_net_end(calls[i % conf->depth]);
     }
     if (sum == 1)
-        fputs("", stderr); /* it was looked at */
+        fputs("", stderr); /* uses `sum`, so that the compiler keeps the reads */
     return (double)(vv_now_ns() - begin) / 1e9;
 }
 

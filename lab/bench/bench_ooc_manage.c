@@ -8,7 +8,7 @@
  *   bench_ooc_manage [OPTION]... [wave] [flat] [chunked]
  *
  * A driver has code and data of its own, and leaves less of the processor's caches to us than this device does. With
- * --cold, each copy and launch comes to so many KiB of other memory: more than the first cache has, or the second.
+ * --cold, each copy and launch touches so many KiB of other memory: choose more than the first or second cache has.
  *
  * Prints the median of the runs. Under callgrind, `--toggle-collect=varve_blocks_run` or `varve_tables_run` leaves
  * out what comes before; a tenth of the points touches nearly the same blocks.

@@ -9,7 +9,7 @@
  *   plain    write the buffer to a new file in the shared folder, fsync, rename, fsync the folder
  *   direct   varve_checkpoint at level remote, without a local folder
  *   local    the same through LOCAL_FOLDER
- * Behind a checkpoint the application computes for as long as bringing one to its level takes, and waits
+ * After a checkpoint the application computes for as long as bringing one to its level takes, and waits
  * for the level: the interval is never shorter than the flush. Varve's is counted as blocked while
  * varve_checkpoint has not returned. Bar: 5 times less than plain.
  *

@@ -5,7 +5,8 @@
  *
  * The store is that of AWS_ENDPOINT_URL, with the credentials of the environment. Each round puts and gets an
  * object with the target, in pieces of 4 MiB as copies are made, and then with the program curl, one PUT and one
- * GET; of curl the time that it reports itself counts, without its start. Ratios are of the medians. */
+ * GET; for curl the time that curl itself reports counts, without the start of the program. Ratios are of the
+ * medians. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>

@@ -11,10 +11,10 @@
  *           large file, by one and by several, cached over plain. On a machine that others use too, the time
  *           that processors spent on it tells more than the time it took: both are printed.
  *
- * --index off leaves out the index through which clients open what they had before themselves: every open asks
+ * With the index, clients themselves open files that they had open before. --index off leaves it out: every open asks
  * the daemon then.
  *
- * Each measurement of one program is shorter than a turn that others leave it on a busy machine.
+ * Each measurement of one program is shorter than the time slice that a program gets on a busy machine.
  *
  * --cpus binds program and daemon to processors: the same one for both is the cheapest way to wake each
  * other, two are what users have. Default: not bound.
@@ -339,7 +339,7 @@ static void read_round(struct reading *r, int round)
 {
     struct cost plain, cached;
 
-    /* They take turns to be first: each leaves its data in the caches of processors. */
+    /* Plain and cached take turns to be first, because each leaves its data in the caches of the processors. */
     if (round % 2 == 0) {
         plain = r->read(false, r->large);
         cached = r->read(true, r->large);

@@ -2,12 +2,12 @@
 /*
  * GPU files on a real GPU, one figure at a time: the link, hits in the page cache, reading a file once
  * from its mapping and from servers, random records, and what page size, replacement and readahead
- * change. Every byte of every run is checked, outside of the times that are about bandwidth alone, by
- * reading the same way once more into a kernel that compares.
+ * change. Every byte is checked. Where only bandwidth is timed, a second run that is not timed reads in
+ * the same way and compares.
  *
  * The file is written first and stays in the page cache, so that disks do not matter. Times are taken
- * around the launch and the end of the kernel. C is the lesser of the link's pull and, for what servers
- * bring, what as many threads as there are servers read with pread.
+ * around the launch and the end of the kernel. C is the limit: the rate at which warps pull over the link or,
+ * if that is less and servers bring the bytes, the rate at which as many threads read with pread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -556,8 +556,8 @@ static struct spent spent_so_far(struct varve_gpufs *fs)
     return s;
 }
 
-/* The time of a server for a request, in all; in executing it, which is reading; and without a request; what
- * remains goes to taking and answering it. And how long a group waits for its answer. */
+/* The time of a server for each request: in all; reading; idle, without a request; and the rest, which it takes to
+ * accept and answer the request. Also the time that a group waits for its answer. */
 static void tell_spent(const struct spent *from, const struct spent *to, double server_s, char *buf,
                        size_t size)
 {

@@ -5,7 +5,8 @@
  * moves them. Only `mod` moves them, and for it all files are computed again.
  *
  * Under hrw-bounded the places of files depend on the order in which they came; they come in the
- * order of their numbers, before and after the failure, to homes that have all loads and the size of the data set.
+ * order of their numbers, before and after the failure, and every home has the loads of all nodes and the
+ * size of the data set.
  * A healthy file stays where its home put it, so the sample checks its home.
  *
  * Threads: homes are found piece by piece, trials are independent; each has arrays of its own for its changes.

@@ -15,15 +15,15 @@
  * A copy into pages that are not on the device is a storm of faults, many times slower than moving
  * them there, so a checkpoint moves its place up first; a restore without hints likewise. Places can
  * be moved up ahead of their checkpoints (`ahead`), by the prefetcher and within the same budget:
- * they are PREPARED, and a call that finds its own so only copies. On an H200 that was five times
+ * they are PREPARED, and a call that finds its place prepared only copies. On an H200 that was five times
  * slower than moving them in the call: the calls then wait for the driver, which serves both
- * threads. Pages can also be moved up and down once before the run (`touch`); on an H200 new ones
- * are moved up ten times faster than ones that have a place on the host.
+ * threads. Pages can also be moved up and down once before the run (`touch`); on an H200 new pages
+ * are moved up ten times faster than pages that have a place on the host.
  *
  * The driver moves managed memory in the thread that asks for it, for the most part, and keeps other
  * calls waiting meanwhile: advice about memory waits for the end of every move under way, and
  * everything else, copies too, for the advice. So both threads move in steps, and begin neither a step
- * nor advice while a call copies; a call that comes in between waits for the end of one, not for that
+ * nor advice while a call copies; a call that comes in between waits for the end of one step, not for that
  * of a whole version. A thread gives advice while the other one is idle, as the driver has it anyway.
  *
  * The allocation is never larger than what the device has free: otherwise the driver would evict on
@@ -305,9 +305,9 @@ static bool next_hint_locked(struct uvm *u, uint64_t *ret_version)
         if (!is_written(ver) && !ver->consumed)
             return false;
         if (ver->place == ON_DEVICE && ver->moving)
-            return false; /* it has to come back */
+            return false; /* it is on its way to the host, and comes back afterwards */
         if (ver->place == ON_DEVICE)
-            ver->place = CLAIMED; /* it is where it has to be */
+            ver->place = CLAIMED; /* it is on the device already */
         if (ver->place == ON_HOST) {
             if (u->counted_bytes + bytes_of(u, version) > room)
                 return false;
@@ -517,7 +517,7 @@ static uint64_t distance_locked(const struct uvm *u, uint64_t version)
     return n;
 }
 
-/* True if the call has to move the place, which is counted from now on for that. */
+/* True if the call has to move the place to the device. The place is counted from now on. */
 static bool take_back_locked(struct uvm *u, uint64_t version)
 {
     struct version *ver = &u->version[version];

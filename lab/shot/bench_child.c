@@ -242,8 +242,8 @@ static int init_apps(const struct bench *b, const struct shot_work *work, struct
     return rc;
 }
 
-/* The host cache is made ready behind the first checkpoints, and registering it holds up other calls
- * of a device: a shot that does not ask for this waits until it is over. */
+/* Waits until the host cache is ready. The library prepares it while the first checkpoints run, and
+ * registering its memory delays other calls of a device. A shot with at_once does not wait. */
 static int wait_until_ready(struct varve_ctx *ctx, uint64_t host_bytes, char *err)
 {
     struct varve_stats s = {.stats_size = sizeof(s)};

@@ -107,8 +107,8 @@ VV_WARN_UNUSED int stream_engine_pool(const struct stream_baseline *b, char *err
 VV_WARN_UNUSED int stream_engine_none(const struct stream_baseline *b, char *err, size_t err_size,
                                       struct shot_engine **ret_engine);
 
-/* The bounds of streams that share a machine, where they are above those of each by itself; call shot_report_finish behind it.
- * Errors: those of bound_compute. */
+/* Replaces the bound of each stream by its bound on the shared machine, where that is larger. Call shot_report_finish
+ * afterwards. Errors: those of bound_compute. */
 VV_WARN_UNUSED int stream_report_bound(struct shot_report *report, const struct shot_work *work);
 
 /* Lines of a report that only streams have. */

@@ -11,8 +11,8 @@
  *
  * Times are the device's. The stream stalls between the two events of a call, and where an engine makes it wait for
  * memory that a kernel is to write, which counts with the checkpoint behind it; the rest of the step are kernels. The
- * first step warms up and does not count. The arrays of the trace are those of the best of the others, the one after
- * which the last stream has ended soonest.
+ * first step warms up and does not count. The trace has the best of the other steps: the one whose last stream ended
+ * after the shortest time.
  *
  * One thread for each stream; they meet before and after each step.
  */

@@ -861,7 +861,7 @@ static int proc_core(struct sim *s, struct proc *p)
         if (h == SHOT_HOP_D2D || h == SHOT_HOP_D2H || h == SHOT_HOP_H2D)
             opts.rate[h] = 0;
     sim_core_cfg(&opts, p->work->peak_live_bytes, &p->cfg);
-    /* The last page of a version on the disk need not be full. */
+    /* Add a page for each version: its last page on the disk need not be full. */
     disk_by_default = opts.local_cache.bytes == 0 && opts.local_cache.share <= 0;
     for (uint32_t k = 0; k < p->work->nr_threads && disk_by_default; k++)
         if (p->cfg.tier[p->cfg.ntiers - 1].kind == VV_TIER_SPILL)
@@ -970,7 +970,7 @@ static int group_init(struct sim *s, uint32_t first, uint32_t nprocs,
     }
     for (uint32_t i = 0; r == 0 && i < nprocs; i++)
         r = proc_init(s, i, first + i, sizes);
-    /* The streams are known from earlier steps. */
+    /* Declare the streams: a real run knows them from earlier steps. */
     for (uint32_t k = 0; r == 0 && s->runs_ahead && k < s->nthreads; k++)
         (void)vv_core_family(s->proc[0].core, 1 + k);
     if (r == 0 && s->runs_ahead)

@@ -235,8 +235,9 @@ static int shuffle(struct job *j, uint64_t steps, uint64_t per_step)
     return 0;
 }
 
-/* The cost of the special files [from, to) of a step for its processes, requested at `ask_s`. Returns the number
- * of processes that have to wait, and their least wait because the shared file system is at its limit. */
+/* Adds the cost of the special files [from, to) of a step, requested at `ask_s`, to the processes that read them.
+ * Returns the number of processes that have to wait. *ret_floor_s: their least wait, by the limits of the shared file
+ * system. */
 static uint32_t read_special(struct job *j, uint64_t from, uint64_t to, uint64_t per_step,
                              uint64_t batch, double ask_s, double *ret_floor_s)
 {

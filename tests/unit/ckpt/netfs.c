@@ -226,7 +226,7 @@ static void zombie(int level, bool local)
         put(old, v, 1);
     T_OK(varve_flush(old, CK_LIMIT_MS));
     for (int i = 0; i < CK_LIMIT_MS && ck_count(old) > 2; i++)
-        usleep(1000); /* the rule is applied behind */
+        usleep(1000); /* the retention rule is applied in the background */
     T_OK(varve_flush(old, CK_LIMIT_MS));
 
     cfg.local = local ? t_tmpdir() : NULL;

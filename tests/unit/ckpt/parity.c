@@ -398,7 +398,7 @@ static void what_cannot_be(void)
     job_init(&job, 4, "xor", true);
     for (int i = 0; i < 3; i++)
         job.node[i] = 0;
-    job.want = -EINVAL; /* three of four on one node: no sets of two without two of it */
+    job.want = -EINVAL; /* three of four on one node: one set of two would be on it alone */
     run(&job, refused);
     job_init(&job, 3, "rs:3", true);
     job.want = vv_erasure_any() ? -EINVAL : -ENOTSUP;

@@ -414,7 +414,7 @@ static void repair(struct process *p)
 }
 
 /* A bit of a local file: it is repaired from the copy. A file whose tables are damaged is recovered like a lost
- * one does. */
+ * one. */
 static void flipped_file_is_put_right(void)
 {
     char path[1024], disk[512], folder[600];
@@ -466,8 +466,8 @@ static void damage_on_the_way(void)
 /* ---- silence ---- */
 
 /* On a busy machine a partner that is not silent may be slow. Without a thread of the library a copy
- * only progresses inside calls, and a flush that is done does not wait for another rank
- * longer than for a silent one: a rank that is done calls again until all are. */
+ * only progresses inside calls, and the flush of another rank waits for this rank no longer than for
+ * a silent one. So a rank whose flush is done repeats it until those of all ranks are done. */
 static void copied_in_the_end(struct process *p)
 {
     unsigned all = ++p->copied * (unsigned)p->job->ranks;
@@ -497,9 +497,9 @@ static void partner_is_silent(struct process *p)
         ck_error(p->ctx, -ETIMEDOUT, "rank 1");
         T_CHECK(stats(p).partner_errors > 0);
         for (int i = 0; i < CK_LIMIT_MS && stats(p).partner_pending < 2; i++)
-            usleep(1000); /* 3 counts when it is on local disk */
+            usleep(1000); /* version 3 is counted once it is on local disk */
         T_EQ(stats(p).partner_pending, 2);
-        T_OK(get(p, 2, 1)); /* it is on local disk all the same */
+        T_OK(get(p, 2, 1)); /* it is on local disk, although it has no copy */
         uint64_t v;
         T_OK(varve_latest(p->h, &v));
         T_EQ(v, 3);

@@ -537,7 +537,7 @@ static void test_faults(void)
         os.mode = FAULT_ONCE;
         int rc = read_one(ctx);
         os.mode = FAULT_NONE;
-        T_CHECK((rc < 0 && rc != -ENOENT) || rc == 1); /* never that there is none */
+        T_CHECK((rc < 0 && rc != -ENOENT) || rc == 1); /* -ENOENT would mean: no such version */
         failed += rc < 0;
         if (atomic_load(&os.count) < os.at)
             break;

@@ -202,7 +202,7 @@ static void test_two_histories(void)
 }
 
 /* There are no locks: the rank belongs to the run that opened last; writes of another run fail and
- * leaves nothing. */
+ * leave nothing. */
 static void test_former_life(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_REMOTE, 16 * PAGE), later = cfg;
@@ -401,7 +401,7 @@ static uint64_t look(struct ck_cfg cfg)
     return next;
 }
 
-/* A child that is killed after `ns`, or, if that is 0, writes two versions. The time that it took. */
+/* Runs a child that is killed after `ns` or, if `ns` is 0, writes two versions. Returns the time that it took. */
 static uint64_t kill_after(const struct ck_cfg *cfg, uint64_t first, uint64_t ns)
 {
     uint64_t start_ns = vv_now_ns();

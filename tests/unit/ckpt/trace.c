@@ -181,7 +181,7 @@ static void *work_in_thread(void *arg)
     return NULL;
 }
 
-/* Two contexts, two threads, one file; the numbers of histories are the same and tell apart. */
+/* Two contexts, two threads, one file. Histories of both have the same numbers, and the reader can distinguish them. */
 static void two_contexts(void)
 {
     struct varve_ctx *a, *b, *c;

@@ -318,7 +318,7 @@ static void damaged_manifest(void)
         T_OK(ds_check(d, "/new"));
         vv_dataset_close(d);
     }
-    T_CHECK(all_but_one > 0); /* the first of them: at the end */
+    T_CHECK(all_but_one > 0); /* in round 0, which damages the last byte */
 }
 
 /* Thousands of changes: the manifest is rewritten, and stays short. */

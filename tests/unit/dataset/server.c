@@ -578,7 +578,7 @@ static void check_memory_mark(const struct vv_server_stat *st)
     n = readlink(link, shown, sizeof(shown));
     T_CHECK(n > 0 && vv_server_memory_named(shown, (size_t)n, &is));
     T_EQ(memcmp(st, &is, sizeof(is)), 0);
-    /* Not another one, nor half of it. */
+    /* A name that is cut, has a malformed mark, or begins differently is refused. */
     T_CHECK(!vv_server_memory_named(shown, VV_SERVER_MEMORY_NAME, &is));
     shown[20] = ' ';
     T_CHECK(!vv_server_memory_named(shown, (size_t)n, &is));

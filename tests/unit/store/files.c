@@ -476,7 +476,8 @@ static void really_full_disk(void)
     st_object_fini(&o);
 }
 
-/* The commit of `renamed` comes after a reader has made up its temporary name, and before it opens it. */
+/* This object is committed, and so renamed, after a reader has composed its temporary name and before the reader opens
+ * that name. */
 static struct st_object *renamed;
 
 static int late_openat(const struct vv_os *os, int dirfd, const char *path, int flags,

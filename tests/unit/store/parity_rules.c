@@ -271,8 +271,8 @@ static void other_runs_are_not_mixed(void)
     T_EQ(v.state, VV_PARITY_LONE);
 }
 
-/* A file is replaced, the other member skips the replacement, and it is removed: the layout exists
- * again, but its parity may be gone by then, on both members. */
+/* A member replaces its file and later removes the replacement, which the other member has skipped:
+ * the layout exists again, but its parity may be gone by then, on both members. */
 static void a_layout_that_comes_again_is_looked_at(void)
 {
     static const uint32_t ranks[2] = {0, 1};

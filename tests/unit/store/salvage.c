@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copying chunks of a file that could not be committed into its replacement, only if they are as
- * written. Writes through the page cache, which are reported only when that is possible. And files
- * that are committed without a sync. */
+ * written. Writes through the page cache, which are reported only when they can be read back. And
+ * files that are committed without a sync. */
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <sys/stat.h>

@@ -197,8 +197,8 @@ static void failed_removal(void)
     tear_down();
 }
 
-/* A commit fails in its last step, and so does everything that would take back its name. The version is written again,
- * and removing that one removes the failed file too: otherwise that would be the version then. */
+/* A commit fails in its last step, and renaming the file back or deleting it fails too. The version is written again.
+ * Removing the new generation also removes the failed file, which otherwise would become the version. */
 static void left_behind(void)
 {
     struct st_object o;
@@ -217,7 +217,7 @@ static void left_behind(void)
     struct vv_store_io io = {.op = VV_STORE_REMOVE, .key = {files, 1, 3}};
     fail_at(FAULT_UNLINKAT, 1);
     T_ERR(st_run(tier.writer, &io), -EDQUOT);
-    T_EQ(stat(st_path(dir, "h/r0.v1.g3.ckpt"), &st), 0); /* after the one before it */
+    T_EQ(stat(st_path(dir, "h/r0.v1.g3.ckpt"), &st), 0); /* it is removed after generation 2 */
     fault.mode = FAULT_NONE;
     T_OK(st_run(tier.writer, &io));
     T_EQ(look_again().n, 0);

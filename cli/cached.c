@@ -243,7 +243,7 @@ static void part_usage(const struct part *part)
         {OPT_FLAG, .name = "json", .help = "print one JSON object"},
         {OPT_FLAG, .name = "prometheus", .help = "print metrics for Prometheus"},
         {OPT_TEXT, .name = "socket", .arg = "FILE",
-         .help = "of the daemon, as it was started with"},
+         .help = "socket of the daemon, as given when it was started"},
     };
     struct opts o = {.command = command,
                      .usage = part->usage,

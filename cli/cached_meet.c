@@ -40,8 +40,8 @@ static bool is_private(int fd, char *err, size_t err_bytes, const char *path)
     snprintf(
         err, err_bytes,
         "token: %s belongs to user %lu and has mode %04o, expected user %lu or root, and closed "
-        "to others: chmod 600, or make one of your own (where root is another user, as on "
-        "many shared file systems, on local disk)",
+        "to others: chmod 600, or make one of your own (on local disk if the file system maps "
+        "root to another user, as many shared ones do)",
         path, (unsigned long)st.st_uid, (unsigned)(st.st_mode & 07777), (unsigned long)geteuid());
     return false;
 }

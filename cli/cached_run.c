@@ -359,7 +359,7 @@ static void *see_to_end(void *arg)
     }
     alarm(LAST_WORD_S);
     vv_log(VV_LOG_WARNING,
-           "ending without order: something does not return, of a file system perhaps");
+           "ending without order: a call has not returned, perhaps one of a file system");
     _exit(CLI_FAILED);
 }
 

@@ -115,9 +115,8 @@ static void look_at_lab(struct doctor *d)
             ->effect = "'varve model', 'bench', 'sim' and 'ring' do not run";
 }
 
-/*
- * The libraries on top of libvarve.so: a build has them if the machine has an MPI, a Fortran compiler and PETSc.
- */
+/* The libraries on top of libvarve.so. A build has each of them if it found what that library needs: an MPI, a Fortran
+ * compiler, or PETSc. */
 static void look_at_libraries(struct doctor *d)
 {
     if (VV_BUILD_MPI)

@@ -34,7 +34,7 @@ struct item {
     uint64_t version, generation;
     uint32_t rank;
     bool sound, remote, complete; /* remote: in a shared folder, and not known to be complete */
-    bool taken, chosen;           /* of the rank: this generation or one before; this generation */
+    bool taken, chosen;           /* taken: of this rank, this or a higher generation is chosen */
 };
 
 struct export

@@ -351,7 +351,7 @@ static int check_all(struct check *c, int n, char **args, const char *local)
     for (int i = 0; i < n; i++)
         histories += !is_file(args[i], local);
     if (histories > 0 || n == 0) {
-        /* A file comes first, so the folder is not among the arguments. */
+        /* If the first argument is a file, the folder is not among the arguments. */
         int none = n;
         folder = files_folder("verify", local, n, args,
                               n > 0 && is_file(args[0], local) ? &none : &first);

@@ -2,7 +2,7 @@
 #
 # Every .c file under tests/{unit,model,fault,crash,explore,gpu} that has a main is one test; the others, and tests/*.c,
 # are helpers that all tests link. A test is known by its path without tests/ and .c, and labelled with each folder
-# of that path; and with "threads" if it includes something that has threads, which is what ThreadSanitizer runs.
+# of that path. It is also labelled "threads" if it includes something that has threads; ThreadSanitizer runs only these.
 # Exit status 77 means skipped. Shell tests live in tests/lint and tests/cli.
 
 set(test_folders unit model fault crash explore gpu)
@@ -116,7 +116,7 @@ foreach(file ${program_files})
     set_tests_properties(${name} PROPERTIES LABELS "${labels}" SKIP_RETURN_CODE 77
         ENVIRONMENT "${test_environment}")
     if(folder STREQUAL "gpu")
-        # Here without a GPU; scripts/gpu-test runs them on one.
+        # Here they load the stand-in for the driver; scripts/gpu-test runs them on a GPU.
         add_dependencies(t_${target} fake_cuda_new)
         set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "LD_LIBRARY_PATH=${CMAKE_BINARY_DIR}/fake")
     endif()

@@ -29,7 +29,7 @@ uint32_t model_disk_snapshots(const struct model_reversal *r)
                                   : r->steps;
 }
 
-/* The last of the first sweep's steps belongs to it as well: the adjoint begins with the final state. */
+/* The first phase includes computing the last step: the adjoint begins with the final state. */
 static void count(const struct revolve_plan *plan, uint32_t on_disk, struct phase ret_phase[2])
 {
     struct phase *p = &ret_phase[0];
@@ -47,7 +47,7 @@ static void count(const struct revolve_plan *plan, uint32_t on_disk, struct phas
             break;
         case REVOLVE_RESTORE:
             p->copied++;
-            p->read += live - 1 < on_disk; /* the newest, as always */
+            p->read += live - 1 < on_disk; /* only the newest snapshot is ever restored */
             break;
         case REVOLVE_REVERSE:
             if (p == &ret_phase[0]) {

@@ -294,7 +294,8 @@ static void leave(struct vv_device *d)
     (void)d;
 }
 
-/* A context with this device. The emulated one, which is not used, is put back before it closes. */
+/* Opens a context on this device: `ops` replace the operations of the emulated device, which are in *ret_before. The
+ * caller puts these back before it closes the context. */
 static struct varve_ctx *open_context(struct vv_device_ops *ops,
                                       const struct vv_device_ops **ret_before)
 {

@@ -100,7 +100,7 @@ struct matrix {
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-static char running[256]; /* what the alarm clock names */
+static char running[256]; /* the run that give_up() names */
 
 static void give_up(int sig)
 {

@@ -27,7 +27,7 @@ enum { VECTOR_X = 101, VECTOR_Z = 102 };
 const struct gf_app gf_apps[GF_APP_NR] = {
     [GF_HOTSPOT] = {"hotspot", 2, {1024, 1024}, 128},
     [GF_LUD] = {"lud", 1, {256}, 128},
-    /* Units, weights and the weights before: 1 to 16 to 16. */
+    /* Units, weights, and the weights of the step before: sizes of 1 to 16 to 16. */
     [GF_BACKPROP] = {"backprop", 3, {3328.0 / 33, 3328.0 * 16 / 33, 3328.0 * 16 / 33}, 128},
     [GF_BFS] = {"bfs", 1, {1126}, 128},
     [GF_DWT2D] = {"dwt2d", 1, {768}, 128},

@@ -5,8 +5,8 @@
  *   resident        every table is in the cache already: the limit of computing
  *   flat, chunked   a cache of a share of the tables, in both layouts
  *   paper           the same cache, flat, by the policy of the paper
- *   double buffer   two halves of the cache: while the items of one compute, the tables of the next travel; nothing
- *                   is kept from one to the next but one
+ *   double buffer   two halves of the cache: while the items of one compute, the tables of the other are
+ *                   copied; a half that is filled again keeps nothing
  *   zero copy       tables stay in host memory and kernels read them there
  *   uvm             managed memory that fits the device: the driver brings pages at the first touch
  *

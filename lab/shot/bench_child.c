@@ -399,8 +399,8 @@ static void *run_worker(void *arg)
     return NULL;
 }
 
-/* The first thread is this one. Returns the result of the first that failed by itself, and stores its text in
- * c[0]. */
+/* The calling thread does the work of the first thread. Returns the result of the first thread that failed by itself,
+ * and stores its text in c[0]. */
 static int run_threads(struct bench *b, uint32_t rank, const struct shot_work *work,
                        struct opened *o, struct bench_child *c)
 {

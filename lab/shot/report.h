@@ -77,8 +77,8 @@ struct shot_report {
     double utilisation;
     double first_utilisation;
     double open_s; /* the longest */
-    /* Opening and the first checkpoint; the longest. 0: separate, because the host cache was waited for in between,
-     * until host_ready_s. */
+    /* Opening and the first checkpoint together; the longest. 0: not known, because the run waited for the host cache
+     * between the two, until host_ready_s. */
     double ready_s;
     double host_ready_s;
     uint64_t helper_cores; /* of the process that has the fewest */

@@ -646,7 +646,7 @@ void shot_opts_print_json(struct json *j, const char *key, const struct shot_opt
     json_close(j);
 }
 
-/* Shares are whole multiples of this when the page size follows from the caches. */
+/* If the page size follows from the caches, capacities that are given as shares are cut to multiples of this. */
 #define CAP_UNIT ((uint64_t)256 << 10)
 
 uint64_t shot_cap_bytes(const struct shot_cap *cap, uint64_t history_bytes, uint64_t page_bytes)

@@ -204,7 +204,7 @@ static double ratio_of(const struct row *row)
     return row->r.blocked_s / row->r.bound_s;
 }
 
-/* Less the time of one object. */
+/* The same with the time of one object taken off the blocked time. */
 static double ratio_but_one(const struct row *row)
 {
     return fmax(row->r.blocked_s - row->r.object_s, 0) / row->r.bound_s;

@@ -231,7 +231,7 @@ int probe_config_check(const char *path, bool force)
     return force ? 0 : -EEXIST;
 }
 
-/* True if the file at `path` has the settings of `cfg`. */
+/* 0 if the file at `path` has the settings of `cfg`; -EINVAL, with a text, if one differs; or the error of reading. */
 static int read_back(const char *path, const struct vv_config *cfg, char *err, size_t err_size)
 {
     struct vv_config got;

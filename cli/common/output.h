@@ -27,7 +27,7 @@ VV_WARN_UNUSED int output_begin(const char *folder, const char *name, struct out
  * file. Returns the first error, with a text. */
 VV_WARN_UNUSED int output_end(struct output_file *file, int rc, char *err, size_t err_bytes);
 
-/* The forms of a result. The first two go to standard output; csv and svg are files, NULL: none. */
+/* The forms of a result. JSON and the table go to standard output; `csv` and `svg` name files, NULL: none. */
 struct output_forms {
     bool json;
     const char *csv, *svg;

@@ -2,9 +2,9 @@
 /*
  * Files that are written once and read back, block after block, as many operations in flight as there are threads.
  * Blocks are taken one after the other; the thread that writes the last missing block of a file syncs it,
- * renames it and syncs the folder, while the others go on with the next one. A pass counts from its first block to
- * its last sync, and once: the bound needs the speed of the disk over the length of the run, not over a tenth of a
- * second.
+ * renames it and syncs the folder, while the others go on with the next one. A pass is timed from its first block to
+ * its last sync, as a whole and not in rounds: the bound needs the speed of the disk over the length of the run, not
+ * over a tenth of a second.
  *
  * New blocks of a file are written where nothing was written before, so a pass pays for that as the run does.
  */

@@ -67,7 +67,7 @@ struct trace_view {
     } * texts; /* made here */
 };
 
-/* True if two times of a call's version belong to the same object. */
+/* Orders versions by history, then by number: below 0, 0 or above 0. */
 static inline int view_compare_version(uint64_t a_history, uint64_t a_version, uint64_t b_history,
                                        uint64_t b_version)
 {

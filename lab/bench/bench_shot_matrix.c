@@ -5,8 +5,8 @@
  * A case is a set of sizes (uniform: 8 MiB each; variable: a sixteenth of those in FILE, by default
  * lab/data/rtm-sizes-30x8.csv), caches that hold 10% or 40% of the history, a quarter of that on
  * the emulated device, waiting for the flushes or not before the restores, the order of the
- * restores, and the load u: how many times what the disk can take the application makes. Its name
- * is those, such as variable,10,no-wait,irr,0.5.
+ * restores, and the load u: the rate at which the application produces data, over the rate that the
+ * disk can take. These make its name, such as variable,10,no-wait,irr,0.5.
  *
  *     a  all hints: blocked time over the bound, at most 1.10; at level local 1.12
  *     b  all hints, u from 0.5 to 8: blocked at most 1.15 x the bound and three of the largest
@@ -15,8 +15,8 @@
  *     d  variable sizes: the default policy no slower than fifo and lru (2% tolerance); its gain
  *        over all others
  *     e  --real: N cases chosen by --seed, and those named by --case, run by `varve bench shot`,
- *        which must be blocked, and last, as long as the simulator says, to within 10% of the
- *        blocked time or 2% of the duration
+ *        whose blocked time and duration must be those of the simulator, to within 10% of the
+ *        blocked time or 2% of the duration, whichever is more
  *
  * Tables a to d come from the simulator, in virtual time: they are the same on every machine.
  * `varve-lab` is looked for beside this program. Everything is printed as Markdown; each miss is

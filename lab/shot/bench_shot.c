@@ -619,7 +619,7 @@ static int print_report(const struct bench *b, const struct shot_report *report)
     return rc < 0 ? CLI_FAILED : CLI_OK;
 }
 
-/* True if the options are allowed together. */
+/* 0 if the options are allowed together; otherwise -EINVAL, after a message. */
 static int check_options(const struct bench *b)
 {
     const uint64_t *rate = b->opts.rate;

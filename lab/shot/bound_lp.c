@@ -95,7 +95,7 @@ struct life {
     double size;      /* megabytes */
     size_t put, dead; /* periods from 1; dead: the first at whose end it is not needed */
     size_t last_get;  /* 0: none */
-    size_t first_col; /* of a(put), and two more for each node */
+    size_t first_col; /* of a(put); each node has three columns: a, f, u */
 };
 
 struct period {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each bar but the first two limits a ratio, after an allowance: blocked time over a reference. docs/script.md
- * lists them.
+ * Each bar limits a ratio: blocked time, less an allowance, over a reference. Bars with a quantile limit that quantile
+ * over all cases, one limits the share of cases beyond 1.05, and the others limit every case. docs/script.md lists
+ * them.
  */
 #include "lab/sim/set_bars.h"
 

@@ -192,7 +192,6 @@ static void test_unfinished(void)
     T_OK(varve_close(ctx));
 }
 
-/* At level complete it is not: the ranks could not agree on it. */
 /* Versions of an earlier run on local disk are brought to the shared folder while the application continues
  * from an older version and has not used them: writing the number still replaces them. If a call has
  * returned the version, writing it fails with -EEXIST. */
@@ -236,6 +235,8 @@ static void test_finished_behind(void)
     }
 }
 
+/* At level complete the next run does not find a version that only reached local disk: the ranks could not agree
+ * on it. */
 static void test_incomplete(void)
 {
     struct ck_cfg cfg = config(VARVE_LEVEL_COMPLETE, true);

@@ -99,7 +99,7 @@ static int ring(int argc, char **argv)
 }
 
 static const struct cli_command commands[] = {
-    {"model", "foretell how long a program will wait for its records", lab_model},
+    {"model", "predict how long a program will wait for its records", lab_model},
     {"bench", "run an experiment and compare it with the least time it could take", bench},
     {"sim", "run the same experiment in virtual time", sim},
     {"ring", "the places of a dataset's files, and the moves after a failure", ring},

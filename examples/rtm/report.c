@@ -97,7 +97,7 @@ void rtm_progress_show(struct rtm_progress *pr, const struct rtm_params *params,
     pr->next_s = now + 0.2;
     pr->last_percent = percent;
     place(params, store, where, sizeof(where));
-    per_s = now > pr->phase_s ? step / (now - pr->phase_s) : 0.0; /* it began behind the first */
+    per_s = now > pr->phase_s ? step / (now - pr->phase_s) : 0.0; /* timed from the end of step 0 */
     snprintf(rest, sizeof(rest), "step %d/%d  %.0f steps/s  blocked %.2f s%s", step + 1, steps,
              per_s, blocked_s, where);
     snprintf(shorter, sizeof(shorter), "%d/%d %.0f/s blocked %.1fs%s", step + 1, steps, per_s,

@@ -82,7 +82,7 @@ struct vv_event {
     uint64_t at;
 };
 
-/* The kernel under way, and copies behind it. */
+/* The kernel under way, and the copies that wait for its end. */
 struct kernel {
     struct varve_blocks_view view;
     const uint32_t *blocks; /* that it looks at */

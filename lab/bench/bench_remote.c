@@ -283,7 +283,7 @@ static void take_back(struct way *w, uint64_t version)
     check(varve_flush(w->h, -1), "flush");
 }
 
-/* One checkpoint, and the computing behind it. Returns for how long it blocked. */
+/* One checkpoint, and the computing after it. Returns for how long it blocked. */
 static double put(struct way *w, double *ret_flush_ms)
 {
     uint64_t version = w->next++;

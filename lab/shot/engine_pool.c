@@ -4,12 +4,13 @@
  * nothing.
  *
  * Pool. Device memory is two rings, one for each direction. A kernel writes its object into
- * the first; behind it the down stream copies the object to its slot in pinned memory, and its piece of the ring is
+ * the first; after it the down stream copies the object to its slot in pinned memory, and its piece of the ring is
  * free once that copy is done. The up stream copies objects into the second ring, in the order in which they will be
  * restored, `ahead` objects before the restore; a piece is free when the stream has gone past the kernel that read
  * it. The next writer of a piece waits for that on the device; the host never waits.
  *
- * Both rings free their pieces in the order in which they were taken: the head always comes to the oldest next.
+ * Both rings free their pieces in the order in which they were taken: the oldest piece is always the next one that the
+ * head reaches.
  *
  * One thread. Events are recorded again in every step; a step begins when the one before it has ended.
  */
@@ -30,7 +31,7 @@ struct object {
     char *at; /* place of its copy on the device: in the ring, or all the time (`none`) */
     struct vv_event *copied; /* down */
     struct vv_event *ready;  /* up */
-    struct vv_event *read;   /* by the kernel behind its restore */
+    struct vv_event *read;   /* by the kernel after its restore */
 };
 
 /* Part of a ring that is in use. */
@@ -138,7 +139,7 @@ static int copy(struct pool *p, struct vv_stream *stream, void *dst, const void 
     return rc ? rc : vv_device_event_record(p->device, done, stream);
 }
 
-/* The kernel behind the last restore is in the stream by now. */
+/* Called when the kernel after the last restore is in the stream. */
 static int note_read(struct pool *p)
 {
     size_t last;

@@ -38,8 +38,8 @@ struct shot_engine_ops {
     int (*start)(struct shot_engine *e);
     /* Declares the memory of the next call; not part of the time that counts. */
     int (*prepare)(struct shot_engine *e, void *buf, size_t bytes);
-    /* On streams: memory of the engine that the next kernel writes, and a checkpoint of this version takes, or
-     * that the kernel behind its restore reads. NULL: the engine has none, and calls copy. */
+    /* On streams: memory of the engine. The next kernel writes there, and a checkpoint of this version takes it; with
+     * `reads`, the kernel after its restore reads there. NULL: the engine has none, and calls copy. */
     int (*place)(struct shot_engine *e, uint64_t version, bool reads, void **ret_buf);
     int (*checkpoint)(struct shot_engine *e, uint64_t version, void *buf, size_t bytes);
     /* With consume once the version is discarded afterwards. */

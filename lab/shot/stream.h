@@ -3,10 +3,10 @@
  * Training steps on streams: a host that runs ahead puts kernels of given duration and the calls between them on one
  * or more streams and never waits. Forward, a kernel writes each object, and a checkpoint follows; backward, a restore
  * comes, and a kernel that reads the object. `varve bench stream` measures it by events of the device, `varve sim
- * stream` runs it in virtual time, where a decision is made when the stream comes to it.
+ * stream` runs it in virtual time (lab/sim/sim_ahead.h).
  *
  * The workload is a shot without a wait; compute times are kernels, and time blocked is the time for which a stream
- * stalls: from the end of the kernel before a call to the beginning of the one behind it.
+ * stalls: from the end of the kernel before a call to the beginning of the kernel after it.
  */
 #ifndef LAB_SHOT_STREAM_H
 #define LAB_SHOT_STREAM_H

@@ -164,7 +164,7 @@ void stream_args_print(FILE *f, const char *command, const struct shot_opts *opt
     fprintf(f, "\n");
 }
 
-/* Forward the kernel comes before the call, backward behind it. */
+/* Forward the kernel comes before the call, backward after it. */
 static int set_kernels(struct shot_script *s, uint64_t forward_ns, uint64_t backward_ns)
 {
     bool forward = true;

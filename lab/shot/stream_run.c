@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The steps of one stream. The host puts a whole step on the stream without waiting: for each call the kernel before
- * or behind it, an event on either side of the call, and the call. Then it waits for the end of the step and reads
+ * or after it, an event on either side of the call, and the call. Then it waits for the end of the step and reads
  * the events.
  *
  * The kernel that represents computing writes the object before its checkpoint, or checks it after its restore. It
@@ -10,7 +10,7 @@
  * have memory of their own.
  *
  * Times are the device's. The stream stalls between the two events of a call, and where an engine makes it wait for
- * memory that a kernel is to write, which counts with the checkpoint behind it; the rest of the step are kernels. The
+ * memory that a kernel is to write, which counts with the checkpoint after it; the rest of the step is kernels. The
  * first step warms up and does not count. The trace has the best of the other steps: the one whose last stream ended
  * after the shortest time.
  *
@@ -162,7 +162,7 @@ static int put_or_get(struct worker *w, const struct shot_op *op)
     return rc ? rc : call(w, op, k.ptr);
 }
 
-/* The kernel before a checkpoint, which is launched with it, or the one behind a restore. */
+/* The kernel before a checkpoint, which is launched with it, or the one after a restore. */
 static int compute(struct worker *w, uint64_t ns)
 {
     struct shot_app *app = w->run->app;

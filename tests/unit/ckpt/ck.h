@@ -57,7 +57,7 @@ char ck_byte(const char *buf, size_t at);
 /* Fills with bytes that depend on version, region and offset; ck_check fails the test if they differ. */
 void ck_fill(char *buf, size_t bytes, uint64_t version, int region);
 bool ck_same(const char *buf, size_t bytes, uint64_t version, int region);
-/* The same behind the first `from` bytes, a multiple of 8. */
+/* The same without the first `from` bytes, a multiple of 8. */
 bool ck_same_from(const char *buf, size_t from, size_t bytes, uint64_t version, int region);
 void ck_check(const char *buf, size_t bytes, uint64_t version, int region);
 

@@ -26,7 +26,7 @@ struct hub {
     int ranks;
     struct end end[HUB_MAX];
     pthread_barrier_t barrier;
-    /* Written by their rank before a barrier, read by all behind it. */
+    /* Each rank writes its own before a barrier; all ranks read them after it. */
     const struct varve_part *out[HUB_MAX];
     uint64_t value[HUB_MAX];
     pthread_mutex_t lock;

@@ -140,8 +140,8 @@ static void test_drawn(void)
     T_CHECK(run[0] != 0 && run[1] != 0 && run[0] != run[1]);
 }
 
-/* A version that one run writes twice is two states: with ranks that are behind, the number alone would
- * say that they belong together. The upper half of the id stays. */
+/* A version that one run writes twice is two states. If a rank has written it only once, its number alone
+ * would say that the files of both states belong together. The upper half of the id stays. */
 static void test_editions(void)
 {
     uint64_t run[4] = {0}, base = UINT64_C(0x123456789abcdef0), other = 0;

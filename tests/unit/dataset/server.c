@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server, with functions behind it that answer, wait and refuse depending on the path; and clients that ask, go
+/* The server, which calls functions that answer, wait or refuse depending on the path; and clients that ask, go
  * away, send malformed messages and do not read. */
 #include "dataset/server.h"
 

@@ -125,9 +125,9 @@ static void grows(void)
     T_EQ(vv_arena_run(&a, 0), 4);
     T_EQ(vv_arena_take(&a, 8, &got), 0);
     T_EQ(got, 4);
-    vv_arena_grow(&a, 6); /* behind pages in use */
+    vv_arena_grow(&a, 6); /* the pages before are in use */
     T_EQ(vv_arena_run(&a, 4), 2);
-    vv_arena_grow(&a, 9); /* behind a free run */
+    vv_arena_grow(&a, 9); /* the pages before are free: one run */
     T_EQ(vv_arena_run(&a, 4), 5);
     T_EQ(a.nfree, 5);
     T_CHECK(!vv_arena_check(&a));

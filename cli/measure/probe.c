@@ -62,7 +62,7 @@ struct memory_job {
     long page_bytes;
 };
 
-/* The work of one thread. */
+/* The part of the buffer that one thread uses. */
 static void slice_of(const struct probe_worker *w, size_t *ret_begin, size_t *ret_bytes)
 {
     const struct memory_job *job = w->job;

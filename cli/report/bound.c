@@ -477,8 +477,8 @@ static void pack_call(struct graph *g, size_t j, size_t i)
     }
 }
 
-/* The time in which the hop moves as much in both directions together. One medium is busy with every byte; where
- * only a rate of both is known, it counts, but neither direction alone is slower than by itself. */
+/* The least time in which the hop moves these bytes in both directions. Without a rate for both together the hop is one
+ * medium, and the times of the directions add up. Otherwise the highest of the three rates applies to the sum. */
 static double both_s(const struct bound_hop *hop, double down, double up)
 {
     if (hop->both_bps <= 0)

@@ -73,7 +73,7 @@ static struct figure measure(struct vv_copy_pool *pool, size_t bytes)
     unsigned repeat = 1;
     while (repeat < 1u << 20 && copy_ns(NULL, bytes, repeat) * repeat < (double)ROUND_NS)
         repeat *= 2;
-    copy_ns(pool, bytes, repeat); /* its threads are awake and their stacks are there */
+    copy_ns(pool, bytes, repeat); /* wakes the pool's threads, which touch their stacks */
     for (int i = 0; i < rounds; i++) {
         double ours, theirs, again;
         if (i % 2) {

@@ -70,7 +70,7 @@ struct worker {
     unsigned i;
 };
 
-/* Three points of the next array from five of the last, and back: all of it is read and written. */
+/* Computes each point of one array from five points of the other: all of both is read or written. */
 static void sweep(float *restrict to, const float *restrict from, size_t n)
 {
     for (size_t i = 2; i + 2 < n; i++)
@@ -244,7 +244,7 @@ static void measure(const char *name, const int *cpus, unsigned n, const char *c
     double ratio[ROUNDS_MAX], same[ROUNDS_MAX], base[ROUNDS_MAX];
     vector_open(&w, cores, process);
     crowd_start(&c, cpus, n);
-    run(&c, &w, true); /* memory and files are there */
+    run(&c, &w, true); /* makes files, and touches memory */
     for (int i = 0; i < rounds; i++) {
         double first = i % 2 ? run(&c, &w, true) : 0;
         base[i] = run(&c, &w, false);

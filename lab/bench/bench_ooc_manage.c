@@ -515,7 +515,7 @@ static int survey_launch(void *arg, const struct varve_tables_view *view, uint32
     return 0;
 }
 
-/* Totals of this thread. */
+/* The processor time of this thread so far, in ms. */
 static double cpu_ms(void)
 {
     struct timespec t;

@@ -487,7 +487,8 @@ static int perform(struct gfb *b)
     char err[GFB_PATH + GFB_TEXT];
     int rc = 0, wrote;
 
-    /* Makes the folder before anything is measured. The dot: it is a folder. */
+    /* Checks the folder for the files, and makes that of the results, before anything is measured. A
+     * path that ends in a dot exists only if it is a folder. */
     snprintf(err, sizeof(err), "%s/.", b->o.folder);
     if (access(err, W_OK | X_OK) < 0)
         return gfb_fail(b, -errno, "no files can be made in %s (--folder): %s", b->o.folder,

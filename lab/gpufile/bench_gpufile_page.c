@@ -49,7 +49,7 @@ static const struct figure {
     {"cold", "cold", "Nothing in the page cache", "", BANDWIDTHS},
 };
 
-/* The factor over GPUfs mode with small pages. */
+/* The factor by which a row is faster, end to end, than the way `than`. */
 static double speedup(const struct gfb *b, const struct gfb_row *r, const char *than)
 {
     const struct gfb_row *base = gfb_find(b, r->part, r->group, than);

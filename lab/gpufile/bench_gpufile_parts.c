@@ -71,8 +71,8 @@ static int spoil(struct gfb *b, const struct gfb_input *in, unsigned char *const
     return rc ? rc : gf_gpu_sync(b->gpu);
 }
 
-/* One page a request, or one lock for all requests: a few GB/s at best, like one thread. A part of the file shows
- * their rate as well as all of it, and one run as well as several. */
+/* True for ways that reach a few GB/s at best: one thread, one page a request, or one lock for all requests. For these
+ * a part of the file and one run are enough to show the rate. */
 static bool is_slow(enum gfb_mode mode, uint64_t page)
 {
     return mode == GFB_CPU || mode == GFB_PREFETCH_GLOBAL ||
@@ -354,7 +354,7 @@ static int warps_run(struct warps *w, enum gf_kernel kernel, double *ret_s)
     return rc;
 }
 
-/* The row has the present results. */
+/* Stores the time of a run in its row, or the reason of its failure. */
 static void ended(struct gfb *b, struct gfb_row *row, int rc, double s)
 {
     if (rc)

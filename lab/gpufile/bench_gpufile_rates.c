@@ -414,7 +414,7 @@ static uint64_t page_of(const struct gfb_way *way)
     return way->page ? way->page : way->mode == GFB_GPUFS_64K ? 64 * KIB : 4 * KIB;
 }
 
-/* A part of the input that is larger than the processor's caches, if the input is. */
+/* A part of the input: up to `bytes` of its largest file, in whole requests. */
 static void part_of(const struct gfb_input *in, uint64_t bytes, uint64_t request,
                     struct gfb_input *ret)
 {

@@ -387,7 +387,8 @@ static int read_double(struct gfb_reader *r, unsigned char *const dst[3], double
     return rc ? gfb_fail(r->b, rc, "double buffers: %s", strerror(-rc)) : 0;
 }
 
-/* Reports if the servers did not see a request, or the kernel did not see an answer. */
+/* Adds the numbers of requests and answers to the error: they tell a request that no server saw from an answer that the
+ * kernel did not see. */
 static void tell_waiting(struct gfb_reader *r)
 {
     struct varve_gpufs_stats st = {.stats_size = sizeof(st)};

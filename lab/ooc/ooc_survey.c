@@ -164,7 +164,7 @@ struct sampler {
     _Atomic bool stop; /* relaxed: it is joined */
 };
 
-/* Keeps one of two samples if there is no room for more. */
+/* Called if there is no room for more samples: drops every other one, and doubles the interval. */
 static void thin_out(struct sampler *s)
 {
     for (size_t i = 0; i < s->way->nr_samples / 2; i++)
@@ -308,7 +308,7 @@ static int run_tables(struct ooc_job *j, enum ooc_survey_way kind, const struct 
     if (rc)
         return fail(j, rc, way->name);
     rc = pass(j, t, way);
-    if (rc == 0 && kind == OOC_RESIDENT) { /* now they are all there */
+    if (rc == 0 && kind == OOC_RESIDENT) { /* the first pass brought all tables */
         memcpy(j->expected, j->got, j->s.items * sizeof(*j->got));
         rc = pass(j, t, way);
     }

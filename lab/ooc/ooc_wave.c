@@ -338,7 +338,7 @@ static int run_way(struct wave *w, enum way kind, struct ooc_report *r, struct o
         rc = fail(w, rc, way->name);
     if (rc == 0)
         rc = pass(w, b, way);
-    if (rc == 0 && kind == RESIDENT) { /* now it is all there */
+    if (rc == 0 && kind == RESIDENT) { /* the first pass brought all blocks */
         memcpy(w->expected, w->got, w->o->points * sizeof(float));
         rc = pass(w, b, way);
     }

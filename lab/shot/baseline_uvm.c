@@ -357,7 +357,7 @@ static void move_up_locked(struct uvm *u, uint64_t version, enum place meanwhile
     pthread_cond_broadcast(&u->changed);
 }
 
-/* Places first: a thread that writes now reads later. */
+/* Prepares places for writes before it acts upon hints: a thread that still writes reads only later. */
 static void *prefetcher_main(void *arg)
 {
     struct uvm *u = arg;
@@ -425,7 +425,7 @@ static int hint(struct shot_engine *e, uint64_t version)
 static void start_locked(struct uvm *u)
 {
     if (u->started)
-        return; /* waking threads takes time, and this is part of every restore */
+        return; /* every restore comes here: do not spend time on waking threads again */
     u->started = true;
     pthread_cond_broadcast(&u->changed);
 }

@@ -175,7 +175,7 @@ static int open_history(const struct bench *b, const struct shot_hist *hist, str
     return rc < 0 ? rc : shot_engine_varve(v, ret_engine);
 }
 
-/* The host memory is ready unless the shot has to begin at once, as with the library. */
+/* Memory is touched before the shot, unless the shot has to begin at once. The library does the same. */
 static int uvm_opts(const struct bench *b, char *err, struct shot_uvm_opts *ret_opts)
 {
     int rc = shot_uvm_opts_parse(b->opts.uvm, err, BENCH_TEXT_BYTES, ret_opts);

@@ -287,7 +287,7 @@ static void remove_folder(struct bench *b)
 
 /* ---- shared memory ---- */
 
-/* Allocates the figures of one thread. */
+/* The number of bytes for the figures of one thread. */
 static size_t trace_bytes(const struct shot_script *script)
 {
     size_t calls = script->nr_puts + script->nr_gets;

@@ -138,7 +138,7 @@ static void add_cell(struct lp *p, size_t col, double value)
     p->cells[p->nr_cells++] = (struct cell){(int)p->nr_rows, (int)col, value};
 }
 
-/* Starts a column: cells that are added next belong to it. */
+/* Starts a row: cells that are added next belong to it. */
 static void add_row(struct lp *p, int type, double low, double high)
 {
     if (p->nr_rows == p->cap_rows) {

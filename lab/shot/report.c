@@ -413,7 +413,7 @@ static void json_proc(struct json *j, const struct shot_proc *p)
     json_close(j);
 }
 
-/* Figures that are 0 when they are not known. */
+/* Writes a figure for which 0 means that it is not known: null then. */
 static void json_known(struct json *j, const char *name, double value)
 {
     json_real(j, name, value > 0 ? value : NAN);

@@ -135,7 +135,7 @@ void ck_free(struct varve_ctx *ctx, bool device, char *buf)
         free(buf);
 }
 
-/* A copy in host memory of memory that the processor cannot reach; the caller frees it. */
+/* Host memory for a copy of memory that the processor cannot reach; the caller frees it. */
 static char *stand_in(size_t bytes)
 {
     char *p = malloc(bytes ? bytes : 1);

@@ -267,7 +267,7 @@ static void test_discard_in_flight(void)
     }
 }
 
-/* A handle in use cannot be closed. */
+/* A call that is under way when the main thread tries to close the handle, which is refused. */
 static void *blocked_main(void *arg)
 {
     struct varve_history *h = arg;

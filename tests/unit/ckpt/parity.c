@@ -197,7 +197,7 @@ static void flip(const char *path, uint64_t at)
     close(fd);
 }
 
-/* One parity file for each version, and nothing else. */
+/* Checks that each rank has one parity file and one file of its own for each version. */
 static void all_have_parity(const struct job *job, int versions)
 {
     for (int i = 0; i < job->ranks; i++) {
@@ -236,7 +236,7 @@ static void read_all(struct process *p)
     T_OK(varve_close(p->ctx));
 }
 
-/* Removes one or two nodes. */
+/* Removes the folders of one or two nodes; b = -1: one. */
 static void lose(struct job *job, int a, int b)
 {
     job->lost[0] = a;

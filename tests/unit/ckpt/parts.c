@@ -33,7 +33,7 @@ static size_t field_bytes(int rank)
     return rank == 2 ? 0 : (size_t)(rank + 1) * 2 * PAGE + 7 * (size_t)rank;
 }
 
-/* The run and rank that a byte of the pattern belongs to. */
+/* A number for a run and a rank: each has a pattern of its own. */
 static int owner(int life, int rank)
 {
     return life * 100 + rank;
@@ -174,7 +174,7 @@ static void shell(const char *fmt, const char *folder)
     T_EQ(system(command), 0);
 }
 
-/* The content of a folder in shared storage: names and lengths, as one number. */
+/* Adds the hash of a name to a sum over the names in a folder, which does not depend on their order. */
 static int add_name(void *user, const char *name, uint64_t bytes)
 {
     uint64_t *sum = user, h = 1469598103934665603u;

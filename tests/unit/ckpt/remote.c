@@ -374,7 +374,7 @@ static void test_passed_on_the_way(void)
 
 static atomic_int renames_of_0;
 
-/* The first one is that on local disk. */
+/* The first rename of a file of version 0 is that on local disk; all others fail. */
 static int version_0_stays_local(const struct vv_os *os, int dirfd, const char *from,
                                  const char *to, bool may_replace)
 {

@@ -139,7 +139,7 @@ static void every_byte_counts(void)
     tear_down();
 }
 
-/* Reads or writes some bytes of a file. */
+/* Reads some bytes of a file. */
 static void peek(const char *name, uint64_t at, void *mem, size_t bytes)
 {
     int fd = open(st_path(dir, name), O_RDONLY);

@@ -182,7 +182,7 @@ static int open_file(const struct probe_disk_opts *opts)
     return open_named(opts->dir, flags);
 }
 
-/* Writes the file once. It ends at the deadline, but after two blocks at the earliest. */
+/* Writes the file once. After four times `seconds` the file ends, but after two blocks at the earliest. */
 static int fill_file(struct probe_disk *d, double seconds)
 {
     uint64_t start = vv_now_ns();

@@ -163,7 +163,7 @@ static int cell_args(const struct matrix *m, const struct cell *c, const char **
     return n;
 }
 
-/* Reports the missed bar, and the command that shows it. The table is being printed: the miss is printed below it. */
+/* Prints the missed bar, and the command that shows it. Called after the table, so that it stands below it. */
 static void miss(struct matrix *m, const struct cell *c, const char *what)
 {
     const char *argv[ARGS];

@@ -618,7 +618,7 @@ static void random_records(const char *name, const struct setup *s, int per_proc
     must(varve_gpufs_close(fs), "close");
 }
 
-/* The limits. Returns the rate at which servers can be asked. */
+/* Measures and prints the limits. Returns the one for bytes that servers bring: the slower of pread and link. */
 static double limits(void)
 {
     printf("| %-58s | %8s | %5s | |\n| --- | --- | --- | --- |\n", "what", "GB/s", "of C");

@@ -777,7 +777,7 @@ static int keep(struct gfb *b)
     return rc ? gfb_fail(b, rc, "%s", err) : 0;
 }
 
-/* Programs have a step each, in GFB_APPS, with a cache of half their input as well. */
+/* One step for each program: both sizes of the cache. */
 static int run_programs(struct gfb *b)
 {
     int rc = 0;

@@ -717,7 +717,7 @@ static void add_up_sizes(struct bench *b)
     b->sizes.nr = VV_MAX(b->sizes.nr, (size_t)1);
 }
 
-/* The options that are refused. */
+/* Refuses options that scripts do not take. 0, or -EINVAL after a message. */
 static int check_script(const struct bench *b)
 {
     if (b->opts.engine != SHOT_ENGINE_VARVE) {

@@ -71,7 +71,7 @@ static void expect(struct shot_report *r, double put_bytes, double get_bytes)
     r->expected_restore_s = ratio(get_bytes, r->expected.get_bps);
 }
 
-/* The result of the model with these bandwidths. */
+/* The input of the model, with these bandwidths. */
 static struct vv_model model_of(const struct shot_report *r, double put_bytes, const double *rate)
 {
     const struct shot_machine *h = &r->machine;

@@ -183,7 +183,8 @@ static uint64_t tag_of(const struct vv_order *o, uint32_t chunk)
     return x | 1;
 }
 
-/* Reads are checked when a transfer ends: a source page must stay as it is until then. */
+/* Moves the tags of the transfer's pages. False: a source page has other bytes than expected. Called when the transfer
+ * ends, because a source page must stay as it is until then. */
 static bool follow(struct proc *p, const struct vv_order *o)
 {
     for (uint32_t i = 0; i < o->nchunks; i++) {
@@ -914,7 +915,7 @@ static void proc_fini(struct sim *s, struct proc *p)
         free(p->tags[t]);
 }
 
-/* Entries of streams, and those that wait to be put there. */
+/* Takes an order that waits to be put on a stream, or else one from a stream; NULL: there is none. */
 static struct vv_order *take_left(struct sim *s)
 {
     struct vv_order **first = &s->lanes_first, *o;

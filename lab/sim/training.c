@@ -171,7 +171,7 @@ static uint64_t batch_of(const struct shared *s)
 
 /* ---- an epoch ---- */
 
-/* Reading a batch from the cache is a part of sample_s; this time is added. */
+/* The time that reading a special file takes beyond reading it from the cache, which is a part of sample_s. */
 static double read_cost(struct job *j, struct strayed *f, double now_s, double *trips)
 {
     const struct training_params *p = j->s->p;

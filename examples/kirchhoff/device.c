@@ -51,7 +51,7 @@ static int open_device(struct device *d)
     return rc ? fail(d, rc, "the device cannot be used (--device cpu does without)") : 0;
 }
 
-/* Allocates device memory with a copy of `from`. */
+/* Allocates device memory with a copy of `from`; NULL: without contents. */
 static int put(struct device *d, const void *from, size_t bytes, void **ret_ptr)
 {
     void *p;

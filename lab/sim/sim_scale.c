@@ -232,7 +232,7 @@ static const struct opts command = {
     .also = &shot_options,
 };
 
-/* Prepends defaults, except that --sizes may follow. */
+/* Reads the defaults as if they stood before the command line; a default --size does not exclude --sizes. */
 static int set_defaults(struct scale_opts *o)
 {
     char words[] = SHOT_DEFAULTS, *args[ARGS_MAX] = {(char *)COMMAND}, *save = NULL;

@@ -35,6 +35,7 @@ struct item {
     uint32_t rank;
     bool sound, remote, complete; /* remote: in a shared folder, and not known to be complete */
     bool taken, chosen;           /* taken: of this rank, this or a higher generation is chosen */
+    bool written;                 /* by this command */
 };
 
 struct export
@@ -211,15 +212,21 @@ static int write_file(struct export *e, struct vv_target_file *from, const char 
     return rc;
 }
 
-static void export_file(struct export *e, struct vv_target *at, const struct item *i)
+static bool name_of(const struct export *e, const struct item *i, char path[4096])
+{
+    int n = snprintf(path, 4096, "%s/%s-%" PRIu32 "-%" PRIu64 ".dat", e->veloc, i->history, i->rank,
+                     i->version);
+    return n < 4096 && i->version <= INT_MAX && i->rank <= INT_MAX;
+}
+
+/* Returns false if VELOC must not find the version. An existing file is of an earlier export: it counts. */
+static bool export_file(struct export *e, struct vv_target *at, struct item *i)
 {
     char path[4096];
     struct vv_target_file *from;
-    int n = snprintf(path, sizeof(path), "%s/%s-%" PRIu32 "-%" PRIu64 ".dat", e->veloc, i->history,
-                     i->rank, i->version);
-    if (n >= (int)sizeof(path) || i->version > INT_MAX || i->rank > INT_MAX) {
+    if (!name_of(e, i, path)) {
         complain(e, i->path, "VELOC has no version, rank or path like that: left out");
-        return;
+        return false;
     }
     int rc = at->ops->open(at, i->path, VV_TARGET_READ, &from);
     if (rc == 0) {
@@ -232,7 +239,23 @@ static void export_file(struct export *e, struct vv_target *at, const struct ite
         complain(e, path, "it is there already, and stays; to replace it remove it first");
     else if (rc)
         complain(e, path, strerror(-rc));
+    i->written = rc == 0;
     e->files += rc == 0;
+    return rc == 0 || rc == -EEXIST;
+}
+
+/* Removes the files of a version that one rank lacks: VELOC takes the newest version that any rank has. */
+static void take_back(struct export *e, struct item *v, size_t n)
+{
+    char path[4096];
+    for (size_t i = 0; i < n; i++) {
+        if (!v[i].written || !name_of(e, &v[i], path))
+            continue;
+        if (unlink(path))
+            complain(e, path, strerror(errno));
+        else
+            e->files--;
+    }
 }
 
 /* ---- all of them ---- */
@@ -259,11 +282,14 @@ static void export_version(struct export *e, struct vv_target *at, struct item *
                            size_t nranks)
 {
     size_t have = choose(v, n, nranks);
-    for (size_t i = 0; i < n && have == nranks; i++)
-        if (v[i].chosen)
-            export_file(e, at, &v[i]);
-    if (have == nranks)
+    if (have == nranks) {
+        bool all = true;
+        for (size_t i = 0; i < n && all; i++)
+            all = !v[i].chosen || export_file(e, at, &v[i]);
+        if (!all)
+            take_back(e, v, n);
         return;
+    }
     files_progress("export", 0, 0);
     fprintf(stderr, "varve export: %s version %" PRIu64 ": %zu of %zu ranks have it: left out\n",
             v->history, v->version, have, nranks);

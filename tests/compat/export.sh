@@ -62,6 +62,10 @@ grep -q "no history 'cold'" "$dir/err" || fail "no such history: $(cat "$dir/err
 rm "$dir/run/run/"r1.v4.*.ckpt
 "$varve" export --veloc "$dir/ranks" --local "$dir/run" >/dev/null 2>"$dir/err" || fail "two ranks: $(cat "$dir/err")"
 grep -q 'run version 4: 1 of 2 ranks have it: left out' "$dir/err" && [ "$(ls "$dir/ranks" | wc -l)" -eq 8 ] || fail "two ranks: $(cat "$dir/err")"
+file=$(ls "$dir/run/run/"r1.v3.*.ckpt)
+printf X | dd of="$file" bs=1 seek=4100 conv=notrunc status=none
+"$varve" export --veloc "$dir/half" --local "$dir/run" >/dev/null 2>"$dir/err" && fail "one rank's damage"
+grep -q 'its bytes are damaged: left out' "$dir/err" && [ "$(ls "$dir/half" | wc -l)" -eq 6 ] || fail "one rank's damage: $(ls "$dir/half"; cat "$dir/err")"
 file=$(ls "$dir/a/scratch/own/"r5.v3.*.ckpt)
 printf X | dd of="$file" bs=1 seek=4100 conv=notrunc status=none
 "$varve" export --veloc "$dir/damaged" --local "$dir/a/scratch" own >/dev/null 2>"$dir/err" && fail "damage"

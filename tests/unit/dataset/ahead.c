@@ -179,6 +179,7 @@ static void expect(struct job *j, const struct order *o, unsigned i)
 /* The order of one node, twice: each file is there before it is requested, and no program waits for another node. */
 static void to_this_node(void)
 {
+    uint64_t limit_ns = vv_now_ns() + LIMIT_S * VV_NS_PER_S;
     static struct order o;
     struct vv_node_status *s;
     struct job j;
@@ -190,6 +191,12 @@ static void to_this_node(void)
             expect(&j, &o, i);
     }
     s = status(&j, 0);
+    /* Entries whose place has passed are dropped when a thread looks for the next one. */
+    while (s->waiting > 0 && vv_now_ns() < limit_ns) {
+        usleep(1000);
+        free(s);
+        s = status(&j, 0);
+    }
     T_EQ(s->counters.opens, 2 * ORDER);
     T_EQ(s->counters.local + s->counters.memory, 2 * ORDER);
     T_CHECK(s->counters.memory > ORDER / 4);

@@ -375,7 +375,7 @@ if unshare -m true 2>/dev/null; then
     printf '#!/bin/sh\nexec unshare -m sh -c "mount -t tmpfs -o size=3m none %s && exec \\"\\$@\\"" sh %s "$@"\n' "$dir/full" "$real" >small
     chmod +x small
     mpirun=$dir/small
-    refused 'no space is left\|finds no room\|there is no room' run 2 varve "${spill[@]}" -ts_trajectory_varve_host_cache 1M -ts_trajectory_varve_local "$dir/full"
+    refused 'no space is left\|no room' run 2 varve "${spill[@]}" -ts_trajectory_varve_host_cache 1M -ts_trajectory_varve_local "$dir/full"
     mpirun=$real
 fi
 refused 'varve_keep needs a value' run 1 varve ex20adj -ts_trajectory_varve_local "$dir/folder" -ts_trajectory_varve_keep

@@ -30,7 +30,7 @@ static _Atomic uint64_t asked;
 
 static int late_query(struct vv_device *d, struct vv_event *ev)
 {
-    struct t_rng rng = {t_seed() + atomic_fetch_add(&asked, 1)};
+    struct t_rng rng = {atomic_fetch_add(&asked, 1)};
     return t_rng_u64(&rng) % 2 ? -EBUSY : real_ops->event_query(d, ev);
 }
 
@@ -280,6 +280,7 @@ static void asked_late(void)
     struct program *p = program_new(ctx, "h", true, VARVE_ORDER_LIFO);
     struct vv_device_ops ops = *device->ops;
 
+    atomic_store(&asked, t_seed());
     real_ops = device->ops;
     ops.event_query = late_query;
     device->ops = &ops;
